@@ -1,7 +1,8 @@
 """Composite events: what a rule derives from the events of one match.
 
 Like an event, a composite is a tuple with a face: ``(spec, binding, binding, ..)``, one binding per positive role in
-pattern order: a row, a tuple of rows for a repeated role, or None for a role of an OR branch that was not taken.
+pattern order: a row, a tuple of rows for a repeated role, or None for a role of an OR branch that was not taken; after
+them the values of aggregates that its attributes need.
 Identity, attributes, start and end are computed when somebody reads them.
 """
 
@@ -52,9 +53,9 @@ class Composite(tuple[Any, ...]):
         return self.spec.type.name
 
     def parts(self) -> Iterator[tuple[str, Any]]:
-        """``(role, row)`` of every part, repeated roles element by element. A composite part's row[3] is a Composite."""
+        """``(role, row)`` of every part, repeated roles element by element; row[3] of a composite part is a Composite."""
         spec = self.spec
-        for role, repeated, binding in zip(spec.roles, spec.repeated, self[1:], strict=True):
+        for role, repeated, binding in zip(spec.roles, spec.repeated, self[1:], strict=False):
             if binding is None:
                 continue
             if repeated:

@@ -1,0 +1,112 @@
+"""The ``headwater`` command. Exit codes: 0 done, 1 the run failed, 2 the input is wrong."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from importlib import metadata
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from deploy.commands.check import check
+from deploy.commands.common import RunFailed, say
+from deploy.commands.explain import explain
+from deploy.commands.run import run
+from protocol.errors import HeadwaterError
+
+GC_THRESHOLD: Final = (200_000, 20, 100)
+"""Events and matches are many small tuples without cycles; looking for garbage among them every 700 is wasted time."""
+
+app = typer.Typer(
+    name="headwater",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(run)
+app.command()(check)
+app.command()(explain)
+
+
+def version_text() -> str:
+    try:
+        return metadata.version("headwater")
+    except metadata.PackageNotFoundError:
+        return "0 (not installed)"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"headwater {version_text()}")
+        raise typer.Exit
+
+
+@app.callback()
+def headwater(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    """Detect patterns in streams of events.
+
+    A rule says which events, in which order and how near to each other, make a composite event; it is written in TESLA
+    (.tesla) or SASE (.sase). An event has a type, a time (ts), attributes, and the node and number it was born under.
+
+    \b
+    headwater check fire.tesla                        is the rule right, and what does it do?
+    headwater run fire.tesla --events events.csv      find its composite events, as JSON lines
+    headwater explain fire.tesla --events events.csv  why did my pattern not fire?
+
+    Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 the run failed, 2 the input
+    is wrong.
+    """
+
+
+def main(arguments: list[str] | None = None) -> NoReturn:
+    """Run the command and leave with its exit code; whatever goes wrong is said in a sentence."""
+    gc.set_threshold(*GC_THRESHOLD)
+    debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
+    given = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != "--debug"]
+    try:
+        code = app(args=given, prog_name="headwater", standalone_mode=False)
+        sys.stdout.flush()
+        sys.exit(code if isinstance(code, int) else 0)
+    except RunFailed as error:
+        say(f"headwater: {error}")
+        sys.exit(1)
+    except HeadwaterError as error:
+        # Diagnostics of rules begin with their file and line and stand for themselves.
+        say(str(error) if "\n" in str(error) else f"headwater: {error}")
+        sys.exit(2)
+    except BrokenPipeError:
+        # Whoever read the output has seen enough. The interpreter must not try to flush what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        say("headwater: stopped")
+        sys.exit(1)
+    except MemoryError:
+        say("headwater: out of memory")
+        sys.exit(1)
+    except Exception as error:
+        message = getattr(error, "format_message", None)
+        if message is not None:  # a usage error of the command line
+            say(f"headwater: {message()} (headwater --help tells more)")
+            sys.exit(2)
+        if type(error).__name__ == "Abort":
+            say("headwater: stopped")
+            sys.exit(1)
+        if debug:
+            raise
+        if isinstance(error, OSError):
+            say(f"headwater: {error}")
+            sys.exit(1)
+        say(f"headwater: internal error: {type(error).__name__}: {error} (a bug; --debug shows where)")
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""``headwater check``: are these rules right, and what do they do?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.commands.common import declared_types, load_functions, prepare, primitive_types, read_sources, say
+from deploy.traces import TraceSource
+from node.explain_parts import named, show_us
+from protocol.languages import parse_rules
+from protocol.pattern import (
+    Absence,
+    Aggregate,
+    Between,
+    Chain,
+    Conjunction,
+    Disjunction,
+    Leaf,
+    Negation,
+    Part,
+    Pattern,
+    Repetition,
+    Rule,
+    Selection,
+    Window,
+    Within,
+)
+from protocol.pattern import Sequence as SequenceOf
+
+
+def check(
+    files: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="FILE..")],
+    events: Annotated[
+        str | None, typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="csv, jsonl or parquet.", metavar="FORMAT")] = None,
+    functions: Annotated[
+        Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
+    ] = None,
+) -> None:
+    """Check rules and say what each of them does: what it emits, from which events, and when it is decided.
+
+    All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
+    are taken on trust.
+    """
+    registered = load_functions(functions)
+    sources = read_sources(files)
+    if events is None:
+        rules = parse_rules(sources, (), registered).rules
+        unknown = sorted(primitive_types(rules) - declared_types(sources))
+    else:
+        rules = prepare(sources, TraceSource.at(events, format), registered).rules.rules
+        unknown = []
+    for rule in rules:
+        print(describe(rule))
+    print("ok")
+    if unknown:
+        say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
+
+
+def describe(rule: Rule) -> str:
+    """One line: name, what it emits, roles and types, window, and when it is decided."""
+    attributes = ", ".join(f"{each.name}: {each.kind}" for each in rule.attributes)
+    when = "fires at once" if is_monotone(rule.pattern) else "waits for the watermark"
+    return (
+        f"{rule.name}: emits {rule.emits}({attributes}) from {show_part(rule.pattern.root)}; "
+        f"{horizon(rule.pattern)}; {when}"
+    )
+
+
+def show_part(part: Part | Chain) -> str:
+    """A pattern without its predicates."""
+    match part:
+        case Leaf():
+            return named(part)
+        case Chain(anchor, steps):
+            return ", ".join([named(anchor), *map(_show_step, steps)])
+        case Negation(inner):
+            return f"not {show_part(inner)}"
+        case Repetition(parts, limit):
+            inside = ", ".join(named(leaf) for leaf in parts)
+            most = f" (at most {limit} candidates)" if limit is not None else ""
+            return f"{inside}+{most}" if len(parts) == 1 else f"({inside})+{most}"
+        case SequenceOf(parts) | Conjunction(parts) | Disjunction(parts):
+            name = {SequenceOf: "SEQ", Conjunction: "AND", Disjunction: "OR"}[type(part)]
+            return f"{name}({', '.join(map(show_part, parts))})"
+
+
+def _show_step(step: Selection | Absence | Aggregate) -> str:
+    match step:
+        case Selection(leaf, policy, within, count):
+            return f"{policy if count == 1 else f'{count}-{policy}'} {named(leaf)} {_show_range(within)}"
+        case Absence(leaf, bounds):
+            return f"not {named(leaf)} {_show_range(bounds)}"
+        case Aggregate(name, function, leaf, attribute, bounds):
+            over = f"{leaf.type}.{attribute}" if attribute else leaf.type
+            return f"${name} = {function}({over} {_show_range(bounds)})"
+
+
+def _show_range(bounds: Within | Between) -> str:
+    if isinstance(bounds, Within):
+        return f"within {show_us(bounds.length_us)} from {bounds.origin}"
+    return f"between {bounds.one} and {bounds.other}"
+
+
+def horizon(pattern: Pattern) -> str:
+    """How far back from its latest event a match can reach."""
+    root = pattern.root
+    if isinstance(root, Chain):
+        reach = {root.anchor.role: 0}
+        for step in root.steps:
+            bounds = step.within if isinstance(step, Selection) else step.range
+            if isinstance(bounds, Within):
+                length = reach.get(bounds.origin, 0) + bounds.length_us
+            else:
+                length = max(reach.get(bounds.one, 0), reach.get(bounds.other, 0))
+            reach[step.leaf.role] = length
+        return f"reaches back {show_us(max(reach.values()))}"
+    window: Window | None = getattr(root, "window", None)
+    if window is None:
+        return "no window"
+    return f"within {show_us(window.length)}" if window.unit == "us" else f"within {window.length} events"
+
+
+def is_monotone(pattern: Pattern) -> bool:
+    """Whether no later event can take a match back, so that it is emitted as soon as its parts are there."""
+    root = pattern.root
+    if isinstance(root, Chain):
+        return all(isinstance(step, Selection) and step.policy == "each" for step in root.steps)
+    window: Window | None = getattr(root, "window", None)
+    counts_events = window is not None and window.unit == "events"
+    return pattern.skip == "any" and not counts_events and _only_grows(root)
+
+
+def _only_grows(part: Part) -> bool:
+    match part:
+        case Leaf():
+            return True
+        case Negation():
+            return False
+        case Repetition(_, limit):
+            return limit is None
+        case _:
+            return all(_only_grows(inner) for inner in part.parts)

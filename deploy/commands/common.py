@@ -1,0 +1,165 @@
+"""What the subcommands share: rules, functions, tables and traces as given on the command line."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from deploy.trace_rows import Rows
+from deploy.traces import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
+from protocol.errors import ConfigError, HeadwaterError, RuleError
+from protocol.functions import Functions
+from protocol.languages import RuleSet, Source, parse_rules
+from protocol.languages.diagnostics import Text
+from protocol.languages.parser import parse_text
+from protocol.languages.reader import SyntaxMistake
+from protocol.languages.sources import decode
+from protocol.languages.syntax import TypeDeclaration
+from protocol.pattern import Rule, types_of
+
+
+class RunFailed(HeadwaterError):
+    """The input was right, and yet the run could not be finished: exit code 1."""
+
+
+def say(text: str) -> None:
+    """A line for the person at the terminal; results go to standard output, everything else here."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def read_sources(files: Iterable[Path]) -> list[Source]:
+    sources = []
+    for file in files:
+        if not file.exists():
+            raise ConfigError(f"there is no rule file {file}")
+        if file.is_dir():
+            raise ConfigError(f"{file} is a folder; name rule files (.tesla or .sase)")
+        try:
+            sources.append(Source.from_path(file))
+        except OSError as error:
+            raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    return sources
+
+
+def load_functions(file: Path | None) -> Functions:
+    """The built-in functions and, from a Python file, those in its FUNCTIONS dict or else all its public functions."""
+    functions = Functions()
+    if file is None:
+        return functions
+    if not file.is_file():
+        raise ConfigError(f"there is no file {file} to take functions from")
+    spec = importlib.util.spec_from_file_location(f"headwater_functions_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{file} is not a Python file; its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ConfigError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from None
+    given = getattr(module, "FUNCTIONS", None)
+    if given is None:
+        given = {
+            name: made
+            for name, made in vars(module).items()
+            if not name.startswith("_") and inspect.isfunction(made) and made.__module__ == module.__name__
+        }
+    if not isinstance(given, dict) or not given or not all(callable(made) for made in given.values()):
+        raise ConfigError(f"{file} offers no functions: define some, or a dict FUNCTIONS of name to function")
+    for name, made in given.items():
+        functions.register(name, _guarded(name, made))
+    return functions
+
+
+def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        try:
+            return function(*arguments)
+        except Exception as error:
+            shown = ", ".join(map(repr, arguments))
+            raise RunFailed(f"function {name}({shown}) failed: {type(error).__name__}: {error}") from error
+
+    return call
+
+
+@dataclass(slots=True)
+class Work:
+    """Rules, and the trace they are to be run on, with the types of both agreed."""
+
+    rules: RuleSet
+    source: TraceSource
+    rows: Rows | None
+    """Rows already opened (a stream cannot be opened twice)."""
+    survey: Survey | None
+    """What the first look at the trace told; None where all types are declared and none was needed."""
+
+    @property
+    def wanted(self) -> frozenset[str]:
+        """The event types that rules read."""
+        return frozenset().union(*(types_of(rule.pattern) for rule in self.rules.rules))
+
+    def reader(self, *, skip_bad: bool) -> TraceReader:
+        rows, self.rows = self.rows or self.source.open(), None
+        return TraceReader(
+            rows,
+            self.rules.types,
+            self.wanted,
+            skip_bad=skip_bad,
+            inferred=self.source.is_stream and self.survey is not None,
+        )
+
+
+def prepare(sources: Sequence[Source], source: TraceSource, functions: Functions, *, look_first: bool = False) -> Work:
+    """Parse the rules; types that they do not declare are taken from the trace.
+
+    A file is looked at from end to end, a stream in its first rows. ``look_first`` looks at a file in any case, to
+    learn whether its rows are in order.
+    """
+    declared = declared_types(sources)
+    rules: RuleSet | None = None
+    try:
+        rules = parse_rules(sources, (), functions)
+        missing = primitive_types(rules.rules) - declared
+    except RuleError:
+        if not declared:  # without declared types any name is accepted, so this is a mistake of another kind
+            raise
+        missing = {"?"}
+    if rules is not None and not missing and (source.is_stream or not look_first):
+        return Work(rules, source, None, None)
+    rows = source.open()
+    found = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None)
+    if not source.is_stream:
+        rows.close()
+    if missing or rules is None:
+        # A trace may hold events that are called like a composite event of these rules; only if a rule reads the name
+        # is that a question of which is meant.
+        read = frozenset().union(*(types_of(rule.pattern) for rule in rules.rules)) if rules else frozenset()
+        ours = {rule.emits for rule in rules.rules} - read if rules else set()
+        inferred = [made for name, made in found.types.items() if name not in declared | ours]
+        rules = parse_rules(sources, inferred, functions)
+    return Work(rules, source, rows if source.is_stream else None, found)
+
+
+def declared_types(sources: Iterable[Source]) -> set[str]:
+    """The names of the event types that rule texts declare; mistakes are left for parse_rules to report."""
+    names: set[str] = set()
+    for source in sources:
+        text = decode(source)
+        if isinstance(text, Text):
+            with contextlib.suppress(SyntaxMistake):
+                items = parse_text(text, source.language)
+                names.update(item.name.text for item in items if isinstance(item, TypeDeclaration))
+    return names
+
+
+def primitive_types(rules: Iterable[Rule]) -> set[str]:
+    """The types that rules read and no rule emits."""
+    rules = list(rules)
+    return set().union(*(types_of(rule.pattern) for rule in rules)) - {rule.emits for rule in rules}

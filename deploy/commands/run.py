@@ -1,0 +1,264 @@
+"""``headwater run``: one engine over one trace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+
+from deploy.commands.common import RunFailed, load_functions, prepare, read_sources, say
+from deploy.output import JsonLines, in_key_order
+from deploy.progress import Progress
+from deploy.remote_files import load_remote_tables
+from deploy.traces import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
+from deploy.units import duration_us
+from node.engine import Engine
+from protocol.composites import Composite
+from protocol.errors import ConfigError
+from protocol.events import Event
+
+
+def run(
+    rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULES..")],
+    events: Annotated[str, typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")],
+    format: Annotated[
+        str | None, typer.Option(help="csv, jsonl or parquet, where the file's name does not tell.", metavar="FORMAT")
+    ] = None,
+    lateness: Annotated[
+        str | None,
+        typer.Option(
+            help="Read as a stream whose rows may be this late (5s, 200ms); a row later still is left out, counted "
+            "and said. Without it a file is put in order first and nothing is late; standard input must be in order.",
+            metavar="DURATION",
+        ),
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", help="Only count the composite events of each rule.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --count: a JSON object, rule to number.")] = False,
+    remote: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A table for REMOTE: columns key (or key1, key2..), value, optionally ts.", metavar="NAME=FILE"
+        ),
+    ] = None,
+    functions: Annotated[
+        Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave malformed rows out, count them and show the first few.")
+    ] = False,
+    late_out: Annotated[
+        Path | None, typer.Option(help="Write the rows that came too late here, as JSON lines.", metavar="FILE")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the composite events here instead of standard output.", metavar="FILE")
+    ] = None,
+    live: Annotated[
+        bool | None,
+        typer.Option(
+            "--live/--sorted",
+            help="Print composite events as they are found, or at the end in the order of time. "
+            "[default: sorted for a file, live for standard input]",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No summary, unless rows were skipped or came late.")
+    ] = False,
+) -> None:
+    """Find the composite events of RULES in a trace, on one engine, and print them as JSON lines.
+
+    The trace is CSV, JSON lines (either may be .gz) or Parquet with the columns type and ts (integer microseconds, or
+    ISO 8601), optionally node and seq, and the attributes of the events. Rows need not be sorted. Event types that the
+    rules do not declare are taken from the trace.
+
+    Example: headwater run fire.tesla --events events.csv
+    """
+    if as_json and not count:
+        raise ConfigError("--json goes with --count; composite events are JSON lines already")
+    source = TraceSource.at(events, format)
+    lateness_us = None if lateness is None else duration_us(lateness)
+    emit_live = source.is_stream if live is None else live
+    registered = load_functions(functions)
+    tables = load_remote_tables(remote or ())
+    sources = read_sources(rules)
+    streaming = source.is_stream or lateness_us is not None
+    started = time.perf_counter()
+    work = prepare(sources, source, registered, look_first=emit_live and not streaming)
+
+    def new_engine() -> Engine:
+        return Engine(
+            work.rules.rules, work.rules.types.values(), functions=registered, remote=tables, count_only=count
+        )
+
+    with contextlib.ExitStack() as stack:
+        output = _open_output(out, stack)
+        late = _late_sink(late_out, stack)
+        progress = stack.enter_context(Progress("reading"))
+        sink = _Sink(output, live=emit_live)
+        engine = new_engine()
+        reader = work.reader(skip_bad=skip_bad)
+        try:
+            if streaming:
+                _feed(engine, reader.batches(lateness_us=lateness_us or 0, late=late), reader, sink, progress)
+            elif work.survey is None or work.survey.in_order:
+                try:
+                    _feed(engine, reader.batches(), reader, sink, progress)
+                except OutOfOrder:
+                    # Nothing has been printed yet: start again with the rows put in order.
+                    assert not emit_live
+                    reader, engine, sink = work.reader(skip_bad=skip_bad), new_engine(), _Sink(output, live=False)
+                    _feed(engine, _in_order(reader, progress), reader, sink, progress)
+            else:
+                _feed(engine, _in_order(reader, progress), reader, sink, progress)
+            sink.take(engine.close())
+            sink.finish()
+        finally:
+            reader.rows.close()
+        if count:
+            _print_counts(output, engine.counts(), as_json)
+    seconds = time.perf_counter() - started
+    found = sum(engine.counts().values()) if count else sink.count
+    for line in summary(reader.tally, engine, found, seconds, quiet=quiet, lateness=lateness, late_out=late_out):
+        say(line)
+
+
+Batches = Iterator[tuple[list[Event], int]]
+
+
+def _feed(engine: Engine, batches: Batches, reader: TraceReader, sink: _Sink, progress: Progress) -> None:
+    tally = reader.tally
+    for batch, watermark in batches:
+        if batch:
+            sink.take(engine.feed(batch))
+        sink.take(engine.advance(watermark))
+        sink.flush()
+        progress.update(tally.read, reader.rows.done_share())
+
+
+def _in_order(reader: TraceReader, progress: Progress) -> Batches:
+    progress.label("sorting")
+    events = reader.whole()
+    progress.label("running")
+    for start in range(0, len(events), BATCH_EVENTS):
+        batch = events[start : start + BATCH_EVENTS]
+        yield batch, batch[-1][0] - 1
+
+
+class _Sink:
+    """Composite events on their way out: at once, or at the end in the order of their keys."""
+
+    def __init__(self, output: IO[str], *, live: bool) -> None:
+        self.count = 0
+        self._output = output
+        self._live = live
+        self._kept: list[Composite] = []
+        self._lines = JsonLines()
+
+    def take(self, composites: Sequence[Composite]) -> None:
+        if not composites:
+            return
+        self.count += len(composites)
+        if self._live:
+            self._write(composites)
+        else:
+            self._kept.extend(composites)
+
+    def _write(self, composites: Iterable[Composite]) -> None:
+        self._output.writelines(map(self._lines.line, composites))
+
+    def flush(self) -> None:
+        if self._live:
+            self._output.flush()
+
+    def finish(self) -> None:
+        self._write(in_key_order(self._kept))
+        self._output.flush()
+
+
+def _open_output(file: Path | None, stack: contextlib.ExitStack) -> IO[str]:
+    if file is None:
+        with contextlib.suppress(AttributeError, ValueError):
+            # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the escape it came as.
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+        return sys.stdout
+    return stack.enter_context(_open_for_writing(file))
+
+
+def _open_for_writing(file: Path) -> IO[str]:
+    try:
+        return open(file, "w", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+
+
+def _late_sink(file: Path | None, stack: contextlib.ExitStack) -> Callable[[dict[str, Any]], None]:
+    if file is None:
+        return lambda record: None
+    output = stack.enter_context(_open_for_writing(file))
+
+    def write(record: dict[str, Any]) -> None:
+        output.write(json.dumps(record, ensure_ascii=False) + "\n")
+
+    return write
+
+
+def _print_counts(output: IO[str], counts: dict[str, int], as_json: bool) -> None:
+    if as_json:
+        output.write(json.dumps(dict(sorted(counts.items()))) + "\n")
+    else:
+        width = max([len("rule"), *map(len, counts)])
+        digits = max([len("composites"), *(len(f"{number:,}") for number in counts.values())])
+        output.write(f"{'rule':<{width}}  {'composites':>{digits}}\n")
+        for rule, number in sorted(counts.items()):
+            output.write(f"{rule:<{width}}  {number:>{digits},}\n")
+    output.flush()
+
+
+def summary(
+    tally: Tally,
+    engine: Engine,
+    composites: int,
+    seconds: float,
+    *,
+    quiet: bool,
+    lateness: str | None,
+    late_out: Path | None,
+) -> list[str]:
+    """What became of every row, for standard error."""
+    unnamed = sum(tally.unnamed.values())
+    rows = tally.read + unnamed + tally.late + tally.bad
+    lines = []
+    if not quiet or tally.bad or tally.late:
+        speed = f"{rows / seconds:,.0f} events/s" if seconds > 0 else ""
+        lines.append(
+            f"{rows:,} rows read, {tally.bad:,} skipped, {tally.late:,} late; "
+            f"{composites:,} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
+        )
+    if tally.bad:
+        lines.append(f"{tally.bad:,} malformed row{'s' * (tally.bad != 1)} left out, the first of them:")
+        lines.extend(f"  {example}" for example in tally.examples)
+    if tally.late:
+        by = f"more than {lateness} " if lateness is not None else ""
+        kept = f"; they are in {late_out}" if late_out else "; --late-out FILE keeps them"
+        if lateness is None:
+            kept += ", --lateness DURATION waits for them"
+        what = f"{tally.late:,} row{'s' * (tally.late != 1)}"
+        lines.append(f"{what} came {by}behind an earlier row and {'are' if tally.late != 1 else 'is'} left out{kept}")
+    if not quiet:
+        if unnamed:
+            named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items()))
+            lines.append(f"{unnamed:,} row{'s' * (unnamed != 1)} of types that no rule names: {named}")
+        if tally.ignored:
+            named = ", ".join(f"{name}.{column}" for name, column in sorted(tally.ignored))
+            lines.append(f"in the trace, but not declared and so not read: {named}")
+    lines.extend(f"{name}: {number:,}" for name, number in sorted(engine.counters().items()) if number)
+    return lines
+
+
+__all__ = ["RunFailed", "run", "summary"]

@@ -1,0 +1,414 @@
+"""Rows of a trace: lists of text (CSV), dicts (JSON lines) or tuples of values (Parquet), with their places."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import os
+import select
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Final
+
+from deploy.units import iso_us
+from protocol.errors import ConfigError, EventError
+from protocol.events import Value
+
+FORMATS: Final = ("csv", "jsonl", "parquet")
+EXTENSIONS: Final = {
+    ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet",
+}  # fmt: skip
+PARQUET_ROWS: Final = 8192  # rows turned into Python values at a time
+TS_MIN, TS_MAX = -(2**63), 2**63 - 1
+
+Row = Any
+
+
+class BadRow(EventError):
+    """A row that is no event; the sentence says why."""
+
+
+def parse_ts(cell: Any) -> int:
+    """Integer microseconds, or ISO 8601."""
+    if isinstance(cell, str):
+        text = cell.strip()
+        if not text:
+            raise BadRow("the row has no ts")
+        try:
+            ts = int(text)
+        except ValueError:
+            try:
+                ts = iso_us(text)
+            except (ValueError, OverflowError):
+                raise BadRow(f"ts {cell!r} is neither an integer of microseconds nor an ISO 8601 time") from None
+    elif cell is None:
+        raise BadRow("the row has no ts")
+    elif isinstance(cell, int) and not isinstance(cell, bool):
+        ts = cell
+    else:
+        raise BadRow(f"ts {cell!r} is neither an integer of microseconds nor an ISO 8601 time")
+    if not TS_MIN <= ts <= TS_MAX:
+        raise BadRow(f"ts {cell} does not fit into 64 bits")
+    return ts
+
+
+@dataclass(frozen=True, slots=True)
+class TraceSource:
+    """A file, which can be read again, or standard input (``-``), which cannot."""
+
+    name: str
+    format: str
+    required: tuple[str, ...] = ("type", "ts")
+
+    @classmethod
+    def at(cls, name: str, format: str | None = None, required: tuple[str, ...] = ("type", "ts")) -> TraceSource:
+        if format is not None and format not in FORMATS:
+            raise ConfigError(f"unknown format {format!r}; write one of {', '.join(FORMATS)}")
+        if name == "-":
+            return cls("-", format or "", required)
+        path = Path(name)
+        if not path.exists():
+            raise ConfigError(f"there is no file {name}")
+        if path.is_dir():
+            raise ConfigError(f"{name} is a folder; name a file of events")
+        return cls(name, format or _format_of(path), required)
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the rows can be read only once: standard input, a named pipe, a device."""
+        return self.name == "-" or not Path(self.name).is_file()
+
+    @property
+    def shown(self) -> str:
+        return "standard input" if self.name == "-" else self.name
+
+    def open(self) -> Rows:
+        if self.name != "-":
+            try:
+                stream: IO[bytes] = open(self.name, "rb")  # noqa: SIM115 -- the rows own and close it
+            except OSError as error:
+                raise ConfigError(f"cannot read {self.name}: {error.strerror}") from None
+            return _rows_of(self, self.format, stream, size=None if self.is_stream else os.path.getsize(self.name))
+        stream = sys.stdin.buffer
+        if isinstance(stream, io.BufferedReader):
+            form = self.format or _sniff(stream.peek(16))
+        else:  # a test or an embedding program put something else in place of standard input
+            content = stream.read()
+            form, stream = self.format or _sniff(content), io.BytesIO(content)
+        return _rows_of(self, form, stream, size=None)
+
+
+def _format_of(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if suffixes and suffixes[-1] == ".gz":
+        suffixes.pop()
+    form = EXTENSIONS.get(suffixes[-1]) if suffixes else None
+    if form is None:
+        raise ConfigError(
+            f"cannot tell the format of {path} from its name; give --format csv, --format jsonl or --format parquet"
+        )
+    return form
+
+
+def _sniff(start: bytes) -> str:
+    if start.startswith(b"PAR1"):
+        return "parquet"
+    return "jsonl" if start.lstrip().startswith((b"{", b"[")) else "csv"
+
+
+def _rows_of(source: TraceSource, form: str, stream: IO[bytes], size: int | None) -> Rows:
+    if form == "parquet":
+        return ParquetRows(source, stream, size)
+    lines: Iterable[bytes] = stream
+    if source.name.lower().endswith(".gz"):
+        lines = gzip.open(stream, "rb")  # noqa: SIM115 -- the rows own and close the stream
+    elif source.is_stream and isinstance(stream, io.BufferedReader):
+        lines = PipeLines(stream)
+    return CsvRows(source, stream, lines, size) if form == "csv" else JsonRows(source, stream, lines, size)
+
+
+class PipeLines:
+    """The lines of a pipe, which knows when nothing more is waiting (``drained``), so that a batch need not wait."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self.drained = False
+        self._stream = stream
+        self._descriptor: int | None
+        try:
+            self._descriptor = stream.fileno()
+            select.select([self._descriptor], [], [], 0)
+        except (OSError, ValueError):
+            self._descriptor = None
+        self._lines: list[bytes] = []
+        self._rest = b""
+        self._ended = False
+
+    def __iter__(self) -> PipeLines:
+        return self
+
+    def __next__(self) -> bytes:
+        while not self._lines:
+            if self._ended:
+                if self._rest:
+                    line, self._rest = self._rest, b""
+                    return line
+                raise StopIteration
+            self._fill()
+        line = self._lines.pop()
+        self.drained = not self._lines and not self._readable()
+        return line
+
+    def _fill(self) -> None:
+        chunk = self._stream.read1(1 << 16)
+        if not chunk:
+            self._ended = True
+            return
+        whole = (self._rest + chunk).split(b"\n")
+        self._rest = whole.pop()
+        self._lines = [line + b"\n" for line in reversed(whole)]
+
+    def _readable(self) -> bool:
+        if self._descriptor is None or self._ended:
+            return True
+        return bool(select.select([self._descriptor], [], [], 0)[0])
+
+
+class Rows:
+    """An iterator of rows that goes on after a bad one, with the place it has reached."""
+
+    flavour: str
+    columns: list[str] | None = None
+    unit = "line"
+
+    def __init__(self, source: TraceSource, stream: IO[bytes], size: int | None) -> None:
+        self.source = source
+        self.form = ""
+        self.gives_seq = False
+        self._stream = stream
+        self._size = size
+        self.pipe: PipeLines | None = None
+        self.raw: Iterator[Row] = iter(())
+        self.replayed: list[tuple[int, Row | BadRow]] = []
+
+    @property
+    def position(self) -> int:
+        """The line (or row) number of the row that was handed out last."""
+        raise NotImplementedError
+
+    def where(self, position: int | None = None) -> str:
+        at = self.position if position is None else position
+        if self.unit == "row":
+            return f"{self.source.shown}: row {at}"
+        return f"{self.source.shown}:{at}"
+
+    def done_share(self) -> float | None:
+        """How much of the file has been read, if that can be known."""
+        if not self._size:
+            return None
+        try:
+            return min(1.0, self._stream.tell() / self._size)
+        except (OSError, ValueError):
+            return None
+
+    def failure(self, error: Exception) -> BadRow | None:
+        """What an exception of the raw iterator means; None if the row was only blank. Moves past the row."""
+        raise NotImplementedError
+
+    def sample(self, rows_max: int) -> list[Row]:
+        """The first rows that are well formed; they and the bad ones among them will be handed out again."""
+        taken: list[Row] = [row for _, row in self.replayed if not isinstance(row, BadRow)]
+        while len(taken) < rows_max:
+            try:
+                for row in self.raw:
+                    self.replayed.append((self.position, row))
+                    taken.append(row)
+                    if len(taken) >= rows_max:
+                        break
+                else:
+                    break
+            except READ_ERRORS as error:
+                bad = self.failure(error)
+                if bad is not None:
+                    self.replayed.append((self.position, bad))
+        return taken
+
+    def close(self) -> None:
+        if self._stream is not sys.stdin.buffer:
+            self._stream.close()
+
+
+READ_ERRORS: Final = (csv.Error, ValueError, RecursionError, OSError, EOFError, zlib.error)
+
+
+def _stream_error(source: TraceSource, error: Exception) -> ConfigError:
+    return ConfigError(f"cannot read {source.shown}: {error or type(error).__name__}")
+
+
+class CsvRows(Rows):
+    flavour = "text"
+
+    def __init__(self, source: TraceSource, stream: IO[bytes], lines: Iterable[bytes], size: int | None) -> None:
+        super().__init__(source, stream, size)
+        self.pipe = lines if isinstance(lines, PipeLines) else None
+        self._undecoded = 0
+        self._reader = csv.reader(map(bytes.decode, lines), strict=True)
+        self.raw = self._reader
+        try:
+            header = next((row for row in self._reader if row), None)
+        except UnicodeDecodeError:
+            raise EventError(f"{source.shown}:1: the header is not UTF-8 text") from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise _stream_error(source, error) from None
+        except csv.Error as error:
+            raise EventError(f"{source.shown}:{self.position}: the header is not CSV: {error}") from None
+        if header is None:
+            raise EventError(f"{source.shown}: the file is empty; a CSV trace begins with a line of column names")
+        header[0] = header[0].removeprefix("\ufeff")
+        self.columns = _checked_columns([name.strip() for name in header], self.where(), source.required)
+        self.gives_seq = "seq" in self.columns
+
+    @property
+    def position(self) -> int:
+        return self._reader.line_num + self._undecoded
+
+    def failure(self, error: Exception) -> BadRow | None:
+        if isinstance(error, UnicodeDecodeError):
+            self._undecoded += 1
+            return BadRow(f"the line is not UTF-8 text (byte {error.object[error.start]:#04x})")
+        if isinstance(error, OSError | EOFError | zlib.error):
+            raise _stream_error(self.source, error) from None
+        return BadRow(f"the line is not CSV: {error}")
+
+
+class JsonRows(Rows):
+    flavour = "dict"
+
+    def __init__(self, source: TraceSource, stream: IO[bytes], lines: Iterable[bytes], size: int | None) -> None:
+        super().__init__(source, stream, size)
+        self.pipe = lines if isinstance(lines, PipeLines) else None
+        self._line = 0
+        self.raw = map(json.loads, map(bytes.decode, self._counted(lines)))
+        first = self.sample(1)
+        self.gives_seq = bool(first) and isinstance(first[0], dict) and first[0].get("seq") is not None
+
+    def _counted(self, lines: Iterable[bytes]) -> Iterator[bytes]:
+        iterator = iter(lines)
+        first = next(iterator, None)
+        if first is not None:
+            self._line = 1
+            yield first.removeprefix(b"\xef\xbb\xbf")
+        for line in iterator:
+            self._line += 1
+            yield line
+
+    @property
+    def position(self) -> int:
+        return self._line
+
+    def failure(self, error: Exception) -> BadRow | None:
+        if isinstance(error, json.JSONDecodeError):
+            if not error.doc.strip():
+                return None
+            return BadRow(f"the line is not JSON: {error.msg} at column {error.colno}")
+        if isinstance(error, UnicodeDecodeError):
+            return BadRow(f"the line is not UTF-8 text (byte {error.object[error.start]:#04x})")
+        if isinstance(error, RecursionError):
+            return BadRow("the line is not an event: it is nested too deeply")
+        if isinstance(error, OSError | EOFError | zlib.error):
+            raise _stream_error(self.source, error) from None
+        return BadRow(f"the line is not JSON: {error}")
+
+
+class ParquetRows(Rows):
+    flavour = "values"
+    unit = "row"
+
+    def __init__(self, source: TraceSource, stream: IO[bytes], size: int | None) -> None:
+        super().__init__(source, stream, None)
+        self.parquet = open_parquet(source.shown, stream, readable_again=not source.is_stream)
+        self.columns = _checked_columns(list(self.parquet.schema_arrow.names), source.shown, source.required)
+        self.gives_seq = "seq" in self.columns
+        self._rows = max(1, self.parquet.metadata.num_rows)
+        self._row = 0
+        self.raw = self._all()
+
+    def _all(self) -> Iterator[Row]:
+        for batch in self.parquet.iter_batches(batch_size=PARQUET_ROWS):
+            lists = [
+                parquet_values(self.source.shown, name, column)
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            for row in zip(*lists, strict=True):
+                self._row += 1
+                yield row
+
+    @property
+    def position(self) -> int:
+        return self._row
+
+    def done_share(self) -> float | None:
+        return float(self._row / self._rows)
+
+    def failure(self, error: Exception) -> BadRow | None:
+        raise _stream_error(self.source, error) from None
+
+
+def open_parquet(shown: str, stream: IO[bytes], *, readable_again: bool) -> Any:
+    """A pyarrow ParquetFile, or a sentence."""
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError(
+            f"{shown} is a Parquet file, and reading it needs pyarrow: pip install 'headwater[parquet]'"
+        ) from None
+    try:
+        return pyarrow.parquet.ParquetFile(stream if readable_again else io.BytesIO(stream.read()))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise EventError(f"{shown} is not a Parquet file: {str(error).splitlines()[0]}") from None
+
+
+def parquet_values(shown: str, name: str, column: Any) -> list[Value]:
+    """One column of a Parquet file as plain values; times become microseconds."""
+    import pyarrow
+
+    kind = column.type
+    if pyarrow.types.is_dictionary(kind):
+        column = column.dictionary_decode()
+        kind = column.type
+    if pyarrow.types.is_timestamp(kind):
+        column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False).cast(pyarrow.int64())
+    elif pyarrow.types.is_decimal(kind):
+        column = column.cast(pyarrow.float64())
+    elif not (
+        pyarrow.types.is_integer(kind)
+        or pyarrow.types.is_floating(kind)
+        or pyarrow.types.is_boolean(kind)
+        or pyarrow.types.is_string(kind)
+        or pyarrow.types.is_large_string(kind)
+        or pyarrow.types.is_null(kind)
+    ):
+        raise EventError(
+            f"{shown}: column {name!r} holds {kind}; columns hold integers, floats, booleans, strings or timestamps"
+        )
+    values: list[Value] = column.to_pylist()
+    return values
+
+
+def _checked_columns(names: list[str], place: str, required: tuple[str, ...]) -> list[str]:
+    for number, name in enumerate(names, 1):
+        if not name:
+            raise EventError(f"{place}: column {number} of the header has no name")
+    twice = [name for name, count in Counter(names).items() if count > 1]
+    if twice:
+        raise EventError(f"{place}: the header names {twice[0]!r} twice")
+    missing = [name for name in required if name not in names]
+    if missing:
+        raise EventError(f"{place}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
+    return names

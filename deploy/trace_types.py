@@ -1,0 +1,208 @@
+"""What a first look at a trace tells about the types of its events."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deploy.trace_rows import READ_ERRORS, TS_MIN, BadRow, Row, Rows, parse_ts
+from protocol.errors import EventError
+from protocol.events import RESERVED_ATTRIBUTES, EventType, Value
+
+SURVEY_CHUNK: Final = 8192  # rows whose columns are looked at together
+
+
+@dataclass(slots=True)
+class Survey:
+    """What a first look at a trace tells: the types with their attributes, how many rows, and whether in order."""
+
+    types: dict[str, EventType]
+    in_order: bool = True
+    rows: int = 0
+
+
+_INT = r"[+-]?(?:0|[1-9][0-9]*)"
+_FLOAT = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
+_BOOL = r"(?:[tT]rue|TRUE|[fF]alse|FALSE)"
+_CELL: Final = {kind: re.compile(text) for kind, text in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL))}
+_COLUMN: Final = {
+    kind: re.compile(f"(?:{text}\x1f)*+")
+    for kind, text in (("int", _INT), ("float", _FLOAT), ("bool", _BOOL), ("string", r"[^\x1f]*"))
+}
+BOOLEANS: Final = {
+    "true": True, "True": True, "TRUE": True, "1": True,
+    "false": False, "False": False, "FALSE": False, "0": False,
+}  # fmt: skip
+
+
+def kind_of_texts(texts: list[str], kind: str) -> str:
+    """The narrowest kind that covers the given non-empty texts and what was covered before (``""``: nothing yet)."""
+    if not texts or kind == "string":
+        return kind
+    joined = "\x1f".join(texts) + "\x1f"
+    candidates = {"": ("int", "float", "bool"), "int": ("int", "float"), "float": ("float",), "bool": ("bool",)}[kind]
+    for candidate in candidates:
+        if _COLUMN[candidate].fullmatch(joined):
+            return candidate
+    return "string"
+
+
+def value_of_text(text: str) -> Value:
+    """A CSV cell of undeclared kind as the value it looks like."""
+    if not text:
+        return None
+    if _CELL["int"].fullmatch(text):
+        return int(text)
+    if _CELL["float"].fullmatch(text):
+        return float(text)
+    return BOOLEANS[text] if _CELL["bool"].fullmatch(text) else text
+
+
+class _TextColumns:
+    """Infers the kinds of CSV columns, type by type and a chunk of rows at a time."""
+
+    def __init__(self, columns: list[str]) -> None:
+        self.columns = columns
+        self.kinds: dict[str, list[str]] = {}
+        self.lacking: dict[str, list[bool]] = {}
+
+    def add(self, name: str, rows: list[list[str]]) -> None:
+        kinds = self.kinds.setdefault(name, [""] * len(self.columns))
+        lacking = self.lacking.setdefault(name, [False] * len(self.columns))
+        for index, column in enumerate(zip(*rows, strict=True)):
+            present = list(filter(None, column))
+            if len(present) < len(column):
+                lacking[index] = True
+            kinds[index] = kind_of_texts(present, kinds[index])
+
+    def types(self) -> dict[str, EventType]:
+        return {
+            name: EventType(
+                name,
+                [
+                    (column, kind + "?" * lacks)
+                    for column, kind, lacks in zip(self.columns, kinds, self.lacking[name], strict=True)
+                    if kind and column not in RESERVED_ATTRIBUTES
+                ],
+            )
+            for name, kinds in self.kinds.items()
+        }
+
+
+_CLASS_KINDS: Final = {bool: "bool", int: "int", float: "float", str: "string"}
+
+
+class _ValueColumns:
+    """Infers the kinds of attributes from typed values (JSON lines, Parquet)."""
+
+    def __init__(self) -> None:
+        self.rows: Counter[str] = Counter()
+        self.seen: dict[str, dict[str, Counter[type]]] = {}
+
+    def add(self, name: str, pairs: Iterable[tuple[str, Value]]) -> None:
+        self.rows[name] += 1
+        seen = self.seen.setdefault(name, {})
+        for attribute, value in pairs:
+            if value is not None and value == value:
+                try:
+                    seen[attribute][value.__class__] += 1
+                except KeyError:
+                    seen[attribute] = Counter({value.__class__: 1})
+
+    def types(self) -> dict[str, EventType]:
+        made = {}
+        for name, seen in self.seen.items():
+            attributes = []
+            for attribute, classes in seen.items():
+                if attribute in RESERVED_ATTRIBUTES:
+                    continue
+                kinds = {_CLASS_KINDS[cls] for cls in classes if cls in _CLASS_KINDS}
+                if not kinds:
+                    continue
+                kind = kinds.pop() if len(kinds) == 1 else "float" if kinds == {"int", "float"} else "any"
+                attributes.append((attribute, kind + "?" * (sum(classes.values()) < self.rows[name])))
+            made[name] = EventType(name, attributes)
+        return made
+
+
+def survey(rows: Rows, sample_rows: int | None = None) -> Survey:
+    """Look at all rows, or at the first ``sample_rows`` of a stream (whose rows are then still to be read).
+
+    Rows that are no events are passed over here: reading them properly reports them.
+    """
+    found = Survey({})
+    top = TS_MIN
+    texts = _TextColumns(rows.columns or [])
+    values = _ValueColumns()
+    width = len(rows.columns or ())
+    type_at: Any = "type" if rows.columns is None else rows.columns.index("type")
+    ts_at: Any = "ts" if rows.columns is None else rows.columns.index("ts")
+    chunk: list[Row] = []
+
+    def digest() -> None:
+        nonlocal top
+        found.rows += len(chunk)
+        times = _times([row[ts_at] for row in chunk])
+        if found.in_order and times:
+            found.in_order = times[0] >= top and all(map(operator.le, times, times[1:]))
+            top = max(top, times[-1])
+        if rows.flavour == "text":
+            by_type: dict[str, list[list[str]]] = {}
+            for row in chunk:
+                by_type.setdefault(row[type_at], []).append(row)
+            for name, some in by_type.items():
+                if name:
+                    texts.add(name, some)
+            return
+        for row in chunk:
+            name = row[type_at]
+            if isinstance(name, str) and name:
+                values.add(name, row.items() if rows.flavour == "dict" else zip(rows.columns or (), row, strict=True))
+
+    def usable(row: Row) -> bool:
+        if rows.flavour == "dict":
+            return isinstance(row, dict) and "type" in row and "ts" in row
+        return len(row) == width
+
+    if sample_rows is not None:
+        chunk = list(filter(usable, rows.sample(sample_rows)))
+        digest()
+    else:
+        chunk.extend(row for _, row in rows.replayed if not isinstance(row, BadRow) and usable(row))
+        while True:
+            try:
+                for row in rows.raw:
+                    if usable(row):
+                        chunk.append(row)
+                        if len(chunk) >= SURVEY_CHUNK:
+                            digest()
+                            chunk.clear()
+                break
+            except READ_ERRORS as error:
+                rows.failure(error)
+        digest()
+    found.types = texts.types() if rows.flavour == "text" else values.types()
+    if sample_rows is not None:
+        # What was in every row of the sample may be absent later.
+        found.types = {
+            name: EventType(name, [(attribute, kind.rstrip("?") + "?") for attribute, kind in made.declaration()[1]])
+            for name, made in found.types.items()
+        }
+    return found
+
+
+def _times(cells: list[Any]) -> list[int]:
+    try:
+        return list(map(int, cells))
+    except (ValueError, TypeError, OverflowError):
+        times = []
+        for cell in cells:
+            try:
+                times.append(parse_ts(cell))
+            except EventError:
+                continue
+        return times

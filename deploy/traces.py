@@ -1,0 +1,504 @@
+"""Traces: the events of CSV, JSON lines and Parquet files and of standard input.
+
+A row (`deploy.trace_rows`) becomes an event in two ways that agree: by a function generated for its type, which knows
+the columns and is as fast as plain Python permits, and, whenever that one objects, by the slow path, which can say what
+is wrong with the row.
+"""
+
+from __future__ import annotations
+
+import operator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from deploy.trace_rows import READ_ERRORS, TS_MAX, TS_MIN, BadRow, Row, Rows, TraceSource, parse_ts
+from deploy.trace_types import BOOLEANS, Survey, survey, value_of_text
+from deploy.units import iso_us
+from protocol.errors import EventError
+from protocol.events import RESERVED_ATTRIBUTES, Event, EventType, Value, conform
+
+__all__ = ["OutOfOrder", "Survey", "Tally", "TraceReader", "TraceSource", "survey"]
+
+BATCH_EVENTS: Final = 500
+STDIN_SAMPLE_ROWS: Final = 1000  # how much of a stream that cannot be read twice is looked at to infer types
+BAD_EXAMPLES_MAX: Final = 5
+DEFAULT_NODE: Final = "local"
+SEQ_MAX: Final = 2**63 - 1
+
+Converter = Callable[[Row, int], Event | None]
+
+
+class OutOfOrder(Exception):
+    """A file that was read as if it were in order of time is not."""
+
+
+class _Nodes(dict[Any, str]):
+    """Node names as they stand in the rows, checked once each and shared between events."""
+
+    def __missing__(self, cell: Any) -> str:
+        if cell is None or cell == "":
+            name = DEFAULT_NODE
+        elif isinstance(cell, str):
+            try:
+                cell.encode()
+            except UnicodeEncodeError:
+                raise BadRow(f"node {cell!r} is not a Unicode text") from None
+            name = sys.intern(cell)
+        elif isinstance(cell, int) and not isinstance(cell, bool):
+            name = str(cell)
+        else:
+            raise BadRow(f"node {cell!r} is not a name")
+        self[cell] = name
+        return name
+
+
+@dataclass(slots=True)
+class Tally:
+    """What happened to the rows of a trace: nothing is dropped without a trace here."""
+
+    read: int = 0
+    bad: int = 0
+    late: int = 0
+    examples: list[str] = field(default_factory=list)
+    unnamed: Counter[str] = field(default_factory=Counter)
+    ignored: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """Attributes that a declared type does not have, by (type, column), with one of their values."""
+
+
+class TraceReader:
+    """Events of a trace, in batches with watermarks (`batches`) or sorted and numbered as a whole (`whole`).
+
+    ``types`` are the known types; ``wanted`` names those that rules read: rows of other types are counted, take part in
+    numbering and move time, and go no further.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        types: Mapping[str, EventType],
+        wanted: Iterable[str] | None = None,
+        *,
+        skip_bad: bool = False,
+        inferred: bool = False,
+    ) -> None:
+        self.rows = rows
+        self.types = dict(types)
+        self.wanted = frozenset(types if wanted is None else wanted)
+        self.skip_bad = skip_bad
+        self.inferred = inferred
+        self.tally = Tally()
+        self._nodes = _Nodes()
+        self._numbers: dict[str, int] = {}
+        self._number = not rows.gives_seq
+        self._iso = False
+        self._at = {name: index for index, name in enumerate(rows.columns or ())}
+        self._type_at: Any = "type" if rows.columns is None else self._at["type"]
+        self._position: int | None = None
+        self._converters = _Converters(self)
+
+    def batches(
+        self,
+        *,
+        lateness_us: int = 0,
+        late: Callable[[dict[str, Any]], None] | None = None,
+        size: int = BATCH_EVENTS,
+    ) -> Iterator[tuple[list[Event], int]]:
+        """Batches with the watermark that holds after each; a row more than the lateness behind goes to ``late``.
+
+        Without ``late`` the trace is taken to be in order and a row that steps back raises OutOfOrder. Whether a row is
+        late depends on the rows before it alone, not on the sizes of batches.
+        """
+        converters, type_at = self._converters, self._type_at
+        pipe = self.rows.pipe
+        tally = self.tally
+        top, horizon = TS_MIN - 1, TS_MIN - 1
+        batch: list[Event] = []
+        rows = self._rows()
+        row: Row = None
+        while True:
+            try:
+                for row in rows:
+                    event = converters[row[type_at]](row, horizon)
+                    if event is None:
+                        if late is None:
+                            raise OutOfOrder
+                        late(self._record(row))
+                        tally.late += 1
+                        continue
+                    if event[0] > top:
+                        top = event[0]
+                        horizon = top - lateness_us
+                    if event[3] is not None:
+                        batch.append(event)
+                    else:
+                        tally.unnamed[row[type_at]] += 1
+                    if len(batch) >= size or (pipe is not None and pipe.drained):
+                        tally.read += len(batch)
+                        yield batch, horizon - 1
+                        batch = []
+                break
+            except OutOfOrder:
+                raise
+            except BadRow as error:
+                self._bad(error)
+            except READ_ERRORS as error:
+                self._failed(error)
+            except (LookupError, TypeError):
+                self._object(row)
+        tally.read += len(batch)
+        yield batch, max(horizon - 1, TS_MIN - 1)
+
+    def whole(self) -> list[Event]:
+        """All events in the order of time, rows without a seq numbered by (ts, row)."""
+        to_number, self._number = self._number, False
+        events: list[Event] = []
+        converters, type_at = self._converters, self._type_at
+        converters.clear()
+        rows = self._rows()
+        row: Row = None
+        while True:
+            try:
+                for row in rows:
+                    event = converters[row[type_at]](row, TS_MIN - 1)
+                    assert event is not None
+                    if event[3] is None:
+                        self.tally.unnamed[row[type_at]] += 1
+                        if not to_number:
+                            continue
+                    events.append(event)
+                break
+            except BadRow as error:
+                self._bad(error)
+            except READ_ERRORS as error:
+                self._failed(error)
+            except (LookupError, TypeError):
+                self._object(row)
+        events.sort(key=operator.itemgetter(0))
+        if to_number:
+            numbers: dict[str, int] = {}
+            numbered = []
+            for event in events:
+                node = event[1]
+                numbers[node] = seq = numbers.get(node, 0) + 1
+                if event[3] is not None:
+                    numbered.append(Event.from_row((event[0], node, seq, *event[3:])))
+            events = numbered
+        self.tally.read += len(events)
+        return events
+
+    def _rows(self) -> Iterator[Row]:
+        """The raw iterator; before it, where a sample was taken, the rows of the sample with their places."""
+        replayed, self.rows.replayed = self.rows.replayed, []
+        if not replayed:
+            return self.rows.raw
+        return _Replay(self, replayed, self.rows.raw)
+
+    def _failed(self, error: Exception) -> None:
+        bad = self.rows.failure(error)
+        if bad is not None:
+            self._bad(bad)
+
+    def _bad(self, error: BadRow) -> None:
+        place = self.rows.where(self._position)
+        if not self.skip_bad:
+            raise EventError(f"{place}: {error}") from None
+        self.tally.bad += 1
+        if len(self.tally.examples) < BAD_EXAMPLES_MAX:
+            self.tally.examples.append(f"{place}: {error}")
+
+    def _object(self, row: Row) -> None:
+        """A row that has no type to convert it by: a blank line, or a bad row."""
+        if self.rows.flavour != "text" or row:
+            self._bad(self._objection(row))
+
+    def _objection(self, row: Row) -> BadRow:
+        if self.rows.flavour == "dict" and not isinstance(row, dict):
+            return BadRow(f"the line is not a JSON object but {type(row).__name__}")
+        if self.rows.flavour == "text" and len(row) != len(self._at):
+            return _wrong_width(row, len(self._at))
+        found = self._cell(row, "type")
+        if found is None or found == "":
+            return BadRow("the row has no type")
+        return BadRow(f"type {found!r} is not a name")
+
+    def _cell(self, row: Row, name: str) -> Any:
+        if self.rows.flavour == "dict":
+            return row.get(name)
+        index = self._at.get(name)
+        return None if index is None else row[index]
+
+    def _slow(self, row: Row, horizon: int, *, number: bool = True) -> Event | None:
+        """The event of a row, None if it is before the horizon, or a BadRow that says what is wrong with it."""
+        text = self.rows.flavour == "text"
+        if text and len(row) != len(self._at):
+            raise _wrong_width(row, len(self._at))
+        name = self._cell(row, "type")
+        ts = parse_ts(self._cell(row, "ts"))
+        if text and not self._iso and "-" in self._cell(row, "ts")[1:]:
+            self._iso = True  # the converters made so far expect integers and would send every row here
+            self._converters.clear()
+        if ts < horizon:
+            return None
+        node = self._nodes[self._cell(row, "node")]
+        event_type = self.types.get(name) if name in self.wanted else None
+        values = []
+        if event_type is not None:
+            for attribute, kind in zip(event_type.attributes, event_type.kinds, strict=True):
+                cell = self._cell(row, attribute)
+                try:
+                    if text:
+                        cell = _typed(event_type, attribute, kind, cell)
+                    value = conform(event_type, attribute, cell)
+                except (EventError, OverflowError) as error:
+                    raise BadRow(f"{error}{self._advice(event_type, attribute)}") from None
+                if isinstance(value, float) and value - value != 0:
+                    raise BadRow(f"{name}.{attribute} is {cell}, which is not a finite number")
+                values.append(value)
+            self._notice(event_type, row)
+        given = self._cell(row, "seq")
+        if self.rows.gives_seq:
+            seq = _seq(given)
+        elif given is not None:
+            raise BadRow("the row gives a seq, but the first row of the trace does not; give it everywhere or nowhere")
+        elif number and self._number:
+            self._numbers[node] = seq = self._numbers.get(node, 0) + 1
+        else:
+            seq = 0
+        return Event.from_row((ts, node, seq, event_type, *values))
+
+    def _advice(self, event_type: EventType, attribute: str) -> str:
+        if not self.inferred:
+            return ""
+        return (
+            f" (the kind was inferred from the first {STDIN_SAMPLE_ROWS} rows: declare event {event_type.name}(..) "
+            "in the rules to say otherwise)"
+        )
+
+    def _notice(self, event_type: EventType, row: Row) -> None:
+        """Remember which attributes in the trace are unknown to a declared type, and look out for others only."""
+        for column, cell in self._pairs(row):
+            if column not in RESERVED_ATTRIBUTES and event_type.position(column) is None:
+                self.tally.ignored[event_type.name, column] = cell
+                self._converters.pop(event_type.name, None)
+
+    def _pairs(self, row: Row) -> list[tuple[str, Any]]:
+        """The columns of a row that hold something."""
+        pairs = row.items() if self.rows.flavour == "dict" else zip(self._at, row, strict=True)
+        text = self.rows.flavour == "text"
+        return [(column, cell) for column, cell in pairs if cell is not None and not (text and cell == "")]
+
+    def _record(self, row: Row) -> dict[str, Any]:
+        """A late row as a JSON object; it is not part of the trace and has no number unless it came with one."""
+        event = self._slow(row, TS_MIN - 1, number=False)
+        assert event is not None
+        record = {"type": row[self._type_at], "ts": event.ts, "node": event.node}
+        if self.rows.gives_seq:
+            record["seq"] = event.seq
+        return {**dict(self._pairs(row)), **record, **(event.attributes if event[3] is not None else {})}
+
+    # The generated twin of _slow: the same outcome for good rows, and _slow itself for all others.
+
+    def _compile(self, name: str) -> Converter:
+        event_type = self.types.get(name) if name in self.wanted else None
+        flavour = self.rows.flavour
+        body: list[str] = []
+        if flavour == "text":
+            body.append(f"if len(row) != {len(self._at)}: return slow(row, horizon)")
+
+        def access(column: str) -> str | None:
+            if flavour == "dict":
+                return f"row.get({column!r})"
+            return f"row[{self._at[column]}]" if column in self._at else None
+
+        ts = access("ts")
+        if flavour == "text":
+            body.append(f"ts = {ts}")
+            body.append("ts = iso(ts) if ts[4:5] == '-' else parse_ts(ts)" if self._iso else "ts = int(ts)")
+        else:
+            body.append(f"ts = {ts}")
+            body.append("if ts.__class__ is not int: ts = parse_ts(ts)")
+        body.append("if ts < horizon: return None")
+        body.append(f"if not {TS_MIN} <= ts <= {TS_MAX}: return slow(row, horizon)")
+        body.append(f"node = {DEFAULT_NODE!r}" if access("node") is None else f"node = nodes[{access('node')}]")
+        names = []
+        known: set[str] = set()
+        if event_type is not None:
+            for index, (attribute, kind, optional) in enumerate(
+                zip(event_type.attributes, event_type.kinds, event_type.optional, strict=True)
+            ):
+                variable = f"v{index}"
+                names.append(variable)
+                cell = access(attribute)
+                if cell is None:
+                    body.append(f"{variable} = None" if optional else "return slow(row, horizon)")
+                elif flavour == "text":
+                    body.extend(_text_code(variable, cell, kind, optional))
+                else:
+                    body.extend(_value_code(variable, cell, kind, optional))
+            known = {*event_type.attributes, *RESERVED_ATTRIBUTES}
+            known |= {column for name_, column in self.tally.ignored if name_ == name}
+            if flavour == "dict":
+                body.append("if not row.keys() <= known: notice(event_type, row)")
+            else:
+                extra = [f"row[{at}]" for column, at in self._at.items() if column not in known]
+                if extra:
+                    test = " or ".join(extra if flavour == "text" else [f"{cell} is not None" for cell in extra])
+                    body.append(f"if {test}: notice(event_type, row)")
+        if flavour == "dict" and not self.rows.gives_seq:
+            body.append("if 'seq' in row: return slow(row, horizon)")
+        if self.rows.gives_seq:
+            seq = access("seq")
+            if flavour == "text":
+                body.append(f"seq = int({seq})")
+            else:
+                body.append(f"seq = {seq}")
+                body.append("if seq.__class__ is not int: return slow(row, horizon)")
+            body.append(f"if not 0 <= seq <= {SEQ_MAX}: return slow(row, horizon)")
+        elif self._number:
+            body.append("numbers[node] = seq = numbers.get(node, 0) + 1")
+        else:
+            body.append("seq = 0")
+        values = "".join(f", {variable}" for variable in names)
+        body.append(f"return new(Event, (ts, node, seq, event_type{values}))")
+        code = "def convert(row, horizon):\n    try:\n"
+        code += "".join(f"        {line}\n" for line in body)
+        code += "    except (ValueError, LookupError, TypeError, OverflowError, BadRow):\n"
+        code += "        return slow(row, horizon)\n"
+        scope: dict[str, Any] = {
+            "slow": self._slow, "nodes": self._nodes, "numbers": self._numbers, "known": known, "booleans": BOOLEANS,
+            "iso": iso_us, "parse_ts": parse_ts, "new": tuple.__new__, "Event": Event, "event_type": event_type,
+            "value_of_text": value_of_text, "BadRow": BadRow, "notice": self._notice,
+        }  # fmt: skip
+        exec(compile(code, f"<rows of {name}>", "exec"), scope)
+        convert: Converter = scope["convert"]
+        return convert
+
+
+class _Converters(dict[Any, Converter]):
+    """Type name to converter, made when the first row of the type comes."""
+
+    def __init__(self, reader: TraceReader) -> None:
+        super().__init__()
+        self._reader = reader
+
+    def __missing__(self, name: Any) -> Converter:
+        if not isinstance(name, str) or not name:
+            raise LookupError(name)
+        convert = self._reader._compile(name)
+        self[name] = convert
+        return convert
+
+
+class _Replay:
+    """Rows of a sample, then the rest, keeping the reader informed of the place."""
+
+    def __init__(self, reader: TraceReader, sample: list[tuple[int, Row | BadRow]], rest: Iterator[Row]) -> None:
+        self._reader = reader
+        self._sample = iter(sample)
+        self._rest = rest
+        self._sampled = True
+
+    def __iter__(self) -> _Replay:
+        return self
+
+    def __next__(self) -> Row:
+        if self._sampled:
+            position, row = next(self._sample, (None, None))
+            self._reader._position = position
+            if position is not None:
+                if isinstance(row, BadRow):
+                    raise row
+                return row
+            self._sampled = False
+        return next(self._rest)
+
+
+def _text_code(variable: str, cell: str, kind: str, optional: bool) -> list[str]:
+    convert = {
+        "int": "int({})",
+        "float": "float({})",
+        "bool": "booleans[{}]",
+        "string": "{}",
+        "any": "value_of_text({})",
+    }[kind]
+    lines = [f"{variable} = {cell}"]
+    if optional:
+        if kind == "string":
+            lines.append(f"if not {variable}: {variable} = None")
+            return lines
+        lines.append(f"if {variable}:")
+        lines.append(f"    {variable} = {convert.format(variable)}")
+        if kind in ("float", "any"):
+            lines.append(f"    if {variable}.__class__ is float and {variable} - {variable}: return slow(row, horizon)")
+        lines.append(f"else: {variable} = None")
+        return lines
+    if kind == "string":
+        lines.append(f"if not {variable}: return slow(row, horizon)")
+    elif kind == "any":
+        lines.append(f"{variable} = {convert.format(variable)}")
+        lines.append(f"if {variable} is None: return slow(row, horizon)")
+        lines.append(f"if {variable}.__class__ is float and {variable} - {variable}: return slow(row, horizon)")
+    else:
+        lines = [f"{variable} = {convert.format(cell)}"]
+        if kind == "float":
+            # A number minus itself is 0, unless it is infinite or no number.
+            lines.append(f"if {variable} - {variable}: return slow(row, horizon)")
+    return lines
+
+
+def _value_code(variable: str, cell: str, kind: str, optional: bool) -> list[str]:
+    lines = [f"{variable} = {cell}"]
+    test = {
+        "int": f"{variable}.__class__ is not int",
+        "float": f"{variable}.__class__ is not float or {variable} - {variable}",
+        "bool": f"{variable}.__class__ is not bool",
+        "string": f"{variable}.__class__ is not str",
+        "any": "True",
+    }[kind]
+    if kind == "float":
+        lines.append(f"if {variable}.__class__ is int: {variable} = float({variable})")
+    if optional:
+        test = f"{variable} is not None and ({test})"
+    lines.append(f"if {test}: return slow(row, horizon)")
+    return lines
+
+
+def _typed(event_type: EventType, attribute: str, kind: str, cell: str | None) -> Value:
+    if not cell:
+        return None
+    try:
+        match kind:
+            case "int":
+                return int(cell)
+            case "float":
+                return float(cell)
+            case "bool":
+                return BOOLEANS[cell]
+            case "any":
+                return value_of_text(cell)
+            case _:
+                return cell
+    except (ValueError, KeyError):
+        shown = cell if len(cell) <= 60 else cell[:57] + "..."
+        raise EventError(f"{event_type.name}.{attribute} is declared {kind}, but {shown!r} is not") from None
+
+
+def _seq(given: Any) -> int:
+    if given is None or given == "":
+        raise BadRow("the row has no seq, but the trace gives them; give it everywhere or nowhere")
+    try:
+        if isinstance(given, bool | float):
+            raise ValueError
+        seq = int(given)
+    except (ValueError, TypeError):
+        raise BadRow(f"seq {given!r} is not an integer") from None
+    if not 0 <= seq <= SEQ_MAX:
+        raise BadRow(f"seq {given} is negative or does not fit into 64 bits")
+    return seq
+
+
+def _wrong_width(row: list[str], width: int) -> BadRow:
+    return BadRow(f"the row has {len(row)} columns, the header has {width}")

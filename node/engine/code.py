@@ -1,0 +1,223 @@
+"""From expressions to Python source.
+
+Source text is built only from parsed expressions: attribute names become column numbers, roles become variable names,
+constants become literals that ``repr`` wrote or entries of a pool. Nothing of the user's text reaches ``compile``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from protocol.errors import RuleError
+from protocol.expressions import (
+    Attribute,
+    Binary,
+    Call,
+    Constant,
+    Expression,
+    Fold,
+    Items,
+    Parameter,
+    Remote,
+    Same,
+    Unary,
+    walk,
+)
+
+_ARITHMETIC = {"+": "add", "-": "subtract", "*": "multiply", "/": "divide", "%": "modulo"}
+_COMPARISON = {
+    "=": ("==", "equal"),
+    "!=": ("!=", "unequal"),
+    "<": ("<", "less"),
+    "<=": ("<=", "less_equal"),
+    ">": (">", "greater"),
+    ">=": (">=", "greater_equal"),
+}
+_HEADER_COLUMNS = {"ts": 0, "node": 1, "seq": 2}
+
+END_OF_TIME_US = 1 << 62
+"""The version of a remote table that a lookup without any event in its arguments sees: the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Source of a value. ``nullable``: it may be None. ``simple``: cheap enough to be evaluated twice."""
+
+    source: str
+    nullable: bool = False
+    simple: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """How generated code reads the attributes of one event type (primitive, or united over the rules that emit it)."""
+
+    name: str
+    position: Mapping[str, int]
+    optional: frozenset[str]
+    composite: bool
+
+    def read(self, variable: str, attribute: str) -> Piece:
+        if attribute in _HEADER_COLUMNS:
+            return Piece(f"{variable}[{_HEADER_COLUMNS[attribute]}]", simple=True)
+        if attribute == "type":
+            return Piece(f"{variable}[3].{'type' if self.composite else 'name'}")
+        column = self.position.get(attribute)
+        if column is None:
+            has = ", ".join(self.position) or "no attributes"
+            raise RuleError(f"{self.name} has no attribute {attribute!r}; it has: {has}")
+        return Piece(f"{variable}[{column}]", attribute in self.optional, simple=True)
+
+
+@dataclass(slots=True)
+class Pool:
+    """Objects that generated code refers to by name: functions, tables, composite specs, odd constants."""
+
+    functions: Any
+    remote: Mapping[str, Any]
+    objects: dict[str, Any] = field(default_factory=dict)
+    _names: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def name(self, prefix: str, value: Any) -> str:
+        token = (prefix, id(value))
+        if token not in self._names:
+            self._names[token] = f"{prefix}{len(self._names)}"
+            self.objects[self._names[token]] = value
+        return self._names[token]
+
+
+@dataclass(slots=True)
+class Scope:
+    """What the names of an expression mean at one place of the generated code."""
+
+    pool: Pool
+    attribute: Callable[[Attribute], Piece]
+    fold: Callable[[Fold], Piece]
+    latest_ts: Callable[[Attribute | Fold], str]
+    parameters: Mapping[str, Piece] = field(default_factory=dict)
+
+    def value(self, expression: Expression) -> Piece:
+        match expression:
+            case Constant(value):
+                return _constant(value, self.pool)
+            case Attribute():
+                return self.attribute(expression)
+            case Fold():
+                return self.fold(expression)
+            case Parameter(name):
+                return self.parameters[name]
+            case Unary("-", operand):
+                inner = self.value(operand)
+                return Piece(f"negate({inner.source})" if inner.nullable else f"(-{inner.source})", inner.nullable)
+            case Binary(operator, left, right) if operator in _ARITHMETIC:
+                return self._arithmetic(operator, self.value(left), right)
+            case Call():
+                return self._call(expression)
+            case Remote():
+                return self._remote(expression)
+            case Items(items):
+                return Piece("(" + "".join(self.value(item).source + ", " for item in items) + ")")
+            case _:
+                return Piece(self.truth(expression))
+
+    def truth(self, expression: Expression) -> str:
+        """Source of a condition: true or false, with a missing value counting as false."""
+        match expression:
+            case Binary("and" | "or" as operator, left, right):
+                return f"({self.truth(left)} {operator} {self.truth(right)})"
+            case Unary("not", operand):
+                return f"(not {self.truth(operand)})"
+            case Binary("in" | "not in" as operator, left, right):
+                return self._membership(operator, self.value(left), right)
+            case Binary(operator, left, right) if operator in _COMPARISON:
+                return self.compare(operator, self.value(left), self.value(right))
+            case Same():
+                raise AssertionError("SAME is expanded before code is generated")
+            case _:
+                return self.value(expression).source
+
+    def _arithmetic(self, operator: str, left: Piece, right_expression: Expression) -> Piece:
+        right = self.value(right_expression)
+        if operator in "/%":
+            divisor_is_safe = isinstance(right_expression, Constant) and bool(right_expression.value)
+            if not divisor_is_safe or operator == "/":  # dividing huge integers may overflow
+                return Piece(f"{_ARITHMETIC[operator]}({left.source}, {right.source})", nullable=True)
+        if left.nullable or right.nullable:
+            return Piece(f"{_ARITHMETIC[operator]}({left.source}, {right.source})", nullable=True)
+        return Piece(f"({left.source} {operator} {right.source})")
+
+    def compare(self, operator: str, left: Piece, right: Piece) -> str:
+        sign, helper = _COMPARISON[operator]
+        guarded = [piece for piece in (left, right) if piece.nullable]
+        if not guarded:
+            return f"({left.source} {sign} {right.source})"
+        if left.simple and right.simple:
+            if operator == "=":
+                guarded = guarded[:1]
+            guards = " and ".join(f"{piece.source} is not None" for piece in guarded)
+            return f"({guards} and {left.source} {sign} {right.source})"
+        return f"{helper}({left.source}, {right.source})"
+
+    def _membership(self, operator: str, item: Piece, collection: Expression) -> str:
+        inside = self.value(collection)
+        if isinstance(collection, Items):
+            if not item.nullable:
+                return f"({item.source} {operator} {inside.source})"
+            if item.simple:
+                return f"({item.source} is not None and {item.source} {operator} {inside.source})"
+        helper = "contained" if operator == "in" else "not_contained"
+        return f"{helper}({item.source}, {inside.source})"
+
+    def _call(self, expression: Call) -> Piece:
+        function = self.pool.functions.get(expression.function) if self.pool.functions is not None else None
+        if function is None:
+            raise RuleError(f"unknown function {expression.function!r}; register it before the engine is built")
+        name = self.pool.name("F", function.call)
+        arguments = [self.value(argument) for argument in expression.arguments]
+        inner = ", ".join(argument.source for argument in arguments)
+        if function.accepts_missing or not any(argument.nullable for argument in arguments):
+            return Piece(f"{name}({inner})", nullable=True)
+        return Piece(f"call({name}, {inner})", nullable=True)
+
+    def _remote(self, expression: Remote) -> Piece:
+        table = self.pool.remote.get(expression.table)
+        if table is None:
+            given = ", ".join(sorted(self.pool.remote)) or "none"
+            raise RuleError(
+                f"the rule looks things up in the remote table {expression.table!r}, which was not given "
+                f"(given: {given}); supply it, for example with --remote {expression.table}=FILE"
+            )
+        inner = ", ".join(self.value(argument).source for argument in expression.arguments)
+        named = dict.fromkeys(
+            self.latest_ts(part)
+            for argument in expression.arguments
+            for part in walk(argument)
+            if isinstance(part, Attribute | Fold)
+        )
+        stamps = list(named) or [str(END_OF_TIME_US)]
+        latest = stamps[0] if len(stamps) == 1 else f"max({', '.join(stamps)})"
+        return Piece(f"lookup({self.pool.name('T', table)}, {latest}, {inner})", nullable=True)
+
+
+def _constant(value: Any, pool: Pool) -> Piece:
+    if value is None:
+        return Piece("None", nullable=True, simple=True)
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return Piece(pool.name("K", value), simple=True)
+    return Piece(f"({value!r})" if isinstance(value, int | float) and value < 0 else repr(value), simple=True)
+
+
+class Writer:
+    """Lines of generated source with their indentation."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.depth = 0
+
+    def line(self, text: str) -> None:
+        self.lines.append("    " * self.depth + text)
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines) + "\n"

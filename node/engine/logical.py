@@ -1,0 +1,577 @@
+"""What a pattern asks for, one OR combination at a time, as units, precedences, distances and negations.
+
+Both kinds of pattern end up in this form: an operator tree gives one `Branch` for each combination of its OR branches,
+a TESLA chain gives one `Branch` whose steps keep the order of the text. The join generator and the skip-till-next
+machine work on branches alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import Literal
+
+from protocol.errors import RuleError
+from protocol.expressions import (
+    Attribute,
+    Binary,
+    Call,
+    Expression,
+    Fold,
+    Items,
+    Remote,
+    Same,
+    Unary,
+    parameters_of,
+    roles_of,
+    walk,
+)
+from protocol.pattern import (
+    Absence,
+    Aggregate,
+    Between,
+    Chain,
+    Conjunction,
+    Disjunction,
+    Leaf,
+    Negation,
+    Part,
+    Pattern,
+    Repetition,
+    Selection,
+    Window,
+    Within,
+    leaves,
+    positive_leaves,
+)
+from protocol.pattern import Sequence as SequenceOf
+
+COMBINATIONS_MAX = 256  # an OR in each of nine places is already 512 rules in one; such a rule is better split
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Something a match binds as a whole: one event, or the events of a repetition (of one leaf or of a group)."""
+
+    leaves: tuple[Leaf, ...]
+    many: bool = False
+    limit: int | None = None
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return frozenset(leaf.role for leaf in self.leaves)
+
+    @property
+    def is_group(self) -> bool:
+        return len(self.leaves) > 1
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """``later.end.ts - earlier.ts <= length``, with the start of the earlier unit (span windows) or its end."""
+
+    earlier: int
+    later: int
+    length: int
+    from_start: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The ends of these parts lie within ``length``; a part's end is the greatest end of its units.
+
+    ``elements`` marks parts that are repetitions standing directly in the operator: every element counts.
+    """
+
+    parts: tuple[tuple[int, ...], ...]
+    elements: tuple[bool, ...]
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forbidden:
+    """A negation in one branch. Which of the unit sets matter depends on ``place``.
+
+    between: after the end of ``left`` and before the start of ``right``; before: from the owner's greatest ts minus the
+    window up to the start of ``right``; after: from the end of ``left`` up to the owner's least ts plus the window;
+    around: from greatest minus window to least plus window; ends: strictly between the ends of ``left`` and ``right``;
+    within: before the end of ``right``, at most the window earlier.
+    """
+
+    leaf: Leaf | None
+    sub: tuple[Branch, ...]
+    place: Literal["between", "before", "after", "around", "ends", "within"]
+    left: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
+    owner: tuple[int, ...] = ()
+    window: int = 0
+    numbered: bool = False
+    """The owner has a count window: ``window`` is a number of events and ranges compare event numbers."""
+    where: tuple[Expression, ...] = ()
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        if self.leaf is not None:
+            return (self.leaf.role,)
+        return tuple(dict.fromkeys(leaf.role for branch in self.sub for unit in branch.units for leaf in unit.leaves))
+
+    @property
+    def waits(self) -> bool:
+        """Decided only when time has passed the match."""
+        return self.place in ("after", "around")
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A step of a chain that chooses: the unit, how, and how many."""
+
+    unit: int
+    policy: Literal["each", "last", "first"]
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A step of a chain that computes: an aggregate over a range that is given like that of a negation."""
+
+    name: str
+    function: str
+    leaf: Leaf
+    attribute: str | None
+    place: Literal["ends", "within"]
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    window: int
+    where: tuple[Expression, ...]
+
+
+@dataclass(slots=True)
+class Branch:
+    """One way to match a pattern. Unit numbers index ``units``; ``before`` holds every ordered pair."""
+
+    units: list[Unit] = field(default_factory=list)
+    before: dict[tuple[int, int], Literal["start", "end"]] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    spreads: list[Spread] = field(default_factory=list)
+    own_spans: list[tuple[int, int, bool]] = field(default_factory=list)
+    """(unit, length, from start): the unit's own first and last moment lie within the length."""
+    count: int | None = None
+    forbidden: list[Forbidden] = field(default_factory=list)
+    where: list[Expression] = field(default_factory=list)
+    steps: list[Choice | Measure] = field(default_factory=list)
+    horizon: int = 0
+    """How much older than the newest event of a match any of its events, negating ones included, may be."""
+
+    def unit_of(self, role: str) -> int:
+        return next(i for i, unit in enumerate(self.units) if role in unit.roles)
+
+    def units_in(self, expression: Expression) -> frozenset[int]:
+        return frozenset(self.unit_of(role) for role in roles_of(expression))
+
+    def is_last(self, unit: int) -> bool:
+        """Whether nothing in the match has to follow this unit."""
+        return not any(earlier == unit for earlier, _ in self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Logical:
+    """A pattern taken apart. ``monotone``: more events never take a match back, so matches are told at once."""
+
+    pattern: Pattern
+    roles: tuple[str, ...]
+    repeated: tuple[bool, ...]
+    branches: tuple[Branch, ...]
+    monotone: bool
+    in_text_order: bool
+    """Steps choose one after another (chains with anything but plain ``each``)."""
+
+
+def take_apart(pattern: Pattern, composite_types: frozenset[str]) -> Logical:
+    """The branches of a pattern. ``composite_types`` are those whose events have a start apart from their end."""
+    positive = tuple(positive_leaves(pattern.root))
+    if isinstance(pattern.root, Chain):
+        branch = _chain(pattern, pattern.root)
+        plain = all(isinstance(step, Selection) and step.policy == "each" for step in pattern.root.steps)
+        return Logical(
+            pattern, tuple(leaf.role for leaf in positive), (False,) * len(positive), (branch,), plain, not plain
+        )
+    branches = tuple(_tree(pattern, chosen, composite_types) for chosen in _combinations(pattern.root))
+    waits = any(branch.forbidden or branch.count for branch in branches) or pattern.skip == "next"
+    waits = waits or any(unit.limit is not None for branch in branches for unit in branch.units)
+    repeated = {leaf.role for branch in branches for unit in branch.units if unit.many for leaf in unit.leaves}
+    roles = tuple(leaf.role for leaf in positive)
+    return Logical(pattern, roles, tuple(role in repeated for role in roles), branches, not waits, False)
+
+
+def _combinations(root: Part) -> Iterator[Part]:
+    """The tree with every OR replaced by one of its branches, for all choices."""
+    for number, chosen in enumerate(_choices(root), start=1):
+        if number > COMBINATIONS_MAX:
+            raise RuleError(f"the OR parts combine in more than {COMBINATIONS_MAX} ways; split the rule in several")
+        yield chosen
+
+
+def _choices(part: Part) -> Iterator[Part]:
+    match part:
+        case Disjunction(parts):
+            for inner in parts:
+                yield from _choices(inner)
+        case SequenceOf(parts, _) | Conjunction(parts, _):
+            for chosen in product(*(tuple(_choices(inner)) for inner in parts)):
+                yield replace(part, parts=tuple(_spliced(part, chosen)))
+        case _:
+            yield part
+
+
+def _spliced(part: Part, inside: Sequence[Part]) -> Iterator[Part]:
+    """The chosen branch of an OR stands in its place: a SEQ without a window dissolves into the SEQ around it."""
+    for inner in inside:
+        if isinstance(part, SequenceOf) and isinstance(inner, SequenceOf) and inner.window is None:
+            yield from inner.parts
+        else:
+            yield inner
+
+
+# ---------------------------------------------------------------------------------------------------------- trees
+
+
+class _TreeBuilder:
+    def __init__(self, pattern: Pattern, composite_types: frozenset[str]) -> None:
+        self.branch = Branch()
+        self.pattern = pattern
+        self.composite_types = composite_types
+        self.found: list[tuple[Negation, str, tuple[int, ...], tuple[int, ...], int]] = []
+        self.owners: list[tuple[Window | None, list[int]]] = []
+
+    def has_duration(self, unit: int) -> bool:
+        made = self.branch.units[unit]
+        return made.many or any(leaf.type in self.composite_types for leaf in made.leaves)
+
+    def build(self, part: Part) -> list[int]:
+        """Add a positive part; the numbers of its units."""
+        match part:
+            case Leaf():
+                self.branch.units.append(Unit((part,)))
+                return [len(self.branch.units) - 1]
+            case Repetition(parts, limit):
+                self.branch.units.append(Unit(parts, many=True, limit=limit))
+                return [len(self.branch.units) - 1]
+            case SequenceOf(parts, window) | Conjunction(parts, window):
+                return self._operator(part, parts, window)
+            case _:
+                raise AssertionError(f"unexpected part {part!r}")
+
+    def _operator(self, part: SequenceOf | Conjunction, parts: tuple[Part, ...], window: Window | None) -> list[int]:
+        owner = len(self.owners) if window is not None else self._current_owner
+        if window is not None:
+            self.owners.append((window, []))
+        outer, self._current_owner = self._current_owner, owner
+        inside: list[list[int]] = [[] if isinstance(inner, Negation) else self.build(inner) for inner in parts]
+        self._current_owner = outer
+        units = [unit for group in inside for unit in group]
+        if isinstance(part, SequenceOf):
+            placed = [group for group in inside if group]
+            for i, group in enumerate(placed):
+                for later in placed[i + 1 :]:
+                    for one, other in product(group, later):
+                        self.branch.before[one, other] = "start"
+        for position, inner in enumerate(parts):
+            if isinstance(inner, Negation):
+                place, left, right = _place(part, inside, position)
+                self.found.append((inner, place, left, right, owner))
+        if window is not None:
+            self.owners[owner][1].extend(units)
+            self._bound(window, [(parts[i], group) for i, group in enumerate(inside) if group], units)
+        return units
+
+    _current_owner = -1
+
+    def _bound(self, window: Window, parts: list[tuple[Part, list[int]]], units: list[int]) -> None:
+        branch = self.branch
+        if window.unit == "events":
+            branch.count = window.length
+            return
+        if window.bounds == "span":
+            self._pairs(units, window.length, from_start=True)
+            branch.own_spans += [(unit, window.length, True) for unit in units if self.has_duration(unit)]
+            return
+        ends = [self._end_unit(part, group) for part, group in parts]
+        if all(end is not None for end in ends):
+            self._pairs([end for end in ends if end is not None], window.length, from_start=False)
+            branch.own_spans += [
+                (unit, window.length, False) for unit in ends if unit is not None and branch.units[unit].many
+            ]
+        else:
+            spread = Spread(
+                tuple(tuple(group) for _, group in parts),
+                tuple(isinstance(part, Repetition) for part, _ in parts),
+                window.length,
+            )
+            branch.spreads.append(spread)
+
+    def _end_unit(self, part: Part, units: list[int]) -> int | None:
+        """The unit whose end is always the end of the part, if there is one that is not a nested repetition."""
+        match part:
+            case Leaf() | Repetition():
+                return units[0]
+            case SequenceOf(parts, _):
+                last = [inner for inner in parts if not isinstance(inner, Negation)][-1]
+                return units[-1] if isinstance(last, Leaf) else None
+            case _:
+                return None
+
+    def _pairs(self, units: Sequence[int], length: int, from_start: bool) -> None:
+        before = self.branch.before
+        for one, other in product(units, units):
+            if one != other and (other, one) not in before:
+                self.branch.gaps.append(Gap(one, other, length, from_start))
+
+
+def _place(
+    part: SequenceOf | Conjunction, inside: list[list[int]], position: int
+) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    if isinstance(part, Conjunction):
+        return "around", (), ()
+    left: list[int] = next((group for group in reversed(inside[:position]) if group), [])
+    right: list[int] = next((group for group in inside[position:] if group), [])
+    if left and right:
+        return "between", tuple(left), tuple(right)
+    return ("before", (), tuple(right)) if right else ("after", tuple(left), ())
+
+
+def _tree(pattern: Pattern, root: Part, composite_types: frozenset[str], depth_of_window: int = 0) -> Branch:
+    builder = _TreeBuilder(pattern, composite_types)
+    if isinstance(root, Repetition):
+        raise RuleError("a repetition needs an operator with a window around it, as in SEQ(B+ b[]) WITHIN 1 s")
+    builder.build(root)
+    branch = builder.branch
+    positive = {role for unit in branch.units for role in unit.roles}
+    branch.where = [
+        condition
+        for condition in _expand_same(pattern.where, branch, (), pattern.skip == "next")
+        if roles_of(condition) <= positive
+    ]
+    for negation, place, left, right, owner in builder.found:
+        window, members = builder.owners[owner]
+        assert window is not None
+        sub, leaf = _negated(negation.part, window, composite_types, pattern)
+        forbidden = Forbidden(
+            leaf,
+            sub,
+            place,  # type: ignore[arg-type]
+            left,
+            right,
+            tuple(members),
+            window.length if window.unit == "us" else window.length - 1,
+            window.unit == "events",
+        )
+        names = set(forbidden.roles)
+        where = tuple(
+            condition
+            for condition in _expand_same(pattern.where, branch, forbidden.roles, pattern.skip == "next")
+            if roles_of(condition) & names
+            and roles_of(condition) <= positive | names
+            and not (leaf is None and roles_of(condition) <= names)
+        )
+        branch.forbidden.append(replace(forbidden, where=where))
+    branch.horizon = _tree_horizon(root)
+    for number, unit in enumerate(branch.units):
+        if unit.limit is not None and (len(branch.units) == 1 or pattern.skip == "next"):
+            raise RuleError(
+                f"the LIMIT of {unit.leaves[0].role}[] needs another part of the match to count beside"
+                if len(branch.units) == 1
+                else f"the LIMIT of {branch.units[number].leaves[0].role}[] has no use with SKIP TILL NEXT MATCH"
+            )
+    return branch
+
+
+def _tree_horizon(part: Part, bounded: bool = False) -> int:
+    """The greatest distance between the end of an operator and the earliest event inside it that may matter.
+
+    ``bounded``: something around the operator limits how old its events may be.
+    """
+    match part:
+        case SequenceOf(parts, window) | Conjunction(parts, window):
+            if window is not None and window.unit == "us" and window.bounds == "span":
+                return window.length
+            positive = [p for p in parts if not isinstance(p, Negation)]
+            if window is None or window.unit == "events":
+                bounded = bounded or window is not None
+                return max((_tree_horizon(p, bounded) for p in positive), default=0)
+            for inner in positive:
+                if isinstance(inner, SequenceOf | Conjunction) and inner.window is None and not bounded:
+                    raise RuleError(
+                        "an operator without a window stands inside one whose window bounds only the ends of its "
+                        "parts; give the inner one a window, or the whole pattern a WITHIN"
+                    )
+            return window.length + max((_tree_horizon(p, bounded) for p in positive), default=0)
+        case _:
+            return 0
+
+
+def _negated(
+    part: Part, window: Window, composite_types: frozenset[str], pattern: Pattern
+) -> tuple[tuple[Branch, ...], Leaf | None]:
+    if isinstance(part, Leaf):
+        return (), part
+    if isinstance(part, SequenceOf | Conjunction):
+        whole: Part = part if part.window is not None else replace(part, window=window)
+    else:
+        whole = SequenceOf((part,), window)
+    inner_roles = {leaf.role for leaf in leaves(whole)}
+    where = tuple(
+        condition for condition in pattern.where if roles_of(condition) and roles_of(condition) <= inner_roles
+    )
+    sub_pattern = Pattern(whole, where + tuple(c for c in pattern.where if isinstance(c, Same)))
+    return tuple(_tree(sub_pattern, chosen, composite_types) for chosen in _combinations(whole)), None
+
+
+def with_role(expression: Expression, role: str, index: str = "") -> Expression:
+    """A SAME key for one role."""
+    match expression:
+        case Attribute("", name):
+            return Attribute(role, name, index)  # type: ignore[arg-type]
+        case Call(function, arguments):
+            return Call(function, tuple(with_role(argument, role, index) for argument in arguments))
+        case Remote(table, arguments):
+            return Remote(table, tuple(with_role(argument, role, index) for argument in arguments))
+        case Unary(operator, operand):
+            return Unary(operator, with_role(operand, role, index))
+        case Binary(operator, left, right):
+            return Binary(operator, with_role(left, role, index), with_role(right, role, index))
+        case Items(items):
+            return Items(tuple(with_role(item, role, index) for item in items))
+        case _:
+            return expression
+
+
+def _same_along(key: Expression, branch: Branch, hidden: Sequence[str]) -> Iterator[Expression]:
+    """SAME as equalities of each unit with the one before, so that what a run has bound decides on the next event."""
+    before: Expression | None = None
+    for unit in branch.units:
+        role = unit.leaves[0].role
+        mine = with_role(key, role)
+        yield Binary("=", mine, before if before is not None else mine)
+        if unit.many:
+            yield Binary("=", mine, with_role(key, role, "i-1"))
+        before = with_role(key, role, "first" if unit.many else "")
+    assert before is not None
+    for role in hidden:
+        yield Binary("=", with_role(key, role), before)
+
+
+def _expand_same(
+    where: Sequence[Expression], branch: Branch, hidden: Sequence[str], in_runs: bool
+) -> Iterator[Expression]:
+    """Conjuncts with SAME written out as equalities with one reference role; ``hidden`` roles are negated ones."""
+    for condition in where:
+        if not isinstance(condition, Same):
+            yield condition
+            continue
+        key = condition.key
+        if in_runs:
+            yield from _same_along(key, branch, hidden)
+            continue
+        single = [leaf.role for unit in branch.units if not unit.many for leaf in unit.leaves]
+        repeated = [leaf.role for unit in branch.units if unit.many for leaf in unit.leaves]
+        reference = single[0] if single else repeated[0]
+        if single:
+            anchor = with_role(key, reference)
+            yield Binary("=", anchor, anchor)  # no value agrees with nothing, not even with itself
+        else:
+            anchor = with_role(key, reference, "first")
+            yield Binary("=", with_role(key, reference), with_role(key, reference))
+            yield Binary("=", with_role(key, reference), with_role(key, reference, "i-1"))
+        for role in [*single, *repeated, *hidden]:
+            if role != reference:
+                yield Binary("=", with_role(key, role), anchor)
+
+
+# ---------------------------------------------------------------------------------------------------------- chains
+
+
+def _chain(pattern: Pattern, chain: Chain) -> Branch:
+    branch = Branch()
+    numbers = {chain.anchor.role: 0}
+    branch.units.append(Unit((chain.anchor,)))
+    introduced = {chain.anchor.role: 0}
+    for order, step in enumerate(chain.steps, start=1):
+        introduced[step.leaf.role] = order
+        if isinstance(step, Aggregate):
+            introduced[f"${step.name}"] = order
+
+    def home(condition: Expression) -> int:
+        names = [introduced[role] for role in roles_of(condition)]
+        names += [introduced[f"${name}"] for name in parameters_of(condition)]
+        return max(names, default=0)
+
+    by_step: dict[int, list[Expression]] = {}
+    for condition in pattern.where:
+        by_step.setdefault(home(condition), []).append(condition)
+
+    # ``depth`` is how far before the anchor the events of a role may lie: windows add up along the chain.
+    depth = {chain.anchor.role: 0}
+    for order, step in enumerate(chain.steps, start=1):
+        own = by_step.get(order, [])
+        if isinstance(step, Selection):
+            unit = len(branch.units)
+            numbers[step.leaf.role] = unit
+            branch.units.append(Unit((step.leaf,)))
+            origin = numbers[step.within.origin]
+            branch.before[unit, origin] = "end"
+            branch.gaps.append(Gap(unit, origin, step.within.length_us, from_start=False))
+            branch.steps.append(Choice(unit, step.policy, step.count))
+            branch.where += own
+            depth[step.leaf.role] = depth[step.within.origin] + step.within.length_us
+            reach = depth[step.leaf.role]
+        else:
+            place, left, right, window = _range(step.range, numbers)
+            if isinstance(step, Absence):
+                forbidden = Forbidden(step.leaf, (), place, left, right, (), window, where=tuple(own))
+                branch.forbidden.append(forbidden)
+            else:
+                looks = tuple(condition for condition in own if step.name not in parameters_of(condition))
+                branch.where += [condition for condition in own if step.name in parameters_of(condition)]
+                branch.steps.append(
+                    Measure(step.name, step.function, step.leaf, step.attribute, place, left, right, window, looks)
+                )
+            if isinstance(step.range, Within):
+                reach = depth[step.range.origin] + step.range.length_us
+            else:
+                reach = max(depth[step.range.one], depth[step.range.other])
+        branch.horizon = max(branch.horizon, reach)
+    branch.where += by_step.get(0, [])
+    return branch
+
+
+def _range(
+    found: Within | Between, numbers: dict[str, int]
+) -> tuple[Literal["ends", "within"], tuple[int, ...], tuple[int, ...], int]:
+    if isinstance(found, Within):
+        return "within", (), (numbers[found.origin],), found.length_us
+    return "ends", (numbers[found.one],), (numbers[found.other],), 0
+
+
+def elementwise(condition: Expression, roles: frozenset[str]) -> bool:
+    """Whether the conjunct speaks of each element of these repeated roles in turn and never of several."""
+    for part in walk(condition):
+        if isinstance(part, Fold) and part.role in roles:
+            return False
+        if isinstance(part, Attribute) and part.role in roles and part.index:
+            return False
+    return True
+
+
+def needs_previous(condition: Expression, roles: frozenset[str]) -> bool:
+    return any(isinstance(p, Attribute) and p.role in roles and p.index == "i-1" for p in walk(condition))
+
+
+def needs_whole(condition: Expression, roles: frozenset[str]) -> bool:
+    """Whether the conjunct can only be judged on the finished repetition."""
+    for part in walk(condition):
+        if isinstance(part, Fold) and part.role in roles:
+            return True
+        if isinstance(part, Attribute) and part.role in roles and part.index in ("first", "last"):
+            return True
+    return False

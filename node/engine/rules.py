@@ -1,0 +1,254 @@
+"""From rules to the code and the composite specs of one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from node.engine.code import Columns, Piece, Pool, Scope, Writer
+from node.engine.joins import JoinWriter, Mode
+from node.engine.logical import Branch, Forbidden, Logical
+from node.engine.runtime import NAMES
+from node.engine.store import StoreBuilder
+from protocol.composites import CompositeSpec
+from protocol.errors import RuleError
+from protocol.events import EventType
+from protocol.expressions import Attribute, Fold, Parameter, walk
+from protocol.pattern import Rule
+
+
+@dataclass(slots=True)
+class RulePlan:
+    """One rule on its way into a store."""
+
+    number: int
+    rule: Rule
+    logical: Logical
+    spec: CompositeSpec
+    parameters: tuple[str, ...]
+    """Aggregates that output attributes need: their values travel with the match."""
+    checks: list[int] = field(default_factory=list)
+    """Numbers of this rule's late checks in its store."""
+    counts: bool = False
+
+    @property
+    def out(self) -> str:
+        return f"o{self.number}"
+
+
+def composite_spec(
+    rule: Rule, logical: Logical, columns: Mapping[str, Columns], pool: Pool
+) -> tuple[CompositeSpec, tuple[str, ...]]:
+    """What the rule's composites have in common, with the function that computes their attributes."""
+    parameters = tuple(
+        dict.fromkeys(
+            part.name for output in rule.attributes for part in walk(output.value) if isinstance(part, Parameter)
+        )
+    )
+    types = {leaf.role: leaf.type for branch in logical.branches for unit in branch.units for leaf in unit.leaves}
+    always = set.intersection(*({r for u in branch.units for r in u.roles} for branch in logical.branches))
+    variables = {role: f"r{position}" for position, role in enumerate(logical.roles)}
+    repeated = dict(zip(logical.roles, logical.repeated, strict=True))
+
+    def guarded(role: str, piece: Piece) -> Piece:
+        if role in always:
+            return piece
+        return Piece(f"(None if {variables[role]} is None else {piece.source})", nullable=True)
+
+    def attribute(found: Attribute) -> Piece:
+        variable = variables[found.role]
+        if repeated[found.role]:
+            if found.index not in ("first", "last"):
+                raise RuleError(
+                    f"rule {rule.name!r}: {found.role} is repeated; an output attribute names one of its events, "
+                    f"as in {found.role}[last].{found.name}, or folds them, as in max({found.role}[].{found.name})"
+                )
+            variable += "[0]" if found.index == "first" else "[-1]"
+        return guarded(found.role, columns[types[found.role]].read(variable, found.name))
+
+    def fold(found: Fold) -> Piece:
+        rows = variables[found.role]
+        if found.name is None:
+            return guarded(found.role, Piece(f"len({rows})"))
+        read = columns[types[found.role]].read("f", found.name)
+        keep = f" if {read.source} is not None" if read.nullable else ""
+        nullable = found.function != "count"
+        return guarded(found.role, Piece(f"fold_{found.function}([{read.source} for f in {rows}{keep}])", nullable))
+
+    def latest(found: Attribute | Fold) -> str:
+        variable = variables[found.role]
+        if repeated[found.role]:
+            variable += "[0]" if isinstance(found, Attribute) and found.index == "first" else "[-1]"
+        return f"{variable}[0]"
+
+    scope = Scope(pool, attribute, fold, latest, {name: Piece(f"p_{name}", nullable=True) for name in parameters})
+    values = [scope.value(output.value).source for output in rule.attributes]
+    arguments = [*variables.values(), *(f"p_{name}" for name in parameters)]
+    source = f"def values({', '.join(arguments)}):\n    return ({''.join(value + ', ' for value in values)})\n"
+    space: dict[str, Any] = {**NAMES, **pool.objects}
+    exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
+    event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
+    spec = CompositeSpec(rule.name, rule.version, event_type, logical.roles, logical.repeated, space["values"])
+    return spec, parameters
+
+
+def add_rule(store: StoreBuilder, plan: RulePlan) -> None:
+    """Write the rule's code into its store."""
+    for branch in plan.logical.branches:
+        add_branch(store, plan, branch)
+
+
+def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
+    add_negated_patterns(store, branch)
+    check = add_late_check(store, plan, branch) if waits(branch) else None
+    triggers = [0] if plan.logical.in_text_order else range(len(branch.units))
+    for unit in triggers:
+        for leaf_number, leaf in enumerate(branch.units[unit].leaves):
+            last = branch.is_last(unit) and (leaf_number == len(branch.units[unit].leaves) - 1)
+            modes = [Mode(store.ordered, newest=not store.has_composites_in(branch))] if last else []
+            if not store.ordered:
+                modes.append(Mode(ordered=False, newest=False))
+            for mode in dict.fromkeys(modes):
+                writer = JoinWriter(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
+                writer.over_limit = f"v{plan.number}"
+                name = store.function_name()
+                store.functions.append("")
+                position = len(store.functions) - 1
+                store.functions[position] = writer.write(name, lambda out, join: emit(out, join, plan, branch, check))
+                group = store.group(leaf.type, writer.own_conditions(leaf.role, branch.where))
+                if last and (mode.newest or store.ordered):
+                    group.newest_triggers.append(name)
+                if not store.ordered and not mode.newest:
+                    group.triggers.append(name)
+
+
+def bindings(join: JoinWriter, plan: RulePlan) -> str:
+    """Source of the tuple that a composite is: spec, one binding per role, and the aggregates its attributes need."""
+    found = {}
+    for number, unit in enumerate(join.units):
+        for leaf_number, leaf in enumerate(unit.leaves):
+            found[leaf.role] = f"k{number}_{leaf_number}" if unit.many else f"r{number}"
+    parts = [found.get(role, "None") for role in plan.logical.roles]
+    parts += [f"p_{name}" for name in plan.parameters]
+    return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
+
+
+def emit(out: Writer, join: JoinWriter, plan: RulePlan, branch: Branch, check: int | None) -> None:
+    """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more."""
+    match = bindings(join, plan)
+    if check is not None:
+        times, numbers = _deadlines(join, branch)
+        if numbers:
+            entry = f"{_greatest(numbers)}, next(serial), {check}, {match}, {_greatest(times)}"
+            out.line(f"heappush(waiting_numbered, ({entry}))")
+        else:
+            out.line(f"heappush(waiting, ({_greatest(times)}, next(serial), {check}, {match}))")
+    elif plan.counts:
+        out.line(f"{plan.out}[0] += {_how_many(join)}")
+    elif join.collect is not None:
+        out.line(f"{plan.out}.extend([{match} {join.collect[0]}])")
+    else:
+        out.line(f"{plan.out}.append({match})")
+
+
+def waits(branch: Branch) -> bool:
+    """Whether what comes after a match may still forbid it."""
+    limited = any(unit.limit is not None and branch.is_last(number) for number, unit in enumerate(branch.units))
+    return limited or any(forbidden.waits for forbidden in branch.forbidden)
+
+
+def _deadlines(join: JoinWriter, branch: Branch) -> tuple[list[str], list[str]]:
+    """Timestamps and event numbers that must be reached before a match is decided."""
+    times: list[str] = []
+    numbers: list[str] = []
+    for forbidden in branch.forbidden:
+        if forbidden.waits:
+            (numbers if forbidden.numbered else times).append(join.deadline(forbidden))
+    for unit in join.limited():
+        if join.limit_waits(unit):
+            (times if branch.count is None else numbers).append(join.limit_deadline(unit))
+    return times, numbers
+
+
+def _greatest(sources: list[str]) -> str:
+    if not sources:
+        return "None"
+    return sources[0] if len(sources) == 1 else f"max({', '.join(sources)})"
+
+
+def _how_many(join: JoinWriter) -> str:
+    if join.counted is not None:
+        candidates, forced = join.counted
+        return f"1 << len({candidates})" if forced else f"(1 << len({candidates})) - 1"
+    if join.collect is None:
+        return "1"
+    clause, candidates, unconditional = join.collect
+    return f"len({candidates})" if unconditional else f"sum([1 {clause}])"
+
+
+def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
+    """Matches of a negated sub-pattern are found like any other and kept in a buffer of their own."""
+    for forbidden in branch.forbidden:
+        if forbidden.leaf is not None:
+            continue
+        horizon = branch.horizon + (forbidden.window if forbidden.waits else 0)
+        buffer = store.derived(forbidden, horizon)
+        for sub in forbidden.sub:
+            for unit, made in enumerate(sub.units):
+                if not sub.is_last(unit):
+                    continue
+                mode = Mode(ordered=True, newest=not store.has_composites_in(sub))
+                writer = JoinWriter(store, sub, unit, 0, mode, in_text_order=False)
+
+                keep = partial(_keep_sub_match, store, forbidden, buffer, sub, unit)
+                name = store.function_name()
+                store.functions.append("")
+                position = len(store.functions) - 1
+                store.functions[position] = writer.write(name, keep)
+                leaf = made.leaves[0]
+                group = store.group(leaf.type, writer.own_conditions(leaf.role, sub.where))
+                group.newest_triggers.append(name)
+
+
+def _keep_sub_match(
+    store: StoreBuilder, forbidden: Forbidden, buffer: str, sub: Branch, trigger: int, out: Writer, join: JoinWriter
+) -> None:
+    found = {leaf.role: f"r{number}" for number, unit in enumerate(sub.units) for leaf in unit.leaves}
+    rows = [found.get(role, "None") for role in forbidden.roles]
+    if store.counted is not None:
+        rows.append(f"r{trigger}[-1]")
+    row = f"(*r{trigger}[:3], None, {', '.join(rows)})"
+    if join.collect is not None:
+        out.line(f"{buffer}.extend([{row} {join.collect[0]}])")
+    else:
+        out.line(f"{buffer}.append({row})")
+
+
+def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
+    """A function that tells whether a match that has waited is still allowed."""
+    number = len(store.late_checks)
+    store.late_checks.append("")
+    join = JoinWriter(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
+    join.over_limit = f"v{plan.number}"
+    join.all_bound()
+    found = {}
+    for position, unit in enumerate(branch.units):
+        for leaf_number, leaf in enumerate(unit.leaves):
+            found[leaf.role] = f"k{position}_{leaf_number}" if unit.many else f"r{position}"
+    out = Writer()
+    out.line(f"def late{number}(match):")
+    out.depth += 1
+    targets = [found.get(role, "_") for role in plan.logical.roles]
+    out.line(f"_, {', '.join(targets)} = match[:{len(targets) + 1}]")
+    for forbidden in branch.forbidden:
+        if forbidden.waits:
+            out.line(f"if {join.negation_found(forbidden)}: return False")
+    for repetition in join.limited():
+        if join.limit_waits(repetition):
+            out.line(f"if {join.over_limit_found(repetition)}: return False")
+    out.line("return True")
+    store.late_checks[number] = str(out)
+    plan.checks.append(number)
+    return number

@@ -1,0 +1,228 @@
+"""Functions that generated code calls: arithmetic with missing values, exact folds, and the subsets of a repetition."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from protocol.composites import start_of
+
+Row = tuple[Any, ...]
+
+
+def add(left: Any, right: Any) -> Any:
+    return None if left is None or right is None else left + right
+
+
+def subtract(left: Any, right: Any) -> Any:
+    return None if left is None or right is None else left - right
+
+
+def multiply(left: Any, right: Any) -> Any:
+    return None if left is None or right is None else left * right
+
+
+def divide(left: Any, right: Any) -> Any:
+    if left is None or right is None or right == 0:
+        return None
+    try:
+        return left / right
+    except OverflowError:
+        return None
+
+
+def modulo(left: Any, right: Any) -> Any:
+    return None if left is None or right is None or right == 0 else left % right
+
+
+def negate(operand: Any) -> Any:
+    return None if operand is None else -operand
+
+
+def less(left: Any, right: Any) -> bool:
+    return left is not None and right is not None and left < right
+
+
+def less_equal(left: Any, right: Any) -> bool:
+    return left is not None and right is not None and left <= right
+
+
+def greater(left: Any, right: Any) -> bool:
+    return left is not None and right is not None and left > right
+
+
+def greater_equal(left: Any, right: Any) -> bool:
+    return left is not None and right is not None and left >= right
+
+
+def equal(left: Any, right: Any) -> bool:
+    return left is not None and left == right
+
+
+def unequal(left: Any, right: Any) -> bool:
+    return left is not None and right is not None and left != right
+
+
+def contained(item: Any, collection: Any) -> bool:
+    """``item in collection`` where either may be missing and a single value is a collection of one."""
+    if item is None or collection is None:
+        return False
+    return item in collection if isinstance(collection, tuple) else item == collection
+
+
+def not_contained(item: Any, collection: Any) -> bool:
+    if item is None or collection is None:
+        return False
+    return item not in collection if isinstance(collection, tuple) else item != collection
+
+
+def call(function: Callable[..., Any], *arguments: Any) -> Any:
+    """A function that does not know missing values has none where an argument is missing."""
+    return None if None in arguments else function(*arguments)
+
+
+def lookup(table: Any, ts: int, *arguments: Any) -> Any:
+    return None if None in arguments else table.lookup(arguments, ts)
+
+
+def total(values: list[Any]) -> Any:
+    """The exact sum, rounded once; integers stay integers; no value over nothing."""
+    if not values:
+        return None
+    if all(type(value) is int for value in values):
+        return sum(values)
+    return math.fsum(values)
+
+
+def mean(values: list[Any]) -> Any:
+    return None if not values else total(values) / len(values)
+
+
+def fold_min(values: list[Any]) -> Any:
+    return min(values) if values else None
+
+
+def fold_max(values: list[Any]) -> Any:
+    return max(values) if values else None
+
+
+FOLD_FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "count": len,
+    "sum": total,
+    "avg": mean,
+    "min": fold_min,
+    "max": fold_max,
+}
+
+
+def subsets(candidates: list[Row]) -> list[tuple[Row, ...]]:
+    """Every non-empty subset, elements in order."""
+    found: list[tuple[Row, ...]] = [()]
+    for candidate in candidates:
+        found += [(*chosen, candidate) for chosen in found]
+    del found[0]
+    return found
+
+
+def subsets_with(candidates: list[Row], forced: Row) -> list[tuple[Row, ...]]:
+    """Every subset that contains ``forced``, which is not among the sorted candidates."""
+    split = bisect_left(candidates, forced)
+    found: list[tuple[Row, ...]] = [()]
+    for candidate in candidates[:split]:
+        found += [(*chosen, candidate) for chosen in found]
+    found = [(*chosen, forced) for chosen in found]
+    for candidate in candidates[split:]:
+        found += [(*chosen, candidate) for chosen in found]
+    return found
+
+
+def chains(candidates: list[Row], forced: Row | None, follows: Callable[[Row, Row], bool]) -> list[tuple[Row, ...]]:
+    """Subsets in order whose neighbours satisfy ``follows(before, after)``; with ``forced``, those that contain it."""
+    if forced is not None:
+        candidates = list(candidates)
+        insort(candidates, forced)
+    ending: list[list[tuple[Row, ...]]] = []
+    for position, candidate in enumerate(candidates):
+        here: list[tuple[Row, ...]] = [(candidate,)]
+        for before in range(position):
+            if follows(candidates[before], candidate):
+                here += [(*chosen, candidate) for chosen in ending[before]]
+        ending.append(here)
+    found = [chosen for here in ending for chosen in here]
+    if forced is None:
+        return found
+    return [chosen for chosen in found if any(element is forced for element in chosen)]
+
+
+def group_chains(
+    candidates: list[list[Row]],
+    forced_leaf: int,
+    forced: Row | None,
+    within: Callable[..., bool],
+    follows: Callable[[tuple[Row, ...], tuple[Row, ...]], bool],
+) -> list[tuple[tuple[Row, ...], ...]]:
+    """All runs of groups. Each result holds one tuple per leaf of the group: that leaf's events, group by group.
+
+    A group takes one event per leaf, each ending before the next one starts; groups follow each other the same way.
+    With ``forced``, that event stands in at least one group at ``forced_leaf``.
+    """
+    if forced is not None:
+        candidates = [list(rows) for rows in candidates]
+        insort(candidates[forced_leaf], forced)
+    groups: list[tuple[Row, ...]] = [()]
+    for rows in candidates:
+        groups = [(*group, row) for group in groups for row in rows if not group or group[-1][:3] < start_of(row)]
+    groups = [group for group in groups if within(*group)]
+    groups.sort(key=lambda group: group[-1])
+    ending: list[list[tuple[tuple[Row, ...], ...]]] = []
+    for position, group in enumerate(groups):
+        here: list[tuple[tuple[Row, ...], ...]] = [(group,)]
+        for before in range(position):
+            earlier = groups[before]
+            if earlier[-1][:3] < start_of(group[0]) and follows(earlier, group):
+                here += [(*chosen, group) for chosen in ending[before]]
+        ending.append(here)
+    found = [chosen for here in ending for chosen in here]
+    if forced is not None:
+        found = [chosen for chosen in found if any(group[forced_leaf] is forced for group in chosen)]
+    return [tuple(zip(*chosen, strict=True)) for chosen in found]
+
+
+def after(key: Row) -> Row:
+    """The least key that is greater than this one."""
+    return key[0], key[1], key[2] + 1
+
+
+def exceeds(candidates: list[int], limit: int, count: list[int]) -> bool:
+    """Whether a repetition has more candidates than its limit; such a choice is counted."""
+    if len(candidates) <= limit:
+        return False
+    count[0] += 1
+    return True
+
+
+def overlaps(rows: Iterable[Row], parts: tuple[Any, ...]) -> bool:
+    """Whether one of the rows is bound in the match; repeated roles are tuples of rows."""
+    for row in rows:
+        for part in parts:
+            if part is None:
+                continue
+            if isinstance(part[0], tuple):
+                if any(element[1:4] == row[1:4] for element in part):
+                    return True
+            elif part[1:4] == row[1:4]:
+                return True
+    return False
+
+
+NAMES: dict[str, Any] = {
+    "add": add, "subtract": subtract, "multiply": multiply, "divide": divide, "modulo": modulo, "negate": negate,
+    "less": less, "less_equal": less_equal, "greater": greater, "greater_equal": greater_equal,
+    "equal": equal, "unequal": unequal, "contained": contained, "not_contained": not_contained,
+    "call": call, "lookup": lookup, "subsets": subsets, "subsets_with": subsets_with, "chains": chains,
+    "group_chains": group_chains, "overlaps": overlaps, "start_of": start_of, "after": after, "exceeds": exceeds,
+    **{f"fold_{name}": function for name, function in FOLD_FUNCTIONS.items()},
+}  # fmt: skip
+"""What generated code may call, by the name it uses."""

@@ -1,0 +1,157 @@
+"""Saving and restoring what an engine holds.
+
+A snapshot is msgpack: a fingerprint of the rules and types it belongs to, then per store its buffers, waiting matches,
+pending events and open runs. Rows occur many times (in several buffers, in matches), so each is written once into a
+table and referred to by its number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, cast
+
+import msgpack
+
+from node.engine.store import State, Store
+from protocol.composites import Composite
+from protocol.errors import HeadwaterError
+from protocol.events import EventType
+
+FORMAT = 1
+_BIG_INT = 1
+
+
+class SnapshotError(HeadwaterError):
+    """A snapshot that does not belong to this engine or is damaged."""
+
+
+class _Table:
+    """Tuples and composites by number; scalars stand for themselves."""
+
+    def __init__(self, rule_numbers: Mapping[int, int]) -> None:
+        self.entries: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []
+        self._rule_numbers = rule_numbers
+
+    def ref(self, value: Any) -> Any:
+        """Something msgpack can hold: ``[number]`` for tuples and composites, ``{"t": name}`` for event types."""
+        if isinstance(value, EventType):
+            return {"t": value.name}
+        if isinstance(value, list):
+            return {"l": [self.ref(item) for item in value]}
+        if not isinstance(value, tuple):
+            return _scalar(value)
+        number = self._numbers.get(id(value))
+        if number is None:
+            if isinstance(value, Composite):
+                entry = [self._rule_numbers[id(value.spec)], [self.ref(binding) for binding in value[1:]]]
+            else:
+                entry = [-1, [self.ref(item) for item in value]]
+            number = self._numbers[id(value)] = len(self.entries)
+            self.entries.append(entry)
+            self._alive.append(value)
+        return [number]
+
+
+def _scalar(value: Any) -> Any:
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        return msgpack.ExtType(_BIG_INT, str(value).encode())
+    return value
+
+
+def _ext(code: int, data: bytes) -> Any:
+    if code != _BIG_INT:
+        raise SnapshotError("unknown extension in a snapshot")
+    return int(data)
+
+
+def encode_snapshot(
+    fingerprint: str, watermark: float, running: Sequence[Any], stores: Sequence[Store], late: int
+) -> bytes:
+    table = _Table({id(rule.plan.spec): number for number, rule in enumerate(running)})
+    saved = []
+    for store in stores:
+        state = store.state
+        buffers = [
+            [[table.ref(key), [table.ref(row) for row in rows]] for key, rows in found.items()]
+            if isinstance(found, dict)
+            else [table.ref(row) for row in found]
+            for found in state.rows
+        ]
+        saved.append(
+            {
+                "buffers": buffers,
+                "newest": table.ref(state.newest[0]),
+                "number": state.number[0],
+                "waiting": [table.ref(entry) for entry in state.waiting],
+                "numbered": [table.ref(entry) for entry in state.waiting_numbered],
+                "pending": [table.ref(row) for row in state.pending],
+                "runs": [[n, [[table.ref(run) for run in runs] for runs in of]] for n, of in state.runs_of.items()],
+                "watermark": state.watermark,
+            }
+        )
+    counts = [[rule.found[0] if rule.plan.counts else 0, rule.over_limit[0]] for rule in running]
+    whole = [FORMAT, fingerprint, watermark, late, counts, table.entries, saved]
+    return cast(bytes, msgpack.packb(whole))
+
+
+def decode_snapshot(
+    data: bytes, fingerprint: str, types: Mapping[str, EventType], running: Sequence[Any], stores: Sequence[Store]
+) -> tuple[float, int]:
+    """Fill the stores; the watermark and the number of late events."""
+    try:
+        whole = msgpack.unpackb(data, strict_map_key=False, ext_hook=_ext)
+        form, found, watermark, late, counts, entries, saved = whole
+    except SnapshotError:
+        raise
+    except Exception as error:
+        raise SnapshotError(f"this is not a snapshot of an engine: {error}") from error
+    if form != FORMAT:
+        raise SnapshotError(f"the snapshot has format {form!r}; this version reads {FORMAT}")
+    if found != fingerprint:
+        raise SnapshotError("the snapshot belongs to an engine with other rules or event types")
+    table: list[Any] = []
+
+    def value(ref: Any) -> Any:
+        if isinstance(ref, list):
+            return table[ref[0]]
+        if isinstance(ref, dict):
+            return types[ref["t"]] if "t" in ref else [value(item) for item in ref["l"]]
+        return ref
+
+    try:
+        for rule, inside in entries:
+            values = tuple(map(value, inside))
+            table.append(values if rule < 0 else Composite((running[rule].plan.spec, *values)))
+        states = [_state(store, one, value) for store, one in zip(stores, saved, strict=True)]
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
+    for rule, (counted, over) in zip(running, counts, strict=True):
+        rule.over_limit[0] = over
+        if rule.plan.counts:
+            rule.found[0] = counted
+    for store, state in zip(stores, states, strict=True):
+        store.replace_state(state)
+    return watermark, late
+
+
+def _state(store: Store, saved: Mapping[str, Any], value: Any) -> State:
+    state = State(store.compiled)
+    for rows, found in zip(state.rows, saved["buffers"], strict=True):
+        if isinstance(rows, dict):
+            for key, inside in found:
+                rows[value(key)] = [value(row) for row in inside]
+        else:
+            rows.extend(value(row) for row in found)
+    state.newest[0] = value(saved["newest"])
+    state.number[0] = saved["number"]
+    state.waiting.extend(value(entry) for entry in saved["waiting"])
+    state.waiting_numbered.extend(value(entry) for entry in saved["numbered"])
+    serials = [entry[1] for entry in state.waiting] + [entry[1] for entry in state.waiting_numbered]
+    state.serial = count(max(serials, default=-1) + 1)
+    state.pending.extend(value(row) for row in saved["pending"])
+    state.runs_of = {number: [[value(run) for run in runs] for runs in of] for number, of in saved["runs"]}
+    state.watermark = saved["watermark"]
+    return state

@@ -1,0 +1,467 @@
+"""A store: the events that a set of rules with the same idea of time still needs, and the code that works on them.
+
+`StoreBuilder` collects what the rules ask for while their code is written and compiles it once; that is immutable. A
+`Store` is one running instance: rows in buffers, matches that wait for their time, and the handlers bound to them.
+
+Events reach an *eager* store as they arrive, in any order. An *ordered* store keeps them until the watermark has passed
+and then handles them in trace order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from types import CodeType
+from typing import Any, cast
+
+from node.engine.code import Columns, Piece, Pool, Writer
+from node.engine.logical import Branch, Forbidden
+from node.engine.runtime import NAMES, Row
+from protocol.composites import Composite
+
+CHUNK_EVENTS = 1024  # after this many events an ordered store decides and frees, even within one long advance
+SWEEPS_PER_HORIZON = 4  # a buffer holds at most a quarter of its horizon more than it needs
+
+Handler = Callable[[Row], None]
+
+
+@dataclass(slots=True)
+class BufferSpec:
+    """One ordered collection of the events of a type that meet some conditions, split by a key or not."""
+
+    name: str
+    key: Piece | None
+    horizon: int
+
+
+@dataclass(slots=True)
+class Group:
+    """Everything that happens with the events of one type that meet the same conditions."""
+
+    conditions: tuple[str, ...]
+    buffers: list[BufferSpec] = field(default_factory=list)
+    newest_triggers: list[str] = field(default_factory=list)
+    triggers: list[str] = field(default_factory=list)
+
+
+class StoreBuilder:
+    """Collects buffers and functions of the rules that share a store."""
+
+    def __init__(
+        self, name: str, pool: Pool, columns: Mapping[str, Columns], *, ordered: bool, counted: int | None = None
+    ) -> None:
+        self.name = name
+        self.pool = pool
+        self.all_columns = columns
+        self.ordered = ordered
+        self.counted = counted
+        """Length of the count window; such a store serves one rule and numbers its events."""
+        self.specs: list[BufferSpec] = []
+        self.groups: dict[str, dict[tuple[str, ...], Group]] = {}
+        self.functions: list[str] = []
+        self.machines: list[tuple[str, Sequence[str]]] = []
+        self.late_checks: list[str] = []
+        self.exports: list[str] = []
+        """Functions that a machine outside the generated code wants to call."""
+        self._derived: dict[int, tuple[Forbidden, BufferSpec]] = {}
+        self.has_composites = False
+
+    def columns(self, event_type: str) -> Columns:
+        return self.all_columns[event_type]
+
+    def has_composites_in(self, branch: Branch) -> bool:
+        """Whether parts of the branch, or what it forbids, may have a start apart from their end."""
+        types = {leaf.type for unit in branch.units for leaf in unit.leaves}
+        return self.has_composites or any(self.columns(name).composite for name in types)
+
+    def group(self, event_type: str, conditions: Sequence[str]) -> Group:
+        self.has_composites = self.has_composites or self.columns(event_type).composite
+        of_type = self.groups.setdefault(event_type, {})
+        return of_type.setdefault(tuple(conditions), Group(tuple(conditions)))
+
+    def buffer(self, event_type: str, conditions: Sequence[str], key: Piece | None, horizon: int) -> str:
+        """The name of the buffer for these events, shared by every rule that asks for the same."""
+        group = self.group(event_type, conditions)
+        for spec in group.buffers:
+            if (spec.key and spec.key.source) == (key and key.source):
+                spec.horizon = max(spec.horizon, horizon)
+                return spec.name
+        spec = self._spec(key, horizon)
+        group.buffers.append(spec)
+        return spec.name
+
+    def derived(self, forbidden: Forbidden, horizon: int) -> str:
+        """The buffer that matches of a negated sub-pattern are put into."""
+        if id(forbidden) not in self._derived:
+            self._derived[id(forbidden)] = (forbidden, self._spec(None, horizon))
+        spec = self._derived[id(forbidden)][1]
+        spec.horizon = max(spec.horizon, horizon)
+        return spec.name
+
+    def _spec(self, key: Piece | None, horizon: int) -> BufferSpec:
+        spec = BufferSpec(f"b{len(self.specs)}", key, horizon)
+        self.specs.append(spec)
+        return spec
+
+    def function_name(self) -> str:
+        return f"t{len(self.functions)}"
+
+    def compile(self) -> CompiledStore:
+        for of_type in self.groups.values():
+            for group in of_type.values():
+                if not self.ordered and group.triggers and not any(_always_kept(spec) for spec in group.buffers):
+                    group.buffers.append(self._spec(None, 0))  # only to recognise a second delivery
+        types = sorted({*self.groups, *(name for _, names in self.machines for name in names)})
+        out = Writer()
+        out.line("def build(state):")
+        out.depth += 1
+        out.line("rows = state.rows")
+        for position, spec in enumerate(self.specs):
+            out.line(f"{spec.name} = rows[{position}]")
+        out.line("newest = state.newest")
+        out.line("number = state.number")
+        out.line("waiting = state.waiting")
+        out.line("waiting_numbered = state.waiting_numbered")
+        out.line("serial = state.serial")
+        for source in (*self.functions, *self.late_checks):
+            for text in source.splitlines():
+                out.line(text)
+        for position, event_type in enumerate(types):
+            self._handler(out, f"on{position}", event_type)
+        handlers = ", ".join(f"{event_type!r}: on{position}" for position, event_type in enumerate(types))
+        checks = ", ".join(f"late{position}" for position in range(len(self.late_checks)))
+        exports = ", ".join(f"{name!r}: {name}" for name in self.exports)
+        out.line(f"return {{{handlers}}}, [{checks}], {{{exports}}}")
+        source = str(out)
+        return CompiledStore(
+            self.name,
+            self.ordered,
+            self.counted,
+            self.has_composites,
+            tuple((spec.key is not None, spec.horizon) for spec in self.specs),
+            compile(source, f"<headwater {self.name}>", "exec"),
+            source,
+            self.pool,
+        )
+
+    def _handler(self, out: Writer, name: str, event_type: str) -> None:
+        groups = list(self.groups.get(event_type, {}).values())
+        if only := self._single_action(event_type, groups):
+            out.line(f"{name} = {only}")
+            return
+        out.line(f"def {name}(e):")
+        out.depth += 1
+        if self.counted is not None:
+            out.line("number[0] += 1")
+            out.line("e = (*e, number[0])")
+        if self.ordered:
+            self._bodies(out, groups, newest=True)
+            for machine, names in self.machines:
+                if event_type in names:
+                    out.line(f"{machine}(e)")
+        elif self.has_composites:
+            self._bodies(out, groups, newest=False)
+        else:
+            out.line("if e > newest[0]:")
+            out.depth += 1
+            out.line("newest[0] = e")
+            self._bodies(out, groups, newest=True)
+            out.depth -= 1
+            out.line("else:")
+            out.depth += 1
+            out.line("pass")
+            self._bodies(out, groups, newest=False)
+            out.depth -= 1
+        out.line("return")
+        out.depth -= 1
+
+    def _single_action(self, event_type: str, groups: list[Group]) -> str | None:
+        """The one function that does all there is to do with events of the type, if there is such."""
+        machines = [machine for machine, names in self.machines if event_type in names]
+        if not self.ordered or self.counted is not None or len(groups) > 1 or any(g.conditions for g in groups):
+            return None
+        if any(spec.key is not None for group in groups for spec in group.buffers):
+            return None
+        actions = [trigger for group in groups for trigger in group.newest_triggers]
+        actions += [f"{spec.name}.append" for group in groups for spec in group.buffers]
+        actions += machines
+        return actions[0] if len(actions) == 1 else None
+
+    def _bodies(self, out: Writer, groups: list[Group], newest: bool) -> None:
+        """All triggers look at the buffers before the event is put into any of them."""
+        if len(groups) == 1 and newest:
+            with _under(out, groups[0].conditions):
+                _run_triggers(out, groups[0], newest)
+                _run_inserts(out, groups[0], newest)
+            return
+        for position, group in enumerate(groups):
+            out.line(f"g{position} = {' and '.join(group.conditions) or 'True'}")
+            if not newest:
+                with _under(out, (f"g{position}",)):
+                    self._second_delivery(out, group, f"g{position}")
+        for run in (_run_triggers, _run_inserts):
+            for position, group in enumerate(groups):
+                with _under(out, (f"g{position}",)):
+                    run(out, group, newest)
+
+    @staticmethod
+    def _second_delivery(out: Writer, group: Group, flag: str) -> None:
+        """The same event once more changes nothing."""
+        kept = next((spec for spec in group.buffers if _always_kept(spec)), None)
+        if kept is not None:
+            out.line(f"L = {kept.name if kept.key is None else f'{kept.name}.get({kept.key.source}, ())'}")
+            out.line("i = bisect_left(L, e)")
+            out.line(f"{flag} = i == len(L) or L[i] != e")
+
+
+@contextmanager
+def _under(out: Writer, conditions: Sequence[str]) -> Iterator[None]:
+    if conditions:
+        out.line(f"if {' and '.join(conditions)}:")
+        out.depth += 1
+    yield
+    out.line("pass")
+    if conditions:
+        out.depth -= 1
+
+
+def _run_triggers(out: Writer, group: Group, newest: bool) -> None:
+    for trigger in group.newest_triggers if newest else group.triggers:
+        out.line(f"{trigger}(e)")
+
+
+def _run_inserts(out: Writer, group: Group, newest: bool) -> None:
+    for spec in group.buffers:
+        _insert(out, spec, append=newest)
+
+
+def _always_kept(spec: BufferSpec) -> bool:
+    return spec.key is None or not spec.key.nullable
+
+
+def _insert(out: Writer, spec: BufferSpec, append: bool) -> None:
+    add = "L.append(e)" if append else "L.insert(bisect_left(L, e), e)"
+    if spec.key is None:
+        out.line(f"{spec.name}.append(e)" if append else f"{spec.name}.insert(bisect_left({spec.name}, e), e)")
+        return
+    out.line(f"k = {spec.key.source}")
+    depth = out.depth
+    if spec.key.nullable:
+        out.line("if k is not None:")
+        out.depth += 1
+    out.line(f"L = {spec.name}.get(k)")
+    out.line(f"if L is None: {spec.name}[k] = [e]")
+    out.line(f"else: {add}")
+    out.depth = depth
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStore:
+    """What never changes while a store runs. Many running stores may share it."""
+
+    name: str
+    ordered: bool
+    counted: int | None
+    has_composites: bool
+    buffers: tuple[tuple[bool, int], ...]
+    code: CodeType
+    source: str
+    """The generated program, for reading."""
+    pool: Pool
+
+
+class State:
+    """What changes while a store runs: plain containers, so that it can be saved, restored and counted."""
+
+    __slots__ = ("newest", "number", "pending", "rows", "runs_of", "serial", "waiting", "waiting_numbered", "watermark")
+
+    def __init__(self, compiled: CompiledStore) -> None:
+        self.rows: list[Any] = [{} if keyed else [] for keyed, _ in compiled.buffers]
+        self.newest: list[Row] = [()]
+        self.number = [0]
+        self.waiting: list[tuple[int, int, int, Composite]] = []
+        """A heap of matches that a later event may still forbid: (deadline, serial number, check, match)."""
+        self.waiting_numbered: list[tuple[int, int, int, Composite, int | None]] = []
+        """The same for deadlines that are event numbers of a count window, each with a deadline in time or None."""
+        self.serial = count()
+        self.pending: list[Row] = []
+        self.runs_of: dict[int, list[list[Any]]] = {}
+        """Open runs of skip-till-next rules: by rule number, one list per stage."""
+        self.watermark: float = float("-inf")
+
+
+class Store:
+    """A running store."""
+
+    def __init__(self, compiled: CompiledStore, names: Mapping[str, Any]) -> None:
+        self.compiled = compiled
+        self.state = State(compiled)
+        self._names = names
+        self.machines: list[Any] = []
+        self.accept: list[Callable[[Composite], None]] = []
+        self._bind()
+
+    def _bind(self) -> None:
+        space: dict[str, Any] = {
+            **NAMES,
+            "bisect_left": bisect_left,
+            "bisect_right": bisect_right,
+            "heappush": heapq.heappush,
+            "C": Composite,
+            **self.compiled.pool.objects,
+            **self._names,
+        }
+        exec(self.compiled.code, space)
+        self.handlers: dict[str, Handler]
+        self.exports: dict[str, Callable[..., Any]]
+        self.handlers, self._checks, self.exports = space["build"](self.state)
+        self._by_type: dict[Any, Handler] = {}
+        self._schedule = [(float("-inf"), position) for position in range(len(self.compiled.buffers))]
+        self._numbered_sweep = 0
+
+    def replace_state(self, state: State) -> None:
+        """Continue from another state of the same compiled store."""
+        self.state = state
+        self._bind()
+        for machine in self.machines:
+            machine.bind(state)
+
+    # ------------------------------------------------------------------------------------------------------ in order
+
+    def _handler(self, row: Row) -> Handler:
+        kind = row[3]
+        if isinstance(kind, Composite):
+            return self.handlers[kind.type]
+        found = self._by_type.get(kind)
+        if found is None:
+            found = self._by_type[kind] = self.handlers[kind.name]
+        return found
+
+    def advance(self, watermark: float) -> None:
+        """Nothing at or before the watermark will follow."""
+        state = self.state
+        if watermark <= state.watermark and not state.pending:
+            return
+        state.watermark = max(state.watermark, watermark)
+        if not self.compiled.ordered:
+            self._sweep(watermark)
+            return
+        pending = state.pending
+        if pending:
+            pending.sort()
+            cut = len(pending) if watermark == float("inf") else bisect_left(pending, (watermark + 1,))
+            ready = pending[:cut]
+            del pending[:cut]
+            for start in range(0, len(ready), CHUNK_EVENTS):
+                chunk = ready[start : start + CHUNK_EVENTS]
+                self._run(chunk)
+                if start + CHUNK_EVENTS < len(ready):
+                    passed = chunk[-1][0] - 1
+                    self._decide(passed)
+                    self._sweep(passed)
+        self._decide(watermark)
+        self._sweep(watermark)
+
+    def _run(self, rows: list[Row]) -> None:
+        before: Row = ()
+        if self.compiled.has_composites:
+            for row in rows:
+                if row != before:
+                    self._handler(row)(row)
+                    before = row
+            return
+        by_type = self._by_type
+        for row in rows:
+            if row == before:  # the same event delivered again
+                continue
+            before = row
+            handler = by_type.get(row[3])
+            if handler is None:
+                handler = self._handler(row)
+            handler(row)
+
+    def _decide(self, watermark: float) -> None:
+        for machine in self.machines:
+            machine.finish(watermark)
+        waiting, numbered = self.state.waiting, self.state.waiting_numbered
+        while numbered and (numbered[0][0] <= self.state.number[0] or watermark == float("inf")):
+            _, serial, check, match, deadline = heapq.heappop(numbered)
+            heapq.heappush(waiting, (match.ts if deadline is None else deadline, serial, check, match))
+        while waiting and waiting[0][0] <= watermark:
+            _, _, check, match = heapq.heappop(waiting)
+            if self._checks[check](match):
+                self.accept[check](match)
+
+    def undecided_before(self, checks: frozenset[int]) -> float:
+        """The least end of a match still waiting under one of these checks; infinity if there is none."""
+        entries = (*self.state.waiting, *self.state.waiting_numbered)
+        return min((cast(Composite, entry[3]).ts for entry in entries if entry[2] in checks), default=float("inf"))
+
+    # -------------------------------------------------------------------------------------------------------- freeing
+
+    def _sweep(self, watermark: float) -> None:
+        """Drop what no future match can use. Every buffer is swept a few times per horizon: amortised constant."""
+        for machine in self.machines:
+            machine.sweep(watermark)
+        if watermark == float("inf"):
+            for rows in self.state.rows:
+                rows.clear()
+            return
+        if self.compiled.counted is not None:
+            self._sweep_numbered(self.compiled.counted, watermark)
+            return
+        schedule = self._schedule
+        while schedule and schedule[0][0] <= watermark:
+            _, position = schedule[0]
+            horizon = self.compiled.buffers[position][1]
+            newest = _drop_before(self.state.rows[position], watermark + 1 - horizon)
+            due = watermark + max(1, horizon // SWEEPS_PER_HORIZON)
+            if newest is not None and newest <= watermark:
+                due = min(due, newest + horizon)
+            heapq.heapreplace(schedule, (max(due, watermark + 1), position))
+
+    def _sweep_numbered(self, window: int, watermark: float) -> None:
+        number = self.state.number[0]
+        if number < self._numbered_sweep:
+            return
+        least = number + 2 - 2 * window
+        for rows, (_, horizon) in zip(self.state.rows, self.compiled.buffers, strict=True):
+            for key, found in list(rows.items()) if isinstance(rows, dict) else [(None, rows)]:
+                by_number = bisect_left(found, least, key=lambda row: row[-1])
+                del found[: min(by_number, bisect_left(found, (watermark + 1 - horizon,)))]
+                if key is not None and not found:
+                    del rows[key]
+        self._numbered_sweep = number + max(1, window // 2)
+
+    def stored(self) -> int:
+        """How many rows and open matches are held."""
+        held = len(self.state.pending) + len(self.state.waiting) + len(self.state.waiting_numbered)
+        for rows in self.state.rows:
+            held += sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)
+        return held + sum(machine.held() for machine in self.machines)
+
+
+def _drop_before(rows: Any, low: float) -> int | None:
+    """Remove rows older than ``low``; the newest timestamp left."""
+    if isinstance(rows, list):
+        if rows and rows[0][0] < low:
+            del rows[: bisect_left(rows, (low,))]
+        return cast(int, rows[-1][0]) if rows else None
+    newest: int | None = None
+    dead = []
+    for key, found in rows.items():
+        last = found[-1][0]
+        if last < low:
+            dead.append(key)
+            continue
+        if found[0][0] < low:
+            del found[: bisect_left(found, (low,))]
+        if newest is None or last > newest:
+            newest = last
+    for key in dead:
+        del rows[key]
+    return newest

@@ -1,0 +1,272 @@
+"""What the explanation of chains and of trees is made of: events by type, reports of steps, nearest misses."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from node.expressions_eval import Row, Scope, evaluate, show, show_value
+from protocol.composites import Composite, own_key, start_of
+from protocol.events import Key
+from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, walk
+from protocol.functions import Functions
+from protocol.pattern import Leaf
+from protocol.remote import RemoteTable
+
+OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are not needed to see where matches are lost
+PAIRS_MAX: Final = 2_000_000  # (open match, event) pairs looked at in one step: some seconds
+
+OUTSIDE_MAX: Final = 100  # events before and after a window that are looked at for a near miss
+DATES_FROM, DATES_UNTIL = 10**14, 10**17  # microseconds: March 1973 to the year 5138
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """An open match that found no continuation: its events, how many steps it survived and what ended it."""
+
+    steps: int
+    events: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.events)}: {self.reason}" if self.events else self.reason
+
+
+@dataclass(slots=True)
+class StepReport:
+    """One step of the pattern."""
+
+    text: str
+    type: str
+    events: int
+    tried: int = 0
+    turned_away: Counter[str] = field(default_factory=Counter)
+    before: int = 0
+    kept: int = 0
+    capped: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.text,
+            "type": self.type,
+            "events": self.events,
+            "open_matches_before": self.before,
+            "tried": self.tried,
+            "turned_away": dict(self.turned_away),
+            "open_matches_after": self.kept,
+            "capped": self.capped,
+        }
+
+
+@dataclass(slots=True)
+class Branch:
+    """A chain, or an operator tree with one choice for each of its ORs."""
+
+    roles: tuple[str, ...]
+    steps: list[StepReport]
+
+
+class Typed:
+    """The events of one type in key order."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = sorted(rows, key=own_key)
+        self.ends: list[Key] = [row[:3] for row in self.rows]
+
+    def before(self, end: Key) -> int:
+        """How many end before this key."""
+        return bisect_left(self.ends, end)
+
+    def up_to(self, end: Key) -> int:
+        return bisect_right(self.ends, end)
+
+    def before_ts(self, ts: float) -> int:
+        return bisect_left(self.ends, ts, key=lambda end: end[0])
+
+    def up_to_ts(self, ts: float) -> int:
+        return bisect_right(self.ends, ts, key=lambda end: end[0])
+
+
+class World:
+    def __init__(self, rows: list[Row], functions: Functions, remote: Mapping[str, RemoteTable]) -> None:
+        by_type: dict[str, list[Row]] = {}
+        for row in rows:
+            by_type.setdefault(type_name(row), []).append(row)
+        self._by_type = {name: Typed(some) for name, some in by_type.items()}
+        self.functions = functions
+        self.remote = remote
+        # Count windows number the events of the pattern's own types.
+        self.numbers = {identity(row): number for number, row in enumerate(sorted(rows, key=own_key))}
+
+    def of(self, type_name: str) -> Typed:
+        return self._by_type.get(type_name) or Typed([])
+
+    def scope(self, rows: Mapping[str, Row], **more: Any) -> Scope:
+        return Scope(rows, functions=self.functions, remote=self.remote, **more)
+
+
+def type_name(row: Row) -> str:
+    inner = row[3]
+    found: str = inner.type if isinstance(inner, Composite) else inner.name
+    return found
+
+
+def identity(row: Row) -> Any:
+    inner = row[3]
+    return inner.id if isinstance(inner, Composite) else row[1:3]
+
+
+def show_event(row: Row) -> str:
+    """``Smoke p2#3 ts=5000000``; a composite event is shown by its type and times."""
+    if isinstance(row[3], Composite):
+        return f"{type_name(row)} from ts={show_ts(start_of(row)[0])} to ts={show_ts(row[0])}"
+    return f"{type_name(row)} {row[1]}#{row[2]} ts={show_ts(row[0])}"
+
+
+def show_ts(ts: int) -> str:
+    """Microseconds as they are, or as a date where they can only be one (1973 and later)."""
+    if not DATES_FROM <= ts < DATES_UNTIL:
+        return str(ts)
+    moment = datetime(1970, 1, 1) + timedelta(microseconds=ts)
+    return f"{moment.isoformat()}Z"
+
+
+def show_us(duration_us: float) -> str:
+    """A duration in the unit that suits it."""
+    for unit, length in (
+        ("d", 86_400_000_000),
+        ("h", 3_600_000_000),
+        ("min", 60_000_000),
+        ("s", 1_000_000),
+        ("ms", 1000),
+    ):
+        if duration_us >= length:
+            return f"{duration_us / length:.6g} {unit}"
+    return f"{duration_us:g} us"
+
+
+def facts(expression: Expression, scope: Scope) -> str:
+    """The values that an expression compares: `` (Temp.value = 44.2)``."""
+    seen = dict.fromkeys(part for part in walk(expression) if isinstance(part, Attribute | Fold | Parameter))
+    if isinstance(expression, Same):
+        return ""
+    shown = ", ".join(f"{show(part)} = {show_value(evaluate(part, scope))}" for part in seen)
+    return f" ({shown})" if shown else ""
+
+
+def distance(expression: Expression, scope: Scope) -> float:
+    """How far a comparison of numbers is from holding; 0 where that cannot be said."""
+    if isinstance(expression, Binary) and expression.operator in ("=", "<", "<=", ">", ">="):
+        left, right = evaluate(expression.left, scope), evaluate(expression.right, scope)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return abs(left - right)
+    return 0.0
+
+
+class Misses:
+    """The nearest misses: most steps survived, then least to forgive, then the smallest distance."""
+
+    def __init__(self, near: int) -> None:
+        self._near = near
+        self._heap: list[tuple[tuple[int, int, float], int, Miss]] = []
+        self._order = count(0, -1)
+
+    def offer(self, steps: int, cost: int, distance: float, make: Callable[[], Miss]) -> None:
+        if self._near <= 0:
+            return
+        rank = (steps, -cost, -distance)
+        if len(self._heap) < self._near:
+            heapq.heappush(self._heap, (rank, next(self._order), make()))
+        elif rank > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (rank, next(self._order), make()))
+
+    def best(self) -> list[Miss]:
+        return [miss for _, _, miss in sorted(self._heap, reverse=True)]
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why an event does not continue an open match. ``counted`` is the first reason, ``story`` tells them all.
+
+    ``cost`` says how far it is from fitting: another key (an equality that fails) weighs more than a value, a window or
+    an order that is missed.
+    """
+
+    counted: str
+    cost: int
+    distance: float
+    story: str
+
+
+class Against:
+    """Collects what speaks against an event."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self._counted: list[str] = []
+        self._told: list[str] = []
+        self._cost = 0
+        self._distance = 0.0
+
+    def place(self, counted: str, told: str, excess: float) -> None:
+        """It lies in the wrong place: order, window, taken already."""
+        self._add(counted, told, 1, excess)
+
+    def condition(self, conjunct: Expression, scope: Scope) -> None:
+        equality = isinstance(conjunct, Binary) and conjunct.operator == "="
+        told = f"fails `{show(conjunct)}`{facts(conjunct, scope)}"
+        self._add(f"`{show(conjunct)}`", told, 2 if equality else 1, distance(conjunct, scope))
+
+    def disagreement(self, counted: str, told: str) -> None:
+        self._add(counted, told, 2, 0.0)
+
+    def _add(self, counted: str, told: str, cost: int, excess: float) -> None:
+        self._counted.append(counted)
+        self._told.append(told)
+        self._cost += cost
+        self._distance += excess
+
+    def __bool__(self) -> bool:
+        return bool(self._counted)
+
+    def objection(self) -> Objection:
+        shown = ", ".join(show_event(row) for row in self.rows)
+        return Objection(self._counted[0], self._cost, self._distance, f"{shown} {' and '.join(self._told)}")
+
+
+@dataclass(slots=True)
+class Nearest:
+    """The objection to the event that came nearest to continuing an open match."""
+
+    found: Objection | None = None
+
+    def consider(self, objection: Objection) -> None:
+        known = self.found
+        if known is None or (objection.cost, objection.distance) < (known.cost, known.distance):
+            self.found = objection
+
+
+def around(typed: Typed, low: int, high: int) -> list[Row]:
+    """Events just outside the index range [low, high)."""
+    return typed.rows[max(0, low - OUTSIDE_MAX) : low] + typed.rows[high : high + OUTSIDE_MAX]
+
+
+def named(leaf: Leaf) -> str:
+    return leaf.type if leaf.role == leaf.type else f"{leaf.type} as {leaf.role}"
+
+
+def bounded(kept: list[T], report: StepReport) -> list[T]:
+    report.turned_away = +report.turned_away
+    if len(kept) > OPEN_MATCHES_MAX:
+        report.capped = True
+        del kept[OPEN_MATCHES_MAX:]
+    report.kept = len(kept)
+    return kept

@@ -1,0 +1,715 @@
+"""Explanations of operator trees (SASE, INEv, CED)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations, islice, pairwise, product
+from typing import Final, Literal
+
+from node.explain_parts import (
+    PAIRS_MAX,
+    Against,
+    Branch,
+    Miss,
+    Misses,
+    Nearest,
+    Objection,
+    StepReport,
+    Typed,
+    World,
+    around,
+    bounded,
+    distance,
+    facts,
+    identity,
+    named,
+    show_event,
+    show_us,
+)
+from node.expressions_eval import Row, Scope, evaluate, holds, show, show_value
+from protocol.composites import own_key, start_of
+from protocol.events import Key
+from protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
+from protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Window, leaves
+from protocol.pattern import Sequence as SequenceOf
+
+GROUPS_MAX: Final = 500  # iterations of a repeated group that are tried for one open match
+SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
+BRANCHES_MAX: Final = 512  # combinations of OR branches that are made at all
+
+Element = tuple[Row, ...]
+"""The events of a unit: one, or one for each leaf of a repeated group."""
+
+
+def alternatives(part: Part) -> Iterator[Part]:
+    """The tree with one choice for each of its ORs, for every combination of choices."""
+    match part:
+        case Disjunction(parts):
+            for inner in parts:
+                yield from alternatives(inner)
+        case SequenceOf(parts, window) | Conjunction(parts, window):
+            combined = product(*(list(alternatives(inner)) for inner in parts))
+            for chosen in islice(combined, BRANCHES_MAX):
+                yield type(part)(chosen, window)
+        case _:
+            yield part
+
+
+def has_repetition(part: Part) -> bool:
+    match part:
+        case Repetition():
+            return True
+        case Leaf() | Negation():
+            return False
+        case _:
+            return any(has_repetition(inner) for inner in part.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """What one step binds: a leaf, or a repetition of one leaf or of a group."""
+
+    leaves: tuple[Leaf, ...]
+    many: bool = False
+    limit: int | None = None
+
+    @property
+    def roles(self) -> frozenset[str]:
+        return frozenset(leaf.role for leaf in self.leaves)
+
+    @property
+    def text(self) -> str:
+        if not self.many:
+            return named(self.leaves[0])
+        inner = ", ".join(named(leaf) for leaf in self.leaves)
+        return f"{inner}, one or more" if len(self.leaves) == 1 else f"({inner}), one or more"
+
+
+@dataclass(frozen=True, slots=True)
+class _Bound:
+    """A window with the units of each direct part of the operator that owns it."""
+
+    window: Window
+    parts: tuple[tuple[int, ...], ...]
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        return tuple(unit for part in self.parts for unit in part)
+
+
+@dataclass(frozen=True, slots=True)
+class _Forbidden:
+    """A negation and where it stands: between units of a sequence, at one of its ends, or in a conjunction."""
+
+    part: Part
+    left: tuple[int, ...]
+    right: tuple[int, ...]
+    in_sequence: bool
+    owner: _Bound | None
+
+
+class _Shape:
+    """A tree without ORs as units, precedences, windows and negations."""
+
+    def __init__(self, root: Part) -> None:
+        self.units: list[_Unit] = []
+        self.before: set[tuple[int, int]] = set()
+        self.windows: list[_Bound] = []
+        self.negations: list[_Forbidden] = []
+        self._read(root)
+        self.unit_of = {leaf.role: number for number, unit in enumerate(self.units) for leaf in unit.leaves}
+
+    def _read(self, part: Part) -> tuple[tuple[int, ...], list[_Forbidden]]:
+        """The units inside a part, and the negations that still look for the operator owning their window."""
+        match part:
+            case Leaf():
+                self.units.append(_Unit((part,)))
+                return (len(self.units) - 1,), []
+            case Repetition(parts, limit):
+                self.units.append(_Unit(parts, True, limit))
+                return (len(self.units) - 1,), []
+            case SequenceOf(parts, window) | Conjunction(parts, window):
+                return self._operator(parts, window, isinstance(part, SequenceOf))
+            case _:
+                raise AssertionError("ORs are taken apart before, and a negation stands in an operator")
+
+    def _operator(
+        self, parts: tuple[Part, ...], window: Window | None, in_sequence: bool
+    ) -> tuple[tuple[int, ...], list[_Forbidden]]:
+        inside: list[tuple[int, ...] | Negation] = []
+        waiting: list[_Forbidden] = []
+        for inner in parts:
+            if isinstance(inner, Negation):
+                inside.append(inner)
+            else:
+                units, unowned = self._read(inner)
+                inside.append(units)
+                waiting.extend(unowned)
+        positive = tuple(units for units in inside if not isinstance(units, Negation))
+        if in_sequence:
+            for index, earlier in enumerate(positive):
+                for later in positive[index + 1 :]:
+                    self.before.update(product(earlier, later))
+        for index, item in enumerate(inside):
+            if isinstance(item, Negation):
+                left: tuple[int, ...] = ()
+                right: tuple[int, ...] = ()
+                if in_sequence:
+                    left = next((units for units in inside[:index][::-1] if not isinstance(units, Negation)), ())
+                    right = next((units for units in inside[index:] if not isinstance(units, Negation)), ())
+                waiting.append(_Forbidden(item.part, left, right, in_sequence, None))
+        if window is not None:
+            owner = _Bound(window, positive)
+            self.windows.append(owner)
+            self.negations.extend(_Forbidden(n.part, n.left, n.right, n.in_sequence, owner) for n in waiting)
+            waiting = []
+        return tuple(unit for some in positive for unit in some), waiting
+
+
+@dataclass(slots=True)
+class _Open:
+    """An open match: one element for each single unit bound, the possible elements of each repetition."""
+
+    single: dict[int, Element] = field(default_factory=dict)
+    many: dict[int, list[Element]] = field(default_factory=dict)
+
+    def rows(self, units: Sequence[int] | None = None) -> list[Row]:
+        found = [row for unit, element in self.single.items() if units is None or unit in units for row in element]
+        for unit, elements in self.many.items():
+            if units is None or unit in units:
+                found.extend(row for element in elements for row in element)
+        return found
+
+    def shown(self) -> tuple[str, ...]:
+        found: list[str] = []
+        for unit in sorted({*self.single, *self.many}):
+            if unit in self.single:
+                found.extend(show_event(row) for row in self.single[unit])
+            else:
+                elements = self.many[unit]
+                first = ", ".join(show_event(row) for row in elements[0])
+                found.append(first if len(elements) == 1 else f"{first} and {len(elements) - 1} more")
+        return tuple(found)
+
+
+class TreeWalk:
+    def __init__(
+        self,
+        shape: Part,
+        root: Part,
+        where: Sequence[Expression],
+        skip: Literal["any", "next"],
+        world: World,
+        misses: Misses,
+    ) -> None:
+        self.shape = _Shape(shape)
+        self.skip = skip
+        self.world = world
+        self.misses = misses
+        self.same = [conjunct.key for conjunct in where if isinstance(conjunct, Same)]
+        self.at_unit: dict[int, list[Expression]] = {}
+        self.at_end: list[Expression] = []
+        self.of_negation: dict[int, list[Expression]] = {}
+        negated = {leaf.role: number for number, each in enumerate(self.shape.negations) for leaf in leaves(each.part)}
+        for conjunct in where:
+            if isinstance(conjunct, Same):
+                continue
+            roles = roles_of(conjunct)
+            if not all(role in self.shape.unit_of or role in negated for role in roles):
+                continue  # it names a branch of an OR that is not this one
+            if any(role in negated for role in roles):
+                self.of_negation.setdefault(next(negated[role] for role in roles if role in negated), []).append(
+                    conjunct
+                )
+            elif any(isinstance(part, Fold) or (isinstance(part, Attribute) and part.index) for part in walk(conjunct)):
+                self.at_end.append(conjunct)
+            else:
+                last = max((self.shape.unit_of[role] for role in roles), default=0)
+                self.at_unit.setdefault(last, []).append(conjunct)
+
+    def run(self) -> Branch:
+        reports: list[StepReport] = []
+        opens = [_Open()]
+        for number, unit in enumerate(self.shape.units):
+            opens = self._bind(number, unit, opens, reports)
+        depth = len(self.shape.units)
+        for number, negation in enumerate(self.shape.negations):
+            opens = self._forbid(number, negation, depth, opens, reports)
+            depth += 1
+        if any(unit.many for unit in self.shape.units) and (self.at_end or any(u.limit for u in self.shape.units)):
+            self._finish(depth, opens, reports)
+        roles = tuple(leaf.role for unit in self.shape.units for leaf in unit.leaves)
+        return Branch(roles, reports)
+
+    # One unit after the other
+
+    def _bind(self, number: int, unit: _Unit, opens: list[_Open], reports: list[StepReport]) -> list[_Open]:
+        typed = self.world.of(unit.leaves[0].type)
+        types = "/".join(dict.fromkeys(leaf.type for leaf in unit.leaves))
+        report = StepReport(unit.text, types, len(typed.rows), before=len(opens) if number else 0)
+        reports.append(report)
+        kept: list[_Open] = []
+        for match in opens:
+            if report.tried > PAIRS_MAX:
+                report.capped = True
+                break
+            rejected = Nearest()
+            if unit.many:
+                grown = self._repeat(number, unit, match, report, rejected)
+                found = [grown] if grown else []
+            else:
+                found = self._single(number, match, typed, report, rejected)
+                if self.skip == "next" and number and len(found) > 1:
+                    found.sort(key=lambda each: own_key(each.single[number][0]))
+                    report.turned_away["not the next"] += len(found) - 1
+                    found = found[:1]
+            kept.extend(found)
+            if len(kept) > 4 * PAIRS_MAX:
+                report.capped = True
+                break
+            if not found and number > 0:
+                self._miss(number, match, unit.leaves[0].type, rejected)
+        if number == 0 and not typed.rows:
+            name = unit.leaves[0].type
+            self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {name} event at all"))
+        return bounded(kept, report)
+
+    def _single(self, number: int, match: _Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[_Open]:
+        low, high = self._bounds(number, match, typed, report)
+        report.tried += len(typed.rows)
+        found = []
+        for row in typed.rows[low:high]:
+            grown = self._fit(number, match, (row,))
+            if isinstance(grown, _Open):
+                found.append(grown)
+                continue
+            report.turned_away[grown.counted] += 1
+            if number == 0:
+                self.misses.offer(0, grown.cost, grown.distance, lambda no=grown: Miss(0, (), no.story))  # type: ignore[misc]
+            rejected.consider(grown)
+        if not found and number > 0:
+            for row in around(typed, low, high):
+                outside = self._fit(number, match, (row,))
+                if isinstance(outside, Objection):
+                    rejected.consider(outside)
+        return found
+
+    def _repeat(self, number: int, unit: _Unit, match: _Open, report: StepReport, rejected: Nearest) -> _Open | None:
+        """The open match with all possible elements of a repetition."""
+        typed = self.world.of(unit.leaves[0].type)
+        low, high = self._bounds(number, match, typed, report)
+        report.tried += len(typed.rows)
+        elements: list[Element] = []
+        for row in typed.rows[low:high]:
+            for element in self._iterations(unit, (row,)):
+                if len(elements) >= GROUPS_MAX * 40:
+                    report.capped = True
+                    break
+                grown = self._fit(number, match, element)
+                if isinstance(grown, _Open):
+                    elements.append(element)
+                else:
+                    report.turned_away[grown.counted] += 1
+                    rejected.consider(grown)
+                    if number == 0:
+                        self.misses.offer(0, grown.cost, grown.distance, lambda no=grown: Miss(0, (), no.story))  # type: ignore[misc]
+        if not elements:
+            return None
+        # Elements bound before this repetition stay as they were: each of these may restrict them differently.
+        return _Open(match.single, {**match.many, number: elements})
+
+    def _iterations(self, unit: _Unit, begun: Element) -> Iterator[Element]:
+        """The events of one iteration of a group, given its first."""
+        if len(begun) == len(unit.leaves):
+            yield begun
+            return
+        typed = self.world.of(unit.leaves[len(begun)].type)
+        low = typed.up_to(begun[-1][:3])
+        for row in typed.rows[low : low + GROUPS_MAX]:
+            if start_of(row) > begun[-1][:3]:
+                yield from self._iterations(unit, (*begun, row))
+
+    def _bounds(self, number: int, match: _Open, typed: Typed, report: StepReport) -> tuple[int, int]:
+        """The part of a type's events that is not excluded by order and the outermost window, counting the others."""
+        low, high = 0, len(typed.rows)
+        after = self._must_follow(number, match)
+        if after is not None:
+            unit, key = after
+            low = typed.up_to(key)
+            report.turned_away[f"not after {self._role(unit)}"] += low
+        for bound in self.shape.windows:
+            window = bound.window
+            if number not in bound.units or window.unit != "us" or window.bounds != "span":
+                continue
+            rows = [row for unit in bound.units for row in match.single.get(unit, ())]
+            if rows:
+                first, last = min(start_of(row)[0] for row in rows), max(row[0] for row in rows)
+                until = max(low, min(high, typed.up_to_ts(first + window.length)))
+                since = min(until, max(low, typed.before_ts(last - window.length)))
+                report.turned_away[self._window_text(window)] += (high - until) + (since - low)
+                low, high = since, until
+        return low, high
+
+    def _must_follow(self, number: int, match: _Open) -> tuple[int, Key] | None:
+        """The unit that this one must come after, and the end of it."""
+        latest: tuple[int, Key] | None = None
+        for unit, element in match.single.items():
+            if (unit, number) in self.shape.before and (latest is None or element[-1][:3] > latest[1]):
+                latest = unit, element[-1][:3]
+        for unit, elements in match.many.items():
+            if (unit, number) in self.shape.before:
+                end = min(element[-1][:3] for element in elements)
+                if latest is None or end > latest[1]:
+                    latest = unit, end
+        return latest
+
+    def _fit(self, number: int, match: _Open, element: Element) -> _Open | Objection:
+        """The open match with one more element, or what speaks against it."""
+        against = Against(element)
+        ids = {identity(row) for row in element}
+        if any(identity(row) in ids for each in match.single.values() for row in each):
+            against.place("already part of the match", "is already part of the match", 0)
+        after = self._must_follow(number, match)
+        start = start_of(element[0])
+        if after is not None and not after[1] < start:
+            role, early = self._role(after[0]), after[1][0] - start[0]
+            told = f"comes {show_us(early)} before the end of {role}" if early > 0 else f"does not come after {role}"
+            against.place(f"not after {role}", told, early)
+        single = {**match.single, number: element}
+        excess = self._excess(number, single)
+        if excess is not None:
+            window, over = excess
+            shown_over = show_us(over) if window.unit == "us" else f"{over} events"
+            against.place(self._window_text(window), f"is outside the window by {shown_over}", over)
+        disagreeing = self._disagreement(element, [row for each in match.single.values() for row in each])
+        if disagreeing:
+            against.disagreement(disagreeing[0], f"fails {disagreeing[0]} ({disagreeing[1]})")
+        scope = self._scope(single)
+        for conjunct in self.at_unit.get(number, ()):
+            names_elements = any(self.shape.unit_of[role] in match.many for role in roles_of(conjunct))
+            if not names_elements and not holds(conjunct, scope):
+                against.condition(conjunct, scope)
+        if against:
+            return against.objection()
+        many = {}
+        for unit, elements in match.many.items():
+            fitting, why = self._fitting_elements(unit, elements, number, single)
+            if not fitting:
+                role = self._role(unit)
+                against.place(f"leaves no {role}[]: {why}", f"leaves no {role}[]: {why}", 0)
+                return against.objection()
+            many[unit] = fitting
+        if self.shape.units[number].many:
+            # The elements of this unit are gathered by the caller; the element stands in only to be judged.
+            return _Open(match.single, many)
+        return _Open(single, many)
+
+    def _fitting_elements(
+        self, unit: int, elements: list[Element], number: int, single: dict[int, Element]
+    ) -> tuple[list[Element], str]:
+        """The possible elements of an earlier repetition that go with what is bound now, or why none does."""
+        fitting = []
+        why = ""
+        bound = single[number]
+        for element in elements:
+            ids = {identity(row) for row in element}
+            if any(identity(row) in ids for row in bound):
+                why = why or "it is the same event"
+                continue
+            if (unit, number) in self.shape.before and not element[-1][:3] < start_of(bound[0]):
+                why = why or "order"
+                continue
+            if self._excess(unit, {**single, unit: element}) is not None:
+                why = why or "window"
+                continue
+            disagreeing = self._disagreement(element, list(bound))
+            if disagreeing:
+                why = disagreeing[0]
+                continue
+            scope = self._scope({**single, unit: element})
+            failed = next(
+                (
+                    conjunct
+                    for conjunct in self.at_unit.get(number, ())
+                    if self.shape.units[unit].roles & roles_of(conjunct) and not holds(conjunct, scope)
+                ),
+                None,
+            )
+            if failed is not None:
+                why = f"`{show(failed)}`"
+                continue
+            fitting.append(element)
+        return fitting, why
+
+    def _scope(self, single: dict[int, Element]) -> Scope:
+        return self.world.scope(
+            {
+                leaf.role: row
+                for unit, element in single.items()
+                for leaf, row in zip(self.shape.units[unit].leaves, element, strict=True)
+            }
+        )
+
+    def _disagreement(self, element: Element, others: list[Row]) -> tuple[str, str] | None:
+        for key in self.same:
+            values = [evaluate(key, self.world.scope({"": row})) for row in (*element, *others[:1])]
+            if any(value is None or value != values[-1] for value in values):
+                return f"`SAME[{show(key)}]`", " and ".join(show_value(value) for value in values)
+        return None
+
+    def _excess(self, number: int, bound: dict[int, Element]) -> tuple[Window, int] | None:
+        """The window that a choice of events breaks, and by how much; parts not bound yet are left out."""
+        for each in self.shape.windows:
+            if number not in each.units:
+                continue
+            rows = [row for unit in each.units for row in bound.get(unit, ())]
+            if each.window.unit == "events":
+                numbers = [self.world.numbers[identity(row)] for row in rows]
+                over = max(numbers) - min(numbers) - (each.window.length - 1)
+            elif each.window.bounds == "span":
+                over = max(row[0] for row in rows) - min(start_of(row)[0] for row in rows) - each.window.length
+            else:
+                ends = [
+                    max(row[0] for unit in part for row in bound[unit])
+                    for part in each.parts
+                    if part and all(unit in bound for unit in part)
+                ]
+                over = max(ends) - min(ends) - each.window.length if ends else 0
+            if over > 0:
+                return each.window, over
+        return None
+
+    def _role(self, unit: int) -> str:
+        return self.shape.units[unit].leaves[-1].role
+
+    def _window_text(self, window: Window) -> str:
+        length = show_us(window.length) if window.unit == "us" else f"{window.length} events"
+        return f"outside the window ({length})"
+
+    def _miss(self, steps: int, match: _Open, type_name: str, rejected: Nearest) -> None:
+        no = rejected.found
+        self.misses.offer(
+            steps,
+            no.cost if no else 99,
+            no.distance if no else 0.0,
+            lambda: Miss(steps, match.shown(), no.story if no else f"there is no {type_name} event to go with it"),
+        )
+
+    # Negations and conditions over whole repetitions
+
+    def _forbid(
+        self, number: int, negation: _Forbidden, depth: int, opens: list[_Open], reports: list[StepReport]
+    ) -> list[_Open]:
+        inner = list(leaves(negation.part))
+        what = ", ".join(named(leaf) for leaf in inner)
+        types = "/".join(dict.fromkeys(leaf.type for leaf in inner))
+        events = sum(len(self.world.of(name).rows) for name in dict.fromkeys(leaf.type for leaf in inner))
+        report = StepReport(f"not {what}{self._place(negation)}", types, events, before=len(opens))
+        reports.append(report)
+        kept = []
+        for match in opens:
+            if report.tried > PAIRS_MAX:
+                report.capped = True
+                break
+            forbidding = self._forbidding(number, negation, match, report)
+            if forbidding is None:
+                kept.append(match)
+                continue
+            report.turned_away[f"forbidden by {types}"] += 1
+            story = "forbidden by " + ", ".join(show_event(row) for row in forbidding)
+            self.misses.offer(depth, 1, 0.0, lambda match=match, story=story: Miss(depth, match.shown(), story))  # type: ignore[misc]
+        return bounded(kept, report)
+
+    def _place(self, negation: _Forbidden) -> str:
+        if not negation.in_sequence:
+            return " anywhere near"
+        if negation.left and negation.right:
+            return f" between {self._role(negation.left[-1])} and {self._role(negation.right[0])}"
+        return (
+            f" before {self._role(negation.right[0])}" if negation.right else f" after {self._role(negation.left[-1])}"
+        )
+
+    def _forbidding(self, number: int, negation: _Forbidden, match: _Open, report: StepReport) -> Element | None:
+        parts = {identity(row) for row in match.rows()}
+        conjuncts = self.of_negation.get(number, ())
+        agreed = match.rows()[:1]
+        window = negation.owner.window if negation.owner else None
+        for shape in alternatives(negation.part):
+            sub = _Shape(shape)
+            if not sub.windows and len(sub.units) > 1 and window is not None:
+                sub.windows.append(_Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
+            for element in self._sub_matches(sub, (), report):
+                last = max(element, key=lambda row: row[:3])
+                if not self._in_range(negation, match, last) or any(identity(row) in parts for row in element):
+                    continue
+                if self._disagreement(element, agreed):
+                    continue
+                roles = {unit.leaves[0].role: row for unit, row in zip(sub.units, element, strict=True)}
+                outer = self._scope(match.single)
+                scope = self.world.scope({**outer.rows, **roles})
+                # A conjunct over another branch of an OR inside the negation does not apply to this one.
+                if all(holds(conjunct, scope) for conjunct in conjuncts if roles_of(conjunct) <= scope.rows.keys()):
+                    return element
+        return None
+
+    def _sub_matches(self, sub: _Shape, begun: Element, report: StepReport) -> Iterator[Element]:
+        """The matches of a negated part, by order and windows alone."""
+        number = len(begun)
+        if number == len(sub.units):
+            report.tried += 1
+            if number == 1 or not _breaks_window(sub, begun, self.world):
+                yield begun
+            return
+        for row in self.world.of(sub.units[number].leaves[0].type).rows:
+            if report.tried > 2 * PAIRS_MAX:
+                report.capped = True
+                return
+            if any(
+                (earlier, number) in sub.before and not begun[earlier][:3] < start_of(row) for earlier in range(number)
+            ):
+                report.tried += 1
+                continue
+            if all(identity(row) != identity(other) for other in begun):
+                yield from self._sub_matches(sub, (*begun, row), report)
+
+    def _in_range(self, negation: _Forbidden, match: _Open, row: Row) -> bool:
+        end = row[:3]
+        owner = negation.owner
+        rows = match.rows(owner.units) if owner else match.rows()
+        low: float | None = None
+        high: float | None = None
+        at: float = row[0]
+        if owner is not None:
+            length = owner.window.length
+            if owner.window.unit == "events":
+                numbers = [self.world.numbers[identity(each)] for each in rows]
+                at = self.world.numbers[identity(row)]
+                low, high = max(numbers) - (length - 1), min(numbers) + (length - 1)
+            else:
+                low = max(each[0] for each in rows) - length
+                high = min(start_of(each)[0] for each in rows) + length
+        after = max((each[:3] for each in match.rows(negation.left)), default=None) if negation.left else None
+        before = min((start_of(each) for each in match.rows(negation.right)), default=None) if negation.right else None
+        if after is not None and not after < end:
+            return False
+        if before is not None and not end < before:
+            return False
+        if before is not None and after is not None:
+            return True
+        if (after is None or not negation.in_sequence) and low is not None and at < low:
+            return False
+        return not ((before is None or not negation.in_sequence) and high is not None and at > high)
+
+    def _finish(self, depth: int, opens: list[_Open], reports: list[StepReport]) -> None:
+        conditions = ", ".join(f"`{show(conjunct)}`" for conjunct in self.at_end)
+        limits = [unit for unit in self.shape.units if unit.limit is not None]
+        text = "over the whole repetition" + (f": {conditions}" if conditions else "")
+        report = StepReport(text, "", 0, before=len(opens))
+        reports.append(report)
+        kept = []
+        for match in opens:
+            no = self._over_limit(match, limits) or self._unsatisfied(match, report)
+            if no is None:
+                kept.append(match)
+                continue
+            report.turned_away[no.counted] += 1
+            self.misses.offer(
+                depth,
+                no.cost,
+                no.distance,
+                lambda match=match, no=no: Miss(depth, match.shown(), no.story),  # type: ignore[misc]
+            )
+        bounded(kept, report)
+
+    def _over_limit(self, match: _Open, limits: list[_Unit]) -> Objection | None:
+        for unit in limits:
+            found = len(match.many[self.shape.unit_of[unit.leaves[0].role]])
+            if unit.limit is not None and found > unit.limit:
+                text = f"LIMIT {unit.limit}"
+                return Objection(
+                    text, 1, found - unit.limit, f"{found} possible {unit.leaves[0].role}[], more than {text}"
+                )
+        return None
+
+    def _unsatisfied(self, match: _Open, report: StepReport) -> Objection | None:
+        """None if some choice of elements satisfies the conditions over repetitions, or there are too many to try."""
+        if not self.at_end:
+            return None
+        choices = [list(_runs(elements)) for elements in match.many.values()]
+        last: Objection | None = None
+        for tried, chosen in enumerate(product(*choices)):
+            report.tried += 1
+            if tried >= SUBSETS_MAX:
+                report.capped = True
+                return None
+            no = self._judge(match, dict(zip(match.many, chosen, strict=True)))
+            if no is None:
+                return None
+            if last is None or (no.cost, no.distance) < (last.cost, last.distance):
+                last = no
+        return last
+
+    def _judge(self, match: _Open, chosen: dict[int, tuple[Element, ...]]) -> Objection | None:
+        base = self._scope(match.single).rows
+        elements = {
+            leaf.role: [element[index] for element in run]
+            for unit, run in chosen.items()
+            for index, leaf in enumerate(self.shape.units[unit].leaves)
+        }
+        for passed, conjunct in enumerate(self.at_end):
+            unit, uses_previous = self._in_turn(conjunct)
+            scopes = [self.world.scope(base, elements=elements)]
+            if unit is not None:
+                run = chosen[unit]
+                pairs = list(pairwise(run)) if uses_previous else [((), element) for element in run]
+                roles = [leaf.role for leaf in self.shape.units[unit].leaves]
+                scopes = [
+                    self.world.scope(
+                        {**base, **dict(zip(roles, element, strict=True))},
+                        previous=dict(zip(roles, before, strict=False)),
+                        elements=elements,
+                    )
+                    for before, element in pairs
+                ]
+            for scope in scopes:
+                if not holds(conjunct, scope):
+                    story = f"no choice of elements satisfies `{show(conjunct)}`; the nearest{facts(conjunct, scope)}"
+                    return Objection(f"`{show(conjunct)}`", len(self.at_end) - passed, distance(conjunct, scope), story)
+        return None
+
+    def _in_turn(self, conjunct: Expression) -> tuple[int | None, bool]:
+        """The repetition whose elements a conjunct takes in turn, and whether it looks at the one before, too."""
+        unit, previous = None, False
+        for part in walk(conjunct):
+            if isinstance(part, Attribute) and part.index in ("", "i-1"):
+                number = self.shape.unit_of.get(part.role)
+                if number is not None and self.shape.units[number].many:
+                    unit = number
+                    previous = previous or part.index == "i-1"
+        return unit, previous
+
+
+def _runs(elements: list[Element]) -> Iterator[tuple[Element, ...]]:
+    """Choices of elements in order that do not overlap, large ones first: they are what people mean."""
+    for size in range(len(elements), 0, -1):
+        for chosen in combinations(elements, size):
+            if all(one[-1][:3] < start_of(other[0]) for one, other in pairwise(chosen)):
+                yield chosen
+
+
+def _breaks_window(sub: _Shape, rows: Element, world: World) -> bool:
+    for bound in sub.windows:
+        some = [rows[unit] for unit in bound.units]
+        if bound.window.unit == "events":
+            numbers = [world.numbers[identity(row)] for row in some]
+            if max(numbers) - min(numbers) > bound.window.length - 1:
+                return True
+        elif bound.window.bounds == "span":
+            if max(row[0] for row in some) - min(start_of(row)[0] for row in some) > bound.window.length:
+                return True
+        else:
+            ends = [max(rows[unit][0] for unit in part) for part in bound.parts if part]
+            if max(ends) - min(ends) > bound.window.length:
+                return True
+    return False

@@ -1,0 +1,93 @@
+"""The canonical encoding of rules and patterns: what travels, what is hashed, what two ends agree on.
+
+msgpack of ``[VERSION, value]``; a value class is ``["ClassName", field, ..]``, a tuple is ``["()", item, ..]``. Equal
+values give equal bytes. Decoding checks shape and names and raises CodecError, never anything else.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from hashlib import blake2b
+from typing import Any, Final, cast
+
+import msgpack
+
+from protocol import expressions, pattern
+from protocol.errors import HeadwaterError
+from protocol.pattern import Pattern, Rule
+
+VERSION: Final = 1
+_TUPLE: Final = "()"
+_BIG: Final = "int"
+
+_CLASSES: Final[dict[str, type[Any]]] = {
+    cls.__name__: cls
+    for module in (expressions, pattern)
+    for cls in vars(module).values()
+    if isinstance(cls, type) and is_dataclass(cls)
+}
+
+
+class CodecError(HeadwaterError):
+    """Bytes that are not an encoding this version understands: whoever sent them must act."""
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool | float | str) or value is None:
+        return value
+    if isinstance(value, int):
+        return value if -(1 << 63) <= value < 1 << 64 else [_BIG, str(value)]
+    if isinstance(value, tuple):
+        return [_TUPLE, *map(_plain, value)]
+    return [type(value).__name__, *(_plain(getattr(value, field.name)) for field in fields(value))]
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, list):
+        if isinstance(plain, bool | int | float | str) or plain is None:
+            return plain
+        raise CodecError(f"unexpected {type(plain).__name__} in an encoded rule")
+    if not plain or not isinstance(plain[0], str):
+        raise CodecError("an encoded value without a name")
+    name, *inside = plain
+    if name == _BIG:
+        if len(inside) != 1 or not isinstance(inside[0], str) or not inside[0].lstrip("-").isdecimal():
+            raise CodecError("a malformed integer in an encoded rule")
+        return int(inside[0])
+    values = tuple(map(_value, inside))
+    if name == _TUPLE:
+        return values
+    cls = _CLASSES.get(name)
+    if cls is None:
+        raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")
+    if len(values) != len(fields(cls)):
+        raise CodecError(f"{name} with {len(values)} fields instead of {len(fields(cls))}")
+    return cls(*values)
+
+
+def encode(value: Rule | Pattern | expressions.Expression) -> bytes:
+    """The canonical bytes of a rule, a pattern or an expression."""
+    return cast(bytes, msgpack.packb([VERSION, _plain(value)]))
+
+
+def decode(data: bytes) -> Any:
+    """The value that ``encode`` gave these bytes for."""
+    try:
+        unpacked = msgpack.unpackb(data)
+    except Exception as error:
+        raise CodecError(f"not an encoded rule: {error}") from error
+    if not isinstance(unpacked, list) or len(unpacked) != 2:
+        raise CodecError("not an encoded rule: a version and a value are expected")
+    if unpacked[0] != VERSION:
+        raise CodecError(f"encoded as version {unpacked[0]!r}; this is version {VERSION}")
+    try:
+        return _value(unpacked[1])
+    except RecursionError as error:
+        raise CodecError("an encoded rule nested too deeply") from error
+    except TypeError as error:
+        raise CodecError(f"an encoded rule of the wrong shape: {error}") from error
+
+
+def digest(*values: Any) -> str:
+    """A short hash of the canonical encoding, the same on every machine."""
+    return blake2b(cast(bytes, msgpack.packb([VERSION, _plain(values)])), digest_size=16).hexdigest()

@@ -1,0 +1,211 @@
+"""Functions that expressions may call: the built-in ones, and those that users register from Python.
+
+Whoever calls a function passes no ``None`` to it unless ``accepts_missing`` says so: a missing argument gives a missing
+result. A function gives ``None`` where its argument lies outside its domain (the root of a negative number, a number
+that is none); the built-in ones never raise.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+from protocol.errors import RuleError
+from protocol.events import KIND_ALIASES, Value
+
+RESERVED_NAMES: Final = frozenset({"avg", "sum", "count", "min", "max", "same", "remote", "and", "or", "not", "in"})
+"""Words of the languages that look like calls; no function can have such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function as the languages see it.
+
+    ``parameters`` are the kinds of its arguments (a "float" parameter takes an int too), or None where anything goes.
+    The last ``optional`` of them may be left out; with ``variadic`` the last may be repeated. ``result`` is the kind of
+    the value, or "argument" where it is that of the arguments (from ``same_from`` on).
+    """
+
+    name: str
+    call: Callable[..., Any]
+    parameters: tuple[str, ...] | None = None
+    result: str = "any"
+    optional: int = 0
+    variadic: bool = False
+    accepts_missing: bool = False
+    same_from: int = 0
+
+    def accepts_count(self, count: int) -> bool:
+        if self.parameters is None:
+            return True
+        most = math.inf if self.variadic else len(self.parameters)
+        return len(self.parameters) - self.optional <= count <= most
+
+    def expected_count(self) -> str:
+        """``2 arguments``, ``1 or 2 arguments``, ``at least 1 argument``."""
+        if self.parameters is None:
+            return "any number of arguments"
+        most = len(self.parameters)
+        if self.variadic:
+            return f"at least {most} argument{'s' * (most != 1)}"
+        count = f"{most - self.optional} or {most}" if self.optional else str(most)
+        return f"{count} argument{'s' * (most != 1)}"
+
+    def parameter(self, position: int) -> str:
+        """The kind that the argument at a position must have."""
+        if not self.parameters:
+            return "any"
+        return self.parameters[min(position, len(self.parameters) - 1)]
+
+    def result_kind(self, arguments: Iterable[str]) -> str:
+        """The kind of the value, given the kinds of the arguments."""
+        if self.result != "argument":
+            return self.result
+        kinds = set(list(arguments)[self.same_from :])
+        if len(kinds) == 1:
+            return kinds.pop()
+        return "float" if kinds == {"int", "float"} else "any"
+
+
+class Functions:
+    """The functions a set of rules may call. Built-in names are found in any letter case, registered ones exactly."""
+
+    def __init__(self) -> None:
+        self._registered: dict[str, Function] = {}
+
+    def register(
+        self,
+        name: str,
+        call: Callable[..., Any],
+        parameters: tuple[str, ...] | None = None,
+        result: str = "any",
+    ) -> None:
+        """Make a Python function callable from rules; it must depend on nothing but its arguments."""
+        if not name.isidentifier() or name.lower() in RESERVED_NAMES:
+            raise RuleError(f"a function cannot be called {name!r}; choose a name of letters, digits and '_'")
+        if name.lower() in BUILT_IN or name in self._registered:
+            raise RuleError(f"there is already a function {name!r}; register yours under another name")
+        kinds = None if parameters is None else tuple(_kind(name, kind) for kind in parameters)
+        self._registered[name] = Function(name, call, kinds, _kind(name, result))
+
+    def get(self, name: str) -> Function | None:
+        return self._registered.get(name) or BUILT_IN.get(name.lower())
+
+    def names(self) -> list[str]:
+        return sorted([*BUILT_IN, *self._registered])
+
+
+def _kind(function: str, kind: str) -> str:
+    known = KIND_ALIASES.get(kind.lower())
+    if known is None:
+        raise RuleError(f"function {function!r} has the unknown kind {kind!r}; write int, float, string, bool or any")
+    return known
+
+
+def as_text(value: Value) -> str:
+    """A value as the ``string`` function writes it."""
+    return ("true" if value else "false") if isinstance(value, bool) else str(value)
+
+
+def _careful(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, with no value where Python would raise or the result is no finite number."""
+
+    def careful(*arguments: Any) -> Any:
+        try:
+            value = call(*arguments)
+        except (ValueError, TypeError, ArithmeticError, re.error, RecursionError):
+            return None
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return careful
+
+
+def _round(x: float, digits: int = 0) -> float:
+    return float(round(x, digits))
+
+
+def _log(x: float, base: float | None = None) -> float:
+    return math.log(x) if base is None else math.log(x, base)
+
+
+def _distance(x1: float, y1: float, x2: float, y2: float) -> float:
+    return math.hypot(x2 - x1, y2 - y1)
+
+
+def _substring(text: str, start: int, length: int | None = None) -> str:
+    """Characters count from 1, as in SQL; what lies outside the text is left out."""
+    first = max(0, start - 1)
+    end = len(text) if length is None else max(first, start - 1 + length)
+    return text[first:end]
+
+
+@lru_cache(maxsize=256)
+def _compiled(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
+
+
+def _coalesce(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+_BOUNDED: Final = 2**63
+
+
+def _int(value: Any) -> int | None:
+    number = int(value.strip()) if isinstance(value, str) else int(value)
+    return number if -_BOUNDED <= number < _BOUNDED else None
+
+
+def _float(value: Any) -> float:
+    return float(value)
+
+
+def _built_in() -> dict[str, Function]:
+    made: dict[str, Function] = {}
+
+    def add(name: str, call: Callable[..., Any], parameters: tuple[str, ...], result: str, **more: Any) -> None:
+        safe = call if more.get("accepts_missing") else _careful(call)
+        made[name] = Function(name, safe, parameters, result, **more)
+
+    one, text = ("float",), ("string",)
+    add("abs", abs, one, "argument")
+    add("sqrt", math.sqrt, one, "float")
+    add("floor", math.floor, one, "int")
+    add("ceil", math.ceil, one, "int")
+    add("round", _round, ("float", "int"), "float", optional=1)
+    add("power", math.pow, ("float", "float"), "float")
+    add("log", _log, ("float", "float"), "float", optional=1)
+    add("exp", math.exp, one, "float")
+    add("least", lambda *values: min(values), ("any",), "argument", variadic=True)
+    add("greatest", lambda *values: max(values), ("any",), "argument", variadic=True)
+    add("distance", _distance, ("float",) * 4, "float")
+    add("lower", str.lower, text, "string")
+    add("upper", str.upper, text, "string")
+    add("length", len, text, "int")
+    add("concat", lambda *values: "".join(map(as_text, values)), ("any",), "string", variadic=True)
+    add("substring", _substring, ("string", "int", "int"), "string", optional=1)
+    add("contains", lambda whole, part: part in whole, ("string", "string"), "bool")
+    add("startswith", str.startswith, ("string", "string"), "bool")
+    add("endswith", str.endswith, ("string", "string"), "bool")
+    add("trim", str.strip, text, "string")
+    add("replace", str.replace, ("string", "string", "string"), "string")
+    add("matches", lambda whole, form: _compiled(form).search(whole) is not None, text * 2, "bool")
+    add("coalesce", _coalesce, ("any",), "argument", variadic=True, accepts_missing=True)
+    add("if", lambda test, yes, no: yes if test else no, ("bool", "any", "any"), "argument",
+        accepts_missing=True, same_from=1)  # fmt: skip
+    add("hour", lambda ts: ts // 3_600_000_000 % 24, ("int",), "int")
+    add("minute", lambda ts: ts // 60_000_000 % 60, ("int",), "int")
+    add("second", lambda ts: ts // 1_000_000 % 60, ("int",), "int")
+    # 1 January 1970 was a Thursday; Monday is 1 and Sunday 7, as in ISO 8601.
+    add("dayofweek", lambda ts: (ts // 86_400_000_000 + 3) % 7 + 1, ("int",), "int")
+    add("int", _int, ("any",), "int")
+    add("float", _float, ("any",), "float")
+    add("string", as_text, ("any",), "string")
+    return made
+
+
+BUILT_IN: Final = _built_in()

@@ -1,0 +1,31 @@
+"""The two rule languages, TESLA and SASE: text to rules, and rules back to text."""
+
+from __future__ import annotations
+
+from protocol.languages.diagnostics import Diagnostic, RuleTextError
+from protocol.languages.parser import Language
+from protocol.languages.print_sase import print_sase
+from protocol.languages.print_tesla import print_tesla
+from protocol.languages.printing import PrintError
+from protocol.languages.sources import RuleSet, Source, parse_rules
+from protocol.pattern import Rule
+from protocol.validate import check_rule
+
+__all__ = [
+    "Diagnostic",
+    "Language",
+    "PrintError",
+    "RuleSet",
+    "RuleTextError",
+    "Source",
+    "parse_rules",
+    "print_rule",
+]
+
+
+def print_rule(rule: Rule, language: Language) -> str:
+    """The rule as text: parsing it gives an equal rule. PrintError where the language cannot say it."""
+    flaws = check_rule(rule)
+    if flaws:
+        raise PrintError(f"rule {rule.name!r}: {flaws[0]}")
+    return print_tesla(rule) if language == "tesla" else print_sase(rule)

@@ -1,0 +1,115 @@
+"""Mistakes in rule text: where they are, what is wrong, and what would be right."""
+
+from __future__ import annotations
+
+import difflib
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.errors import RuleError
+
+SHOWN_CHARACTERS_MAX: Final = 100
+"""A longer line is shown in part, around the place of the mistake."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One mistake. Line and column count from 1, columns in characters (a tab is one)."""
+
+    file: str
+    line: int
+    column: int
+    message: str
+    hint: str
+    shown: str
+    """The line of the text, or the part of it around the mistake, with tabs as single spaces."""
+    caret: int
+    """Where in ``shown`` the mistake is, counted from 0."""
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}: {self.message}"
+        pointer = " " * self.caret + "^" + (f" {self.hint}" if self.hint else "")
+        return f"{place}\n    {self.shown}\n    {pointer}"
+
+
+class RuleTextError(RuleError):
+    """Rule text that cannot be understood; ``diagnostics`` lists every mistake found, in the order of the text."""
+
+    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+        self.diagnostics = list(diagnostics)
+        super().__init__("\n".join(str(each) for each in self.diagnostics))
+
+
+class Text:
+    """A source text that knows its lines."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self.text = text
+        self.name = name
+        self._starts = [0]
+        position = text.find("\n")
+        while position >= 0:
+            self._starts.append(position + 1)
+            position = text.find("\n", position + 1)
+
+    def diagnostic(self, at: int, message: str, hint: str = "") -> Diagnostic:
+        """A mistake at an offset into the text; the end of the text is after its last visible character."""
+        at = max(0, min(at, len(self.text)))
+        if at == len(self.text):
+            at = len(self.text.rstrip())
+        line = bisect_right(self._starts, at)
+        start = self._starts[line - 1]
+        end = self._starts[line] - 1 if line < len(self._starts) else len(self.text)
+        shown, caret = excerpt(self.text[start:end].rstrip(), at - start)
+        return Diagnostic(self.name, line, at - start + 1, message, hint, shown, caret)
+
+
+def excerpt(line: str, column: int) -> tuple[str, int]:
+    """At most SHOWN_CHARACTERS_MAX characters of a line around a column (from 0), and the column in that part."""
+    line = "".join(character if character.isprintable() else " " for character in line)
+    if len(line) <= SHOWN_CHARACTERS_MAX:
+        return line, column
+    room = SHOWN_CHARACTERS_MAX - 2
+    start = min(max(0, column - room // 2), max(0, len(line) - room))
+    before, after = "…" * (start > 0), "…" * (start + room < len(line))
+    return before + line[start : start + room] + after, column - start + len(before)
+
+
+class Problems:
+    """Collects the mistakes of one text."""
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        self.found: list[tuple[int, Diagnostic]] = []
+
+    def add(self, at: int, message: str, hint: str = "") -> None:
+        made = self.text.diagnostic(at, message, hint)
+        if all(made != earlier for _, earlier in self.found):
+            self.found.append((at, made))
+
+    def diagnostics(self) -> list[Diagnostic]:
+        return [made for _, made in sorted(self.found, key=lambda pair: pair[0])]
+
+
+def closest(name: str, known: Iterable[str]) -> str | None:
+    """The known name that looks most like this one, whatever its case, if any comes close."""
+    by_folded = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+    return by_folded[found[0]] if found else None
+
+
+def listed(names: Iterable[str], most: int = 8) -> str:
+    """``a, b, c``, cut short where there are too many to help."""
+    names = list(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def suggestion(name: str, known: Iterable[str], whose: str) -> str:
+    """``did you mean 'x'?`` where a name comes close, else the names there are."""
+    known = list(known)
+    near = closest(name, known)
+    if near is not None:
+        return f"did you mean {near!r}?"
+    return f"{whose}: {listed(known)}" if known else ""

@@ -1,0 +1,328 @@
+"""Syntax to expressions: gives every name its meaning and every expression its kind.
+
+What a name means depends on the language: TESLA and SASE each extend Meaning with their own names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from protocol import expressions as e
+from protocol.events import EventType, kind_of
+from protocol.functions import Function, Functions
+from protocol.languages import syntax as s
+from protocol.languages.diagnostics import Problems, closest, listed, suggestion
+from protocol.languages.reader import DEPTH_MAX
+
+RESERVED_KINDS: Mapping[str, str] = {"ts": "int", "seq": "int", "node": "string", "type": "string"}
+NUMBERS = ("int", "float")
+
+
+class Typed(NamedTuple):
+    """An expression and the kind of its value."""
+
+    expression: e.Expression
+    kind: str
+
+
+class Placed(NamedTuple):
+    """A conjunct and where it stands in the text."""
+
+    expression: e.Expression
+    at: int
+
+
+class Types:
+    """The event types a set of rules may name; an open set takes any name and any attribute."""
+
+    def __init__(self, known: Iterable[EventType], is_open: bool) -> None:
+        self.known = {each.name: each for each in known}
+        self.is_open = is_open
+
+    def has(self, name: str) -> bool:
+        return self.is_open or name in self.known
+
+    def attribute_kind(self, type_name: str, attribute: str) -> str | None:
+        """None where a type that is known has no such attribute."""
+        if attribute in RESERVED_KINDS:
+            return RESERVED_KINDS[attribute]
+        known = self.known.get(type_name)
+        if known is None:
+            return "any"
+        return None if known.position(attribute) is None else known.kind(attribute)
+
+    def attributes(self, type_name: str) -> tuple[str, ...]:
+        known = self.known.get(type_name)
+        return known.attributes if known else ()
+
+
+class Meaning:
+    """Turns the expressions of one rule into ``protocol.expressions``, collecting what is wrong with them."""
+
+    def __init__(self, problems: Problems, types: Types, functions: Functions) -> None:
+        self.problems = problems
+        self.types = types
+        self.functions = functions
+
+    # What each language says for itself
+
+    def bare(self, node: s.Bare) -> Typed:
+        raise NotImplementedError
+
+    def dollar(self, node: s.Dollar) -> Typed:
+        raise NotImplementedError
+
+    def path(self, node: s.Path) -> Typed:
+        raise NotImplementedError
+
+    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> Typed:
+        raise NotImplementedError
+
+    def same(self, node: s.SameKeys) -> Iterator[Placed]:
+        raise NotImplementedError
+
+    # What they share
+
+    def conjuncts(self, node: s.Syntax) -> Iterator[Placed]:
+        """The conditions that a boolean expression is made of, each for itself."""
+        match node:
+            case s.Inner():
+                yield from self.conjuncts(node.inside)
+            case s.All():
+                for item in node.items:
+                    yield from self.conjuncts(item)
+            case s.Chain():
+                for one, at in self._comparisons(node):
+                    yield Placed(one, at)
+            case s.Range(negated=False):
+                for one, at in self._bounds(node):
+                    yield Placed(one, at)
+            case s.SameKeys():
+                yield from self.same(node)
+            case _:
+                made = self.boolean(node)
+                for one in e.conjuncts(made):
+                    yield Placed(one, node.at)
+
+    def boolean(self, node: s.Syntax) -> e.Expression:
+        expression, kind = self.value(node)
+        if kind not in ("bool", "any"):
+            self.problems.add(node.at, f"a condition must be true or false, but this is {a(kind)}", "compare it")
+        return expression
+
+    def value(self, node: s.Syntax) -> Typed:
+        match node:
+            case s.Literal():
+                return Typed(e.Constant(node.value), kind_of(node.value))
+            case s.Inner():
+                return self.value(node.inside)
+            case s.Bare():
+                return self.bare(node)
+            case s.Dollar():
+                return self.dollar(node)
+            case s.Path():
+                return self.path(node)
+            case s.Called() | s.Bracketed():
+                return self._call(node)
+            case s.RemoteLookup():
+                return self._remote(node)
+            case s.Negative():
+                return self._negative(node)
+            case s.Not():
+                return Typed(e.Unary("not", self.boolean(node.operand)), "bool")
+            case s.Arithmetic():
+                return self._arithmetic(node)
+            case s.Chain():
+                return Typed(joined("and", [one for one, _ in self._comparisons(node)]), "bool")
+            case s.Range():
+                both = joined("and", [one for one, _ in self._bounds(node)])
+                return Typed(e.Unary("not", both) if node.negated else both, "bool")
+            case s.In():
+                return self._in(node)
+            case s.All():
+                if len(node.items) + node.depth > DEPTH_MAX:
+                    self.problems.add(node.at, f"more than {DEPTH_MAX} conditions joined inside another expression")
+                    return Typed(e.Constant(True), "bool")
+                return Typed(joined("and", [self.boolean(item) for item in node.items]), "bool")
+            case s.Any():
+                return Typed(joined("or", [self.boolean(item) for item in node.items]), "bool")
+            case s.SameKeys():
+                self.problems.add(
+                    node.at,
+                    "SAME stands only for itself",
+                    "join it to other conditions with AND at the outermost level",
+                )
+                return Typed(e.Constant(True), "bool")
+            case s.FoldCall() | s.AggregateCall():
+                return self.aggregate(node)
+
+    def attribute(self, type_name: str, role: str, name: s.Word, index: e.Index = "") -> Typed:
+        """An attribute of an event of a known role, checked against its type."""
+        kind = self.attribute_kind(type_name, name)
+        return Typed(e.Attribute(role, name.text, index), kind)
+
+    def attribute_kind(self, type_name: str, name: s.Word) -> str:
+        kind = self.types.attribute_kind(type_name, name.text)
+        if kind is None:
+            has = self.types.attributes(type_name)
+            hint = f"{type_name} has: {listed(has)}" if has else f"{type_name} has no attributes of its own"
+            near = closest(name.text, (*has, *RESERVED_KINDS))
+            if near is not None:
+                hint = f"did you mean {near!r}? {hint}"
+            self.problems.add(name.at, f"{type_name} has no attribute {name.text!r}", hint)
+            return "any"
+        return kind
+
+    def _call(self, node: s.Called | s.Bracketed) -> Typed:
+        name = node.base.text
+        function = self.functions.get(name)
+        arguments = [self.value(argument) for argument in node.arguments]
+        if function is None:
+            hint = suggestion(name, self.functions.names(), "functions")
+            self.problems.add(node.at, f"unknown function {name!r}", hint)
+            return Typed(e.Call(name, tuple(each.expression for each in arguments)), "any")
+        self._check_arguments(node, function, arguments)
+        made = e.Call(function.name, tuple(each.expression for each in arguments))
+        return Typed(made, function.result_kind(each.kind for each in arguments))
+
+    def _check_arguments(self, node: s.Called | s.Bracketed, function: Function, arguments: list[Typed]) -> None:
+        if not function.accepts_count(len(arguments)):
+            self.problems.add(
+                node.at, f"{function.name} takes {function.expected_count()}, not {len(arguments)}", signature(function)
+            )
+            return
+        for position, (argument, written) in enumerate(zip(arguments, node.arguments, strict=True)):
+            wanted = function.parameter(position)
+            if not fits(argument.kind, wanted):
+                what = "a number" if wanted == "float" else a(wanted)
+                self.problems.add(
+                    written.at,
+                    f"{function.name} needs {what} here, but this is {a(argument.kind)}",
+                    signature(function),
+                )
+        if function.name == "matches" and isinstance(arguments[1].expression, e.Constant):
+            self._check_regular_expression(arguments[1].expression.value, node.arguments[1].at)
+
+    def _check_regular_expression(self, form: object, at: int) -> None:
+        try:
+            re.compile(form if isinstance(form, str) else "")
+        except (re.error, RecursionError, OverflowError) as mistake:
+            self.problems.add(at, "this is no regular expression", str(mistake))
+
+    def _remote(self, node: s.RemoteLookup) -> Typed:
+        arguments = tuple(self.value(argument).expression for argument in node.arguments)
+        if not arguments:
+            self.problems.add(node.at, "REMOTE needs something to look up", "write REMOTE[a.id] or REMOTE.table[a.id]")
+        return Typed(e.Remote(node.table.text if node.table else "remote", arguments), "any")
+
+    def _negative(self, node: s.Negative) -> Typed:
+        expression, kind = self.value(node.operand)
+        if kind not in (*NUMBERS, "any"):
+            self.problems.add(node.operand.at, f"'-' needs a number, but this is {a(kind)}")
+            kind = "any"
+        return Typed(e.Unary("-", expression), kind)
+
+    def _arithmetic(self, node: s.Arithmetic) -> Typed:
+        left, right = self.value(node.left), self.value(node.right)
+        operator = node.operator.text
+        kind = arithmetic_kind(operator, left.kind, right.kind)
+        if kind is None:
+            hint = "write concat(..) to join values as text" if operator == "+" else "arithmetic needs numbers"
+            self.problems.add(
+                node.operator.at, f"type mismatch: cannot compute {a(left.kind)} {operator} {a(right.kind)}", hint
+            )
+        return Typed(e.Binary(operator, left.expression, right.expression), kind or "any")
+
+    def _comparisons(self, node: s.Chain) -> Iterator[tuple[e.Expression, int]]:
+        operands = [self.value(operand) for operand in node.operands]
+        for position, operator in enumerate(node.operators):
+            left, right = operands[position], operands[position + 1]
+            self.check_comparable(operator, left, right)
+            yield e.Binary(operator.text, left.expression, right.expression), node.operands[position].at
+
+    def check_comparable(self, operator: s.Word, left: Typed, right: Typed) -> None:
+        if not comparable(left.kind, right.kind):
+            self.problems.add(
+                operator.at,
+                f"type mismatch: cannot compare {a(left.kind)} with {a(right.kind)}",
+                f"{named(left)} is {a(left.kind)}, {named(right)} is {a(right.kind)}",
+            )
+
+    def _bounds(self, node: s.Range) -> list[tuple[e.Expression, int]]:
+        operand, low, high = self.value(node.operand), self.value(node.low), self.value(node.high)
+        self.check_comparable(node.operator, operand, low)
+        self.check_comparable(node.operator, operand, high)
+        return [
+            (e.Binary(">=", operand.expression, low.expression), node.at),
+            (e.Binary("<=", operand.expression, high.expression), node.at),
+        ]
+
+    def _in(self, node: s.In) -> Typed:
+        operand = self.value(node.operand)
+        members: e.Expression
+        if isinstance(node.members, s.RemoteLookup):
+            members = self._remote(node.members).expression
+        else:
+            items = [self.value(item) for item in node.members]
+            for item, written in zip(items, node.members, strict=True):
+                self.check_comparable(s.Word(written.at, "in"), operand, item)
+            members = e.Items(tuple(item.expression for item in items))
+        return Typed(e.Binary("not in" if node.negated else "in", operand.expression, members), "bool")
+
+
+def joined(operator: str, parts: list[e.Expression]) -> e.Expression:
+    """``((a and b) and c)``."""
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = e.Binary(operator, whole, part)
+    return whole
+
+
+def a(kind: str) -> str:
+    """``an int``, ``a string``."""
+    return {"int": "an int", "any": "any value", "bool": "true or false"}.get(kind, f"a {kind}")
+
+
+def named(typed: Typed) -> str:
+    """How a hint calls an operand."""
+    expression = typed.expression
+    if isinstance(expression, e.Attribute):
+        return f"{expression.role}.{expression.name}" if expression.role else expression.name
+    if isinstance(expression, e.Constant):
+        return repr(expression.value) if isinstance(expression.value, str) else str(expression.value)
+    return {e.Parameter: "the parameter", e.Call: "the result"}.get(type(expression), "the expression")
+
+
+def signature(function: Function) -> str:
+    """``substring(string, int, int)`` for a hint."""
+    if function.parameters is None:
+        return ""
+    required = len(function.parameters) - function.optional
+    kinds = [
+        ("number" if kind == "float" else kind) + "?" * (position >= required)
+        for position, kind in enumerate(function.parameters)
+    ]
+    return f"{function.name}({', '.join(kinds)}{', ..' if function.variadic else ''})"
+
+
+def fits(kind: str, wanted: str) -> bool:
+    return kind == wanted or "any" in (kind, wanted) or (wanted == "float" and kind == "int")
+
+
+def comparable(left: str, right: str) -> bool:
+    return left == right or "any" in (left, right) or (left in NUMBERS and right in NUMBERS)
+
+
+def arithmetic_kind(operator: str, left: str, right: str) -> str | None:
+    """The kind of ``left operator right``, None where that has no meaning."""
+    if operator == "+" and {left, right} <= {"string", "any"}:
+        return "string" if left == right == "string" else "any"
+    if not {left, right} <= {"int", "float", "any"}:
+        return None
+    if operator == "/":
+        return "float"
+    if "any" in (left, right):
+        return "any"
+    return "float" if "float" in (left, right) else "int"

@@ -1,0 +1,467 @@
+"""SASE syntax to rules, with the spellings of INEv (NSEQ, KL, no aliases) and CED (windows after a semicolon)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from protocol import expressions as e
+from protocol.functions import Functions
+from protocol.languages import syntax as s
+from protocol.languages.diagnostics import Problems, listed, suggestion
+from protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
+from protocol.languages.tesla import free_name, output_kind
+from protocol.languages.windows import event_count, length_us
+from protocol.pattern import (
+    Conjunction,
+    Disjunction,
+    Leaf,
+    Negation,
+    OutputAttribute,
+    Part,
+    Pattern,
+    Repetition,
+    Rule,
+    Sequence,
+    Window,
+    leaves,
+    positive_leaves,
+    repeated_roles,
+)
+
+
+class SaseMeaning(Meaning):
+    """Names inside one SASE rule: the roles of its pattern."""
+
+    def __init__(self, problems: Problems, types: Types, functions: Functions, root: Part) -> None:
+        super().__init__(problems, types, functions)
+        self.roles = {leaf.role: leaf.type for leaf in leaves(root)}
+        self.positive = {leaf.role for leaf in positive_leaves(root)}
+        self.repeated = repeated_roles(root)
+        self.in_same = False
+        self.in_output = False
+
+    def bare(self, node: s.Bare) -> Typed:
+        if self.in_same:
+            return self._shared_attribute(node)
+        if node.name in self.roles:
+            self.problems.add(node.at, f"{node.name!r} is an event, not a value", f"write {node.name}.attribute")
+        else:
+            self.problems.add(
+                node.at, f"unbound name {node.name!r}", f"write role.{node.name}, or '{node.name}' for a string"
+            )
+        return Typed(e.Constant(None), "any")
+
+    def _shared_attribute(self, node: s.Bare) -> Typed:
+        kinds: list[str] = []
+        for role, type_name in self.roles.items():
+            kind = self.types.attribute_kind(type_name, node.name)
+            if kind is None:
+                self.problems.add(
+                    node.at,
+                    f"{type_name} has no attribute {node.name!r}",
+                    f"SAME needs it of every event; {type_name} has: {listed(self.types.attributes(type_name))}",
+                )
+            elif any(not comparable(kind, other) for other in kinds):
+                self.problems.add(
+                    node.at,
+                    f"type mismatch: {node.name!r} is {a(kind)} in {role!r} and {a(kinds[0])} in others",
+                    "SAME compares it among all events",
+                )
+            kinds.append(kind or "any")
+        return Typed(e.Attribute("", node.name), kinds[0] if len(set(kinds)) == 1 else "any")
+
+    def dollar(self, node: s.Dollar) -> Typed:
+        self.problems.add(
+            node.at, f"unknown parameter ${node.name}", "SASE has none: name an attribute, as in a.v = b.v"
+        )
+        return Typed(e.Constant(None), "any")
+
+    def same(self, node: s.SameKeys) -> Iterator[Placed]:
+        self.in_same = True
+        for key in node.keys:
+            yield Placed(e.Same(self.value(key).expression), key.at)
+        self.in_same = False
+
+    def path(self, node: s.Path) -> Typed:
+        role = node.base.text
+        if self.in_same:
+            self.problems.add(node.at, "SAME takes the attribute alone", f"write SAME[{node.name.text}]")
+            return Typed(e.Constant(None), "any")
+        if not self._check_role(node.base):
+            return Typed(e.Constant(None), "any")
+        index = self._index(node) if node.indexed else ""
+        if self.in_output and role in self.repeated and index in ("", "i-1"):
+            self.problems.add(
+                node.at,
+                f"{role!r} stands for several events here",
+                f"write {role}[first].{node.name.text}, {role}[last].{node.name.text} or an aggregate",
+            )
+        return self.attribute(self.roles[role], role, node.name, index)
+
+    def _check_role(self, word: s.Word) -> bool:
+        role = word.text
+        if role not in self.roles:
+            self.problems.add(word.at, f"unbound name {role!r}", suggestion(role, self.roles, "the pattern has"))
+            return False
+        if self.in_output and role not in self.positive:
+            self.problems.add(word.at, f"{role!r} has no value here", "it is negated, so no event stands for it")
+            return False
+        return True
+
+    def _index(self, node: s.Path) -> e.Index:
+        role, index = node.base.text, node.index
+        if role not in self.repeated:
+            self.problems.add(
+                node.at, f"{role!r} is a single event and has no elements", f"write {role}.{node.name.text}"
+            )
+            return ""
+        match index:
+            case None | s.Bare(name="i"):
+                return ""
+            case s.Bare(name=("first" | "last") as which):
+                return "first" if which == "first" else "last"
+            case s.Literal(value=1):
+                return "first"
+            case s.Arithmetic(operator=s.Word(text="-"), left=s.Bare(name="i"), right=s.Literal(value=1)):
+                return "i-1"
+            case _:
+                self.problems.add(
+                    index.at, "this element cannot be named", "write [i], [i-1], [1], [first], [last] or []"
+                )
+                return ""
+
+    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> Typed:
+        assert isinstance(node, s.FoldCall)
+        function = node.function.text.lower()
+        missing = Typed(e.Constant(None), "any")
+        if len(node.arguments) != 1:
+            hint = {"min": "least(..) compares several values", "max": "greatest(..) compares several values"}
+            self.problems.add(
+                node.at, f"{node.function.text} takes 1 argument, not {len(node.arguments)}", hint.get(function, "")
+            )
+            return missing
+        base, name = self._folded(node.arguments[0])
+        if base is None:
+            self.problems.add(
+                node.arguments[0].at, f"{node.function.text} aggregates a repeated event", "write it as in avg(b[].v)"
+            )
+            return missing
+        if not self._check_role(base):
+            return missing
+        if base.text not in self.repeated:
+            self.problems.add(
+                base.at, f"{base.text!r} is a single event, so there is nothing to aggregate", "repeat it with '+'"
+            )
+            return missing
+        if name is None:
+            if function != "count":
+                self.problems.add(
+                    base.at, f"{node.function.text} needs an attribute", f"write {function}({base.text}[].attribute)"
+                )
+            return Typed(e.Fold(function, base.text, None), "int")
+        kind = self.attribute_kind(self.roles[base.text], name)
+        if function in ("sum", "avg") and kind not in ("int", "float", "any"):
+            self.problems.add(
+                name.at, f"type mismatch: {function} needs numbers, but this is {a(kind)}", "use count instead"
+            )
+        made = e.Fold(function, base.text, name.text)
+        return Typed(made, {"count": "int", "avg": "float"}.get(function, kind))
+
+    @staticmethod
+    def _folded(node: s.Syntax) -> tuple[s.Word | None, s.Word | None]:
+        match node:
+            case s.Path(index=None):
+                return node.base, node.name
+            case s.Bracketed(arguments=[]):
+                return node.base, None
+            case s.Bare():
+                return s.Word(node.at, node.name), None
+            case _:
+                return None, None
+
+
+class SaseBuilder:
+    """Builds one rule. Afterwards ``at`` knows where in the text each role, part and condition came from."""
+
+    def __init__(self, rule: s.SaseRule, name: str, problems: Problems, types: Types, functions: Functions) -> None:
+        self.rule = rule
+        self.name = name
+        self.problems = problems
+        self.types = types
+        self.functions = functions
+        self.roles: dict[int, str] = {}
+        self.at: dict[object, int] = {}
+        self.gaps: list[tuple[str, s.WindowedPart]] = []
+
+    def build(self) -> Rule:
+        self._name_roles()
+        root = self._part(self.rule.root)
+        where: s.WhereClause | None = None
+        within: s.WithinClause | None = None
+        skip: s.SkipClause | None = None
+        returned: s.ReturnClause | None = None
+        for clause in self._once_each():
+            match clause:
+                case s.WhereClause():
+                    where = clause
+                case s.WithinClause():
+                    within = clause
+                case s.SkipClause():
+                    skip = clause
+                case s.ReturnClause():
+                    returned = clause
+        if within is not None:
+            root = self._bounded(root, within.length)
+        meaning = SaseMeaning(self.problems, self.types, self.functions, root)
+        conditions = list(self._gap_conditions(meaning))
+        if where is not None:
+            conditions += meaning.conjuncts(where.condition)
+        for made in conditions:
+            self.at.setdefault(made.expression, made.at)
+        pattern = Pattern(root, tuple(made.expression for made in conditions), "next" if skip and skip.next else "any")
+        emits = returned.name.text if returned else self.name
+        return Rule(self.name, pattern, emits, self._outputs(meaning, returned.outputs if returned else []))
+
+    def _once_each(self) -> Iterator[s.WhereClause | s.WithinClause | s.SkipClause | s.ReturnClause]:
+        words = {s.WhereClause: "WHERE", s.WithinClause: "WITHIN", s.SkipClause: "SKIP", s.ReturnClause: "RETURN"}
+        seen: set[type] = set()
+        for clause in self.rule.clauses:
+            if type(clause) in seen:
+                at = clause.condition.at if isinstance(clause, s.WhereClause) else clause.at
+                self.problems.add(at, f"this rule has two {words[type(clause)]} clauses", "one is enough")
+                continue
+            seen.add(type(clause))
+            yield clause
+
+    # The pattern
+
+    def _name_roles(self) -> None:
+        """Aliases first, so that a leaf without one makes way: its role is its type, or type_2, type_3, .."""
+        found = list(leaf_parts(self.rule.root))
+        taken: set[str] = set()
+        for leaf in found:
+            if leaf.alias is not None:
+                if leaf.alias.text in taken:
+                    self.problems.add(
+                        leaf.alias.at,
+                        f"two parts of this pattern are called {leaf.alias.text!r}",
+                        "give one of them another name",
+                    )
+                taken.add(leaf.alias.text)
+                self.roles[id(leaf)] = leaf.alias.text
+        for leaf in found:
+            if leaf.alias is None:
+                role = free_name(leaf.type.text, taken, None)
+                taken.add(role)
+                self.roles[id(leaf)] = role
+
+    def _leaf(self, written: s.LeafPart) -> Leaf:
+        name = written.type
+        if not self.types.has(name.text):
+            hint = suggestion(name.text, self.types.known, "event types")
+            self.problems.add(name.at, f"unknown event type {name.text!r}", hint)
+        role = self.roles[id(written)]
+        self.at.setdefault(role, written.at)
+        return Leaf(role, name.text)
+
+    def _part(self, written: s.PartSyntax) -> Part:
+        made = self._made(written)
+        self.at.setdefault(made, written.at)
+        return made
+
+    def _made(self, written: s.PartSyntax) -> Part:
+        match written:
+            case s.LeafPart():
+                return self._leaf_or_repetition(written)
+            case s.NotPart():
+                return Negation(self._part(written.part))
+            case s.GroupPart():
+                return self._group(written)
+            case s.WindowedPart():
+                return self._windowed(written)
+            case s.OperatorPart():
+                return self._operator(written)
+
+    def _leaf_or_repetition(self, written: s.LeafPart) -> Part:
+        leaf = self._leaf(written)
+        if written.repeated:
+            return Repetition((leaf,), self._limit(written.limit))
+        if written.brackets:
+            self.problems.add(written.at, f"{leaf.role}[] is not repeated", f"write {leaf.type}+ {leaf.role}[]")
+        if written.limit is not None:
+            self.problems.add(
+                written.limit.at, "LIMIT needs a repeated event", f"write {leaf.type}+ {leaf.role}[] LIMIT .."
+            )
+        return leaf
+
+    def _limit(self, written: s.Quantity | None) -> int | None:
+        if written is None:
+            return None
+        if written.amount < 1 or written.amount != int(written.amount):
+            self.problems.add(
+                written.at, "LIMIT must be a whole number from 1", "more candidates than this give no match"
+            )
+            return 1
+        return int(written.amount)
+
+    def _group(self, written: s.GroupPart) -> Part:
+        if not written.repeated:
+            if written.limit is not None:
+                self.problems.add(written.limit.at, "LIMIT needs a repeated event", "write B+ b[] LIMIT ..")
+            if len(written.parts) > 1:
+                self.problems.add(
+                    written.at, "these brackets hold several parts", "write SEQ(..), or (..)+ to repeat them"
+                )
+                return Sequence(tuple(self._part(part) for part in written.parts))
+            return self._part(written.parts[0])
+        parts = [self._part(part) for part in written.parts]
+        found: list[Leaf] = []
+        for part, syntax in zip(parts, written.parts, strict=True):
+            if isinstance(part, Leaf):
+                found.append(part)
+            else:
+                self.problems.add(
+                    syntax.at, "only plain events can be repeated", "write B+ b[] or a group such as (A a, B b)+"
+                )
+                found += list(leaves(part))
+        if written.limit is not None and len(found) > 1:
+            self.problems.add(
+                written.limit.at, "LIMIT works for a single repeated event, not for a group", "leave it out"
+            )
+            return Repetition(tuple(found))
+        return Repetition(tuple(found), self._limit(written.limit))
+
+    def _windowed(self, written: s.WindowedPart) -> Part:
+        made = self._part(written.part)
+        single = made.part if isinstance(made, Negation) else made
+        length = self._inner_length(written.length)
+        if isinstance(single, Leaf) or (isinstance(single, Repetition) and len(single.parts) == 1):
+            role = single.role if isinstance(single, Leaf) else single.parts[0].role
+            if written.origin is None:
+                self.problems.add(
+                    written.length.at,
+                    "this window needs an event to start from",
+                    "add FROM and the name of another event",
+                )
+            else:
+                self.gaps.append((role, written))
+            return made
+        if written.origin is not None:
+            self.problems.add(written.origin.at, "FROM works for a single event", "give SEQ and AND a plain WITHIN")
+        if not isinstance(single, Sequence | Conjunction):
+            self.problems.add(written.length.at, "only SEQ and AND take a window", "give it to the SEQ or AND inside")
+            return made
+        if single.window is not None:
+            self.problems.add(written.length.at, "this operator has two windows", "one is enough")
+        bounded = replace(single, window=Window(length))
+        return Negation(bounded) if isinstance(made, Negation) else bounded
+
+    def _inner_length(self, written: s.Quantity) -> int:
+        if not written.has_unit:
+            self.problems.add(
+                written.at,
+                "only the outermost window can count events",
+                f"write a duration, such as {written.amount:g} s",
+            )
+            return 1
+        return length_us(written, self.problems)
+
+    def _operator(self, written: s.OperatorPart) -> Part:
+        operator = written.operator.text
+        parts = [self._part(part) for part in written.parts]
+        window = None if written.window is None else Window(length_us(written.window, self.problems))
+        if operator == "kl":
+            return self._kleene(written, parts)
+        if operator == "nseq":
+            if len(parts) != 3:
+                self.problems.add(
+                    written.at, f"NSEQ takes 3 parts, not {len(parts)}", "NSEQ(a, b, c): no b between a and c"
+                )
+            else:
+                parts[1] = Negation(parts[1])
+                self.at.setdefault(parts[1], written.parts[1].at)
+        if operator == "or":
+            if written.window is not None:
+                self.problems.add(
+                    written.window.at, "OR takes no window", "give it to the SEQ or AND inside or outside"
+                )
+            return Disjunction(tuple(parts))
+        if operator == "and":
+            return Conjunction(tuple(parts), window)
+        return Sequence(tuple(spliced(parts)), window)
+
+    def _kleene(self, written: s.OperatorPart, parts: list[Part]) -> Part:
+        if written.window is not None:
+            self.problems.add(written.window.at, "KL takes no window", "give it to the SEQ or AND around it")
+        if len(parts) != 1 or not isinstance(parts[0], Leaf):
+            self.problems.add(written.at, "KL repeats a single event", "write KL(B) or B+ b[]")
+        return Repetition(tuple(leaf for part in parts for leaf in leaves(part)))
+
+    def _bounded(self, root: Part, length: s.Quantity) -> Part:
+        """The root under the outermost WITHIN, which spans the whole match."""
+        if length.has_unit:
+            window = Window(length_us(length, self.problems), "us", "span")
+        else:
+            window = Window(event_count(length, self.problems), "events", "span")
+        if isinstance(root, Sequence | Conjunction) and root.window is None:
+            bounded: Part = replace(root, window=window)
+        else:
+            bounded = Sequence((root,), window)
+        self.at.setdefault(bounded, self.rule.root.at)
+        return bounded
+
+    # Conditions and outputs
+
+    def _gap_conditions(self, meaning: SaseMeaning) -> Iterator[Placed]:
+        for role, written in self.gaps:
+            origin = written.origin
+            assert origin is not None
+            if origin.text not in meaning.roles:
+                hint = suggestion(origin.text, meaning.roles, "the pattern has")
+                self.problems.add(origin.at, f"unbound name {origin.text!r}", hint)
+            elif origin.text == role:
+                self.problems.add(origin.at, f"{role!r} cannot be measured from itself", "name another event")
+            difference = e.Binary("-", e.Attribute(role, "ts"), e.Attribute(origin.text, "ts"))
+            length = max(1, int(written.length.amount))
+            yield Placed(e.Binary("<=", difference, e.Constant(length)), written.length.at)
+
+    def _outputs(self, meaning: SaseMeaning, outputs: list[s.Output]) -> tuple[OutputAttribute, ...]:
+        meaning.in_output = True
+        made: dict[str, OutputAttribute] = {}
+        for output in outputs:
+            name = output.name
+            value = meaning.value(output.value)
+            declared = output_kind(s.Field(name, output.kind or s.Word(name.at, "any"), False), self.problems)
+            if name.text in made:
+                self.problems.add(name.at, f"{name.text!r} gets a value twice", "give one of them another name")
+            if not fits(value.kind, declared):
+                self.problems.add(
+                    output.value.at,
+                    f"type mismatch: {name.text!r} is {a(declared)}, but this is {a(value.kind)}",
+                    f"write {name.text}: {value.kind}, or convert the value",
+                )
+            kind = declared if output.kind is not None else value.kind
+            made[name.text] = OutputAttribute(name.text, kind, value.expression)
+        return tuple(made.values())
+
+
+def leaf_parts(part: s.PartSyntax) -> Iterator[s.LeafPart]:
+    """The leaves of a pattern in the order of the text."""
+    match part:
+        case s.LeafPart():
+            yield part
+        case s.NotPart() | s.WindowedPart():
+            yield from leaf_parts(part.part)
+        case s.GroupPart() | s.OperatorPart():
+            for inner in part.parts:
+                yield from leaf_parts(inner)
+
+
+def spliced(parts: list[Part]) -> Iterator[Part]:
+    """A SEQ directly inside a SEQ and without a window of its own is the same as its parts in its place."""
+    for part in parts:
+        if isinstance(part, Sequence) and part.window is None:
+            yield from part.parts
+        else:
+            yield part

@@ -1,0 +1,315 @@
+"""Rule texts in, rules out: reads every source, orders the rules, and reports all mistakes together."""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Final
+
+from protocol.errors import ConfigError
+from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
+from protocol.functions import Functions
+from protocol.languages import syntax as s
+from protocol.languages.diagnostics import Diagnostic, Problems, RuleTextError, Text
+from protocol.languages.meaning import Types
+from protocol.languages.parser import Language, parse_text
+from protocol.languages.reader import SyntaxMistake
+from protocol.languages.sase import SaseBuilder, leaf_parts
+from protocol.languages.tesla import aggregates_in, build_tesla, free_name
+from protocol.pattern import Rule
+from protocol.validate import check_rule
+
+TEXT_BYTES_MAX: Final = 1_048_576
+"""A rule file larger than this is taken for a mistake; a thousand rules need about a tenth of it."""
+
+LANGUAGES: Final[Mapping[str, Language]] = {".tesla": "tesla", ".sase": "sase"}
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text of rules: its name appears in messages and names rules that have no name of their own."""
+
+    text: str | bytes
+    name: str
+    language: Language
+
+    @classmethod
+    def from_path(cls, path: str | Path) -> Source:
+        """The file's text; the extension says which language it is in."""
+        path = Path(path)
+        language = LANGUAGES.get(path.suffix.lower())
+        if language is None:
+            raise ConfigError(f"{path}: rule files end in .tesla or .sase")
+        try:
+            return cls(path.read_bytes(), str(path), language)
+        except OSError as mistake:
+            raise ConfigError(f"{path}: {mistake.strerror or mistake}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Rules in an order in which each comes after those whose composites it reads, and the primitive event types."""
+
+    rules: tuple[Rule, ...]
+    types: dict[str, EventType] = field(default_factory=dict)
+
+
+def parse_rules(
+    sources: Iterable[Source], types: Iterable[EventType] | None = None, functions: Functions | None = None
+) -> RuleSet:
+    """All rules of the sources, or a RuleTextError with every mistake found.
+
+    If no event type is given and none is declared, the set is open: any type and attribute name is accepted.
+    """
+    return _Assembly(functions or Functions()).assemble(list(sources), list(types or ()))
+
+
+@dataclass(slots=True)
+class _Entry:
+    """One rule on its way from syntax to Rule."""
+
+    syntax: s.RuleSyntax
+    problems: Problems
+    name: str
+    emits: str
+    reads: list[s.Word]
+
+
+class _Assembly:
+    def __init__(self, functions: Functions) -> None:
+        self.functions = functions
+        self.all_problems: list[Problems] = []
+        self.entries: list[_Entry] = []
+        self.names: set[str] = set()
+        self.declared: dict[str, EventType] = {}
+        self.declared_at: dict[str, str] = {}
+
+    def assemble(self, sources: list[Source], given: list[EventType]) -> RuleSet:
+        for each in given:
+            self.declared[each.name] = each
+        broken: list[Diagnostic] = []
+        for source in sources:
+            text = decode(source)
+            if isinstance(text, Diagnostic):
+                broken.append(text)
+            else:
+                self._read(text, source)
+        if not broken and not any(problems.found for problems in self.all_problems):
+            rules = self._build()
+            if not self._diagnostics():
+                return RuleSet(tuple(rules), dict(self.declared))
+        raise RuleTextError(broken + self._diagnostics())
+
+    def _diagnostics(self) -> list[Diagnostic]:
+        return [made for problems in self.all_problems for made in problems.diagnostics()]
+
+    # Reading
+
+    def _read(self, text: Text, source: Source) -> None:
+        problems = Problems(text)
+        self.all_problems.append(problems)
+        try:
+            items = parse_text(text, source.language)
+        except SyntaxMistake as mistake:
+            problems.add(mistake.at, mistake.message, mistake.hint)
+            return
+        if not items:
+            problems.add(0, "there is no rule in this text", example(source.language))
+        for item in items:
+            if isinstance(item, s.TypeDeclaration):
+                self._declare(item, problems)
+            else:
+                self._enter(item, problems, source)
+
+    def _declare(self, item: s.TypeDeclaration, problems: Problems) -> None:
+        name = item.name.text
+        pairs: dict[str, str] = {}
+        for each in item.fields:
+            if each.name.text in pairs:
+                problems.add(each.name.at, f"{name} has two attributes called {each.name.text!r}", "leave one out")
+            if each.name.text in RESERVED_ATTRIBUTES:
+                problems.add(each.name.at, f"every event has {each.name.text!r} already", "choose another name")
+                continue
+            kind = KIND_ALIASES.get(each.kind.text.lower())
+            if kind is None:
+                problems.add(each.kind.at, f"unknown kind {each.kind.text!r}", "write int, float, string, bool or any")
+            pairs[each.name.text] = (kind or "any") + "?" * each.optional
+        made = EventType(name, pairs)
+        earlier = self.declared.get(name)
+        if earlier is not None and (name in self.declared_at or earlier is not made):
+            where = self.declared_at.get(name)
+            hint = f"first declared in {where}" if where else f"already known as {earlier!r}"
+            problems.add(item.name.at, f"event type {name!r} is declared twice", hint)
+        self.declared[name] = made
+        line = problems.text.diagnostic(item.name.at, "").line
+        self.declared_at.setdefault(name, f"{problems.text.name}, line {line}")
+
+    def _enter(self, item: s.RuleSyntax, problems: Problems, source: Source) -> None:
+        taken = self.names
+        if isinstance(item, s.TeslaRule):
+            name = item.name.text if item.name else item.emits.text
+            emits = item.emits.text
+            hint = "name it: Rule OtherName in front of define" if item.name is None else "choose another name"
+        else:
+            hint = "choose another name"
+            name = item.name.text if item.name else free_name(identifier(source.name), taken, None)
+            emits = next((c.name.text for c in item.clauses if isinstance(c, s.ReturnClause)), name)
+        if name in taken:
+            problems.add(item.at, f"there is already a rule called {name!r}", hint)
+        self.names.add(name)
+        self.entries.append(_Entry(item, problems, name, emits, list(types_read(item))))
+
+    # Building
+
+    def _build(self) -> list[Rule]:
+        order = self._ordered()
+        if order is None:
+            return []
+        types = Types(self.declared.values(), is_open=not self.declared)
+        rules: list[Rule] = []
+        for entry in order:
+            rule = self._build_one(entry, types)
+            self._publish(entry, rule, types)
+            rules.append(rule)
+        return rules
+
+    def _build_one(self, entry: _Entry, types: Types) -> Rule:
+        before = len(entry.problems.found)
+        at: dict[object, int] = {}
+        if isinstance(entry.syntax, s.TeslaRule):
+            rule = build_tesla(entry.syntax, entry.name, entry.problems, types, self.functions)
+        else:
+            builder = SaseBuilder(entry.syntax, entry.name, entry.problems, types, self.functions)
+            rule = builder.build()
+            at = builder.at
+        if len(entry.problems.found) == before:
+            for flaw in check_rule(rule):
+                entry.problems.add(at.get(flaw.subject, entry.syntax.at), flaw.message, flaw.hint)
+        return rule
+
+    def _publish(self, entry: _Entry, rule: Rule, types: Types) -> None:
+        """Make the composites of a rule known to the rules that come after it."""
+        at = emits_at(entry.syntax)
+        if rule.emits in self.declared:
+            entry.problems.add(
+                at, f"{rule.emits!r} is an event type of the sources already", "give the composite event another name"
+            )
+            return
+        pairs = {each.name: each.kind for each in rule.attributes if each.name not in RESERVED_ATTRIBUTES}
+        earlier = types.known.get(rule.emits)
+        if earlier is not None:
+            if earlier.attributes != tuple(pairs):
+                known = ", ".join(earlier.attributes) or "none"
+                entry.problems.add(
+                    at, f"another rule defines {rule.emits!r} with other attributes", f"the other has: {known}"
+                )
+                return
+            pairs = {name: common_kind(kind, earlier.kind(name)) for name, kind in pairs.items()}
+        types.known[rule.emits] = EventType(rule.emits, {name: kind + "?" for name, kind in pairs.items()})
+
+    def _ordered(self) -> list[_Entry] | None:
+        """Every rule after those whose composites it reads, otherwise in the order of the text; None for a cycle."""
+        makers: dict[str, list[int]] = {}
+        for i, entry in enumerate(self.entries):
+            makers.setdefault(entry.emits, []).append(i)
+        needs = [{maker for word in entry.reads for maker in makers.get(word.text, ())} for entry in self.entries]
+        readers: dict[int, list[int]] = {}
+        for i, needed in enumerate(needs):
+            for maker in needed:
+                readers.setdefault(maker, []).append(i)
+        waiting = [len(needed) for needed in needs]
+        ready = [i for i, count in enumerate(waiting) if count == 0]
+        order: list[_Entry] = []
+        while ready:
+            i = heapq.heappop(ready)
+            order.append(self.entries[i])
+            for reader in readers.get(i, ()):
+                waiting[reader] -= 1
+                if waiting[reader] == 0:
+                    heapq.heappush(ready, reader)
+        if len(order) == len(self.entries):
+            return order
+        self._report_cycle(needs, [i for i, count in enumerate(waiting) if count])
+        return None
+
+    def _report_cycle(self, needs: list[set[int]], stuck: list[int]) -> None:
+        """Walk from a stuck rule to one it needs until one comes twice: that stretch is a cycle."""
+        remaining = set(stuck)
+        path = [stuck[0]]
+        while path.count(path[-1]) == 1:
+            path.append(min(needs[path[-1]] & remaining))
+        cycle = path[path.index(path[-1]) :]
+        names = " -> ".join(self.entries[i].name for i in cycle)
+        entry = self.entries[cycle[0]]
+        emitted = self.entries[cycle[1]].emits
+        word = next(word for word in entry.reads if word.text == emitted)
+        message = f"the rule {entry.name!r} reads what it emits itself"
+        if len(cycle) > 2:
+            message = f"these rules read each other in a circle: {names}"
+        entry.problems.add(word.at, message, f"{self.entries[cycle[1]].name!r} emits {emitted}")
+
+
+def decode(source: Source) -> Text | Diagnostic:
+    """The text of a source, or what is wrong with its bytes."""
+    raw = source.text
+    size = len(raw)
+    if size > TEXT_BYTES_MAX:
+        message = f"this text is {size / 1e6:.1f} MB large; a rule file may have {TEXT_BYTES_MAX / 1e6:.1f} MB"
+        return Diagnostic(source.name, 1, 1, message, "split it into several files", "", 0)
+    if isinstance(raw, bytes):
+        try:
+            text = raw.decode("utf-8")
+        except UnicodeDecodeError as mistake:
+            shown = Text(raw.decode("utf-8", "replace"), source.name)
+            at = len(raw[: mistake.start].decode("utf-8"))
+            return shown.diagnostic(at, f"byte 0x{raw[mistake.start]:02x} is no UTF-8", "save the file as UTF-8")
+    else:
+        text = raw
+        bad = re.search(r"[\ud800-\udfff]", text)
+        if bad:
+            shown = Text(re.sub(r"[\ud800-\udfff]", "\ufffd", text), source.name)
+            return shown.diagnostic(bad.start(), "half a character (a lone surrogate) is no UTF-8", "")
+    # A byte order mark takes no column.
+    return Text(text.removeprefix("\ufeff"), source.name)
+
+
+def types_read(rule: s.RuleSyntax) -> Iterable[s.Word]:
+    """The event types a rule names, where it names them."""
+    if isinstance(rule, s.SaseRule):
+        return [leaf.type for leaf in leaf_parts(rule.root)]
+    found = [rule.anchor.type]
+    for step in rule.steps:
+        if isinstance(step, s.ConditionStep):
+            found += [call.selector.type for call in aggregates_in(step.condition)]
+        else:
+            found.append(step.selector.type)
+    for assignment in rule.assignments:
+        found += [call.selector.type for call in aggregates_in(assignment.value)]
+    return found
+
+
+def emits_at(rule: s.RuleSyntax) -> int:
+    if isinstance(rule, s.TeslaRule):
+        return rule.emits.at
+    return next((clause.name.at for clause in rule.clauses if isinstance(clause, s.ReturnClause)), rule.at)
+
+
+def identifier(name: str) -> str:
+    """The stem of a file name as a rule name: whatever cannot stand in a name becomes ``_``."""
+    stem = re.sub(r"\W", "_", PurePath(name).stem)
+    return stem if re.match(r"[^\W\d]", stem) else f"_{stem}"
+
+
+def common_kind(one: str, other: str) -> str:
+    if one == other:
+        return one
+    return "float" if {one, other} == {"int", "float"} else "any"
+
+
+def example(language: str) -> str:
+    if language == "tesla":
+        return "expected a rule such as: define Fire() from Smoke() and last Temp() within 5 min from Smoke"
+    return "expected a rule such as: Fire: SEQ(Temp t, Smoke s) WITHIN 5 min"

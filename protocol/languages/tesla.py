@@ -1,0 +1,499 @@
+"""TESLA syntax to rules: ``define CE(..) from A(..) and last B(..) within 5 min from A where ..``"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import cast
+
+from protocol import expressions as e
+from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES
+from protocol.functions import Functions
+from protocol.languages import syntax as s
+from protocol.languages.diagnostics import Problems, closest, listed, suggestion
+from protocol.languages.meaning import Meaning, Placed, Typed, Types, a, fits
+from protocol.languages.windows import length_us
+from protocol.pattern import (
+    Absence,
+    Aggregate,
+    Between,
+    Chain,
+    Leaf,
+    OutputAttribute,
+    Pattern,
+    Policy,
+    Rule,
+    Selection,
+    Step,
+    Within,
+)
+
+
+@dataclass(slots=True)
+class Binding:
+    """What a ``$parameter`` stands for; ``hidden`` where it is bound inside a negation or an aggregate."""
+
+    value: Typed
+    hidden: str | None = None
+
+
+@dataclass(slots=True)
+class Names:
+    """The names of one rule, in the order in which the text introduces them."""
+
+    roles: dict[str, str] = field(default_factory=dict)
+    """Positive roles introduced so far and their types."""
+    all_roles: dict[str, int] = field(default_factory=dict)
+    """Every positive role of the rule and where it stands, to tell *later* from *unknown*."""
+    hidden: dict[str, str] = field(default_factory=dict)
+    """Roles of negations and aggregates, and what they are called in a message."""
+    bound: dict[str, Binding] = field(default_factory=dict)
+
+
+class TeslaMeaning(Meaning):
+    """Names inside one TESLA rule. ``own`` is the selector at hand, whose attributes need no role in front."""
+
+    def __init__(self, problems: Problems, types: Types, functions: Functions) -> None:
+        super().__init__(problems, types, functions)
+        self.names = Names()
+        self.own: Leaf | None = None
+        self.steps: list[Step] = []
+        self.where: list[e.Expression] = []
+        self.aggregates_allowed = True
+        self.hidden_roles: dict[int, str] = {}
+
+    # Names
+
+    def bare(self, node: s.Bare) -> Typed:
+        word = s.Word(node.at, node.name)
+        if self.own is not None:
+            return self.attribute(self.own.type, self.own.role, word)
+        roles = [role for role, kind in self.names.roles.items() if self.types.attribute_kind(kind, node.name)]
+        hint = f"write {roles[0]}.{node.name}" if roles else "write it as Role.attribute"
+        self.problems.add(node.at, f"unbound name {node.name!r}: it is not clear whose attribute this is", hint)
+        return Typed(e.Constant(None), "any")
+
+    def dollar(self, node: s.Dollar) -> Typed:
+        binding = self.names.bound.get(node.name)
+        if binding is None:
+            hint = suggestion(f"{node.name}", [f"${name}" for name in self.names.bound], "bound so far")
+            self.problems.add(
+                node.at,
+                f"unbound parameter ${node.name}",
+                hint or f"bind it first, as in Smoke(area = ${node.name})",
+            )
+            return Typed(e.Constant(None), "any")
+        if binding.hidden is not None and binding.hidden != (self.own.role if self.own else None):
+            self.problems.add(
+                node.at,
+                f"${node.name} has no value here",
+                f"it is bound inside {self.names.hidden[binding.hidden]}, whose events are not part of the match",
+            )
+        return binding.value
+
+    def path(self, node: s.Path) -> Typed:
+        if node.indexed:
+            self.problems.add(node.base.at, "TESLA has no repeated events, so there is nothing to index")
+        role = node.base.text
+        if self.own is not None and role == self.own.role:
+            return self.attribute(self.own.type, role, node.name)
+        if not self.check_role(node.base):
+            return Typed(e.Constant(None), "any")
+        return self.attribute(self.names.roles[role], role, node.name)
+
+    def check_role(self, word: s.Word) -> bool:
+        """Whether the role has been introduced; says what is wrong if not."""
+        role = word.text
+        if role in self.names.roles:
+            return True
+        if role in self.names.all_roles:
+            self.problems.add(word.at, f"unbound name {role!r}", "it is introduced only later in the text")
+        elif role in self.names.hidden:
+            self.problems.add(
+                word.at, f"unbound name {role!r}", f"it is inside {self.names.hidden[role]}, so no event stands for it"
+            )
+        else:
+            hint = suggestion(role, self.names.roles, "introduced so far")
+            self.problems.add(word.at, f"unbound name {role!r}", hint)
+        return False
+
+    def same(self, node: s.SameKeys) -> Iterator[Placed]:
+        self.problems.add(node.at, "TESLA has no SAME", "bind a $parameter in one event and use it in the others")
+        return iter(())
+
+    def value(self, node: s.Syntax) -> Typed:
+        if isinstance(node, s.SameKeys):
+            list(self.same(node))
+            return Typed(e.Constant(True), "bool")
+        return super().value(node)
+
+    # Selectors
+
+    def leaf(self, selector: s.Selector, role: str) -> Leaf:
+        name = selector.type
+        if not self.types.has(name.text):
+            hint = suggestion(name.text, self.types.known, "event types")
+            self.problems.add(name.at, f"unknown event type {name.text!r}", hint)
+        return Leaf(role, name.text)
+
+    def constraints(self, selector: s.Selector, leaf: Leaf, hidden: bool) -> Iterator[e.Expression]:
+        """The conjuncts inside the brackets of a selector; ``attribute = $x`` may bind instead."""
+        self.own, self.aggregates_allowed = leaf, False
+        for item in flat(selector.constraints):
+            if self._binds(item, leaf, hidden):
+                continue
+            for made in self.conjuncts(item):
+                if leaf.role not in e.roles_of(made.expression):
+                    self.problems.add(
+                        made.at,
+                        f"this condition says nothing about {leaf.type}",
+                        f"conditions in the brackets of {leaf.type}(..) must name one of its attributes",
+                    )
+                yield made.expression
+        self.own, self.aggregates_allowed = None, True
+
+    def _binds(self, item: s.Syntax, leaf: Leaf, hidden: bool) -> bool:
+        if not isinstance(item, s.Chain) or [each.text for each in item.operators] != ["="]:
+            return False
+        for name, value in (item.operands, item.operands[::-1]):
+            if isinstance(name, s.Dollar) and name.name not in self.names.bound:
+                attribute = self._own_attribute(value, leaf)
+                if attribute is not None:
+                    made = self.attribute(leaf.type, leaf.role, attribute)
+                    self.names.bound[name.name] = Binding(made, leaf.role if hidden else None)
+                    return True
+        return False
+
+    @staticmethod
+    def _own_attribute(node: s.Syntax, leaf: Leaf) -> s.Word | None:
+        if isinstance(node, s.Bare):
+            return s.Word(node.at, node.name)
+        if isinstance(node, s.Path) and node.base.text == leaf.role and not node.indexed:
+            return node.name
+        return None
+
+    def range(self, written: s.WithinRange | s.BetweenRange) -> Within | Between:
+        if isinstance(written, s.WithinRange):
+            self.check_role(written.origin)
+            return Within(length_us(written.length, self.problems), written.origin.text)
+        known = [self.check_role(word) for word in (written.one, written.other)]
+        if all(known) and written.one.text == written.other.text:
+            self.problems.add(written.other.at, "nothing lies between an event and itself", "name two different events")
+        return Between(written.one.text, written.other.text)
+
+    # Aggregates
+
+    def aggregate(self, node: s.FoldCall | s.AggregateCall) -> Typed:
+        assert isinstance(node, s.AggregateCall)
+        return self.add_aggregate(node, None)
+
+    def add_aggregate(self, node: s.AggregateCall, name: s.Dollar | None) -> Typed:
+        """Append the step that computes an aggregate; its value is the parameter of that name."""
+        function = node.function.text.lower()
+        if not self.aggregates_allowed:
+            self.problems.add(
+                node.at,
+                "an aggregate cannot stand inside the brackets of an event",
+                f"bind it before, as in: and $x = {node.function.text}(..), and write $x here",
+            )
+            return Typed(e.Constant(None), "any")
+        leaf = self.leaf(node.selector, self.hidden_roles[id(node.selector)])
+        described = f"{node.function.text}({leaf.type}(..))"
+        self.names.hidden[leaf.role] = described
+        bounds = self.range(node.range)
+        where = list(self.constraints(node.selector, leaf, hidden=True))
+        kind = self._aggregate_kind(node, function, leaf)
+        label = name.name if name is not None else self._automatic_name()
+        value = Typed(e.Parameter(label), kind)
+        self.names.bound[label] = Binding(value)
+        attribute = node.attribute.text if node.attribute else None
+        self.steps.append(Aggregate(label, function, leaf, attribute, bounds))
+        self.where.extend(where)
+        return value
+
+    def _automatic_name(self) -> str:
+        number = 1
+        while f"_{number}" in self.names.bound:
+            number += 1
+        return f"_{number}"
+
+    def _aggregate_kind(self, node: s.AggregateCall, function: str, leaf: Leaf) -> str:
+        if node.attribute is None:
+            if function != "count":
+                self.problems.add(
+                    node.at,
+                    f"{node.function.text} needs an attribute",
+                    f"write {node.function.text}({leaf.type}(..).attribute ..)",
+                )
+            return "int" if function == "count" else "any"
+        kind = self.attribute_kind(leaf.type, node.attribute)
+        if function in ("sum", "avg") and kind not in ("int", "float", "any"):
+            self.problems.add(
+                node.attribute.at,
+                f"type mismatch: {function} needs numbers, but this is {a(kind)}",
+                "use count instead",
+            )
+            return "any"
+        return {"count": "int", "avg": "float"}.get(function, kind)
+
+    def condition(self, node: s.Syntax) -> None:
+        """A step of its own: comparisons of aggregates, which may be bound to parameters on the way."""
+        while isinstance(node, s.Inner):
+            node = node.inside
+        before = len(self.steps)
+        if isinstance(node, s.AggregateCall):
+            self.add_aggregate(node, None)
+            self.problems.add(
+                node.at, "the value of this aggregate is not used", "compare it, or bind it: $x = " + node.function.text
+            )
+            return
+        if isinstance(node, s.Chain):
+            rest = self._bind_aggregates(node)
+            if rest is None:
+                return
+            node = rest
+        for made in self.conjuncts(node):
+            if self._belongs_to_aggregate(made.expression):
+                self.where.append(made.expression)
+            elif len(self.steps) == before or not e.parameters_of(made.expression):
+                self.problems.add(
+                    made.at,
+                    "a condition of its own must be about an aggregate",
+                    "put a condition on an event into the brackets of that event",
+                )
+
+    def _belongs_to_aggregate(self, condition: e.Expression) -> bool:
+        """Whether the last thing the text introduced among what the condition names is an aggregate."""
+        places = {step.name: i for i, step in enumerate(self.steps) if isinstance(step, Aggregate)}
+        latest = max((places.get(name, -1) for name in e.parameters_of(condition)), default=-1)
+        roles = {step.leaf.role: i for i, step in enumerate(self.steps) if isinstance(step, Selection)}
+        return latest >= 0 and latest > max((roles.get(role, -1) for role in e.roles_of(condition)), default=-1)
+
+    def _bind_aggregates(self, chain: s.Chain) -> s.Chain | None:
+        """``45 < $t = Avg(..)``: computes the aggregate as $t and leaves ``45 < $t``; None if nothing is left."""
+        operands, operators = list(chain.operands), list(chain.operators)
+        position = 0
+        while position < len(operators):
+            pair = operands[position], operands[position + 1]
+            for name, value in (pair, pair[::-1]):
+                if (
+                    operators[position].text == "="
+                    and isinstance(name, s.Dollar)
+                    and isinstance(value, s.AggregateCall)
+                    and name.name not in self.names.bound
+                ):
+                    self.add_aggregate(value, name)
+                    operands[position : position + 2] = [name]
+                    del operators[position]
+                    break
+            else:
+                position += 1
+        return s.Chain(operands, operators, chain.depth) if operators else None
+
+
+def build_tesla(rule: s.TeslaRule, name: str, problems: Problems, types: Types, functions: Functions) -> Rule:
+    """The rule that the syntax means; what is wrong with it is added to ``problems``."""
+    return _Builder(rule, name, problems, types, functions).build()
+
+
+class _Builder:
+    def __init__(self, rule: s.TeslaRule, name: str, problems: Problems, types: Types, functions: Functions) -> None:
+        self.rule = rule
+        self.name = name
+        self.problems = problems
+        self.meaning = TeslaMeaning(problems, types, functions)
+
+    def build(self) -> Rule:
+        roles = self._name_roles()
+        meaning, rule = self.meaning, self.rule
+        anchor = meaning.leaf(rule.anchor, roles[id(rule.anchor)])
+        meaning.where.extend(meaning.constraints(rule.anchor, anchor, hidden=False))
+        meaning.names.roles[anchor.role] = anchor.type
+        for step in rule.steps:
+            match step:
+                case s.SelectionStep():
+                    self._selection(step, roles[id(step.selector)])
+                case s.AbsenceStep():
+                    self._absence(step, roles[id(step.selector)])
+                case s.ConditionStep():
+                    meaning.condition(step.condition)
+        attributes = self._outputs()
+        pattern = Pattern(Chain(anchor, tuple(meaning.steps)), tuple(meaning.where))
+        return Rule(self.name, pattern, rule.emits.text, attributes)
+
+    def _name_roles(self) -> dict[int, str]:
+        """The role of every selector: its ``as`` name or its type; hidden ones make way for the others."""
+        named: dict[int, str] = {}
+        taken = self.meaning.names.all_roles
+        positive = [self.rule.anchor, *(step.selector for step in self.rule.steps if isinstance(step, s.SelectionStep))]
+        for selector in positive:
+            word = selector.alias or selector.type
+            if word.text in taken:
+                self.problems.add(
+                    word.at,
+                    f"two events of this rule are called {word.text!r}",
+                    "give one of them another name: "
+                    + f"{selector.type.text}(..) as {free_name(word.text.lower(), taken, 2)}",
+                )
+            taken.setdefault(word.text, word.at)
+            named[id(selector)] = word.text
+        hidden = list(self._hidden_selectors())
+        used = set(taken)
+        for selector in hidden:
+            if selector.alias is not None:
+                if selector.alias.text in used:
+                    self.problems.add(
+                        selector.alias.at,
+                        f"two events of this rule are called {selector.alias.text!r}",
+                        "give one of them another name",
+                    )
+                used.add(selector.alias.text)
+                named[id(selector)] = selector.alias.text
+        for selector in hidden:
+            if selector.alias is None:
+                role = free_name(selector.type.text, used, None)
+                used.add(role)
+                named[id(selector)] = role
+        self.meaning.hidden_roles = named
+        return named
+
+    def _hidden_selectors(self) -> Iterator[s.Selector]:
+        for step in self.rule.steps:
+            if isinstance(step, s.AbsenceStep):
+                yield step.selector
+            elif isinstance(step, s.ConditionStep):
+                yield from (call.selector for call in aggregates_in(step.condition))
+        for assignment in self.rule.assignments:
+            yield from (call.selector for call in aggregates_in(assignment.value))
+
+    def _selection(self, step: s.SelectionStep, role: str) -> None:
+        meaning = self.meaning
+        leaf = meaning.leaf(step.selector, role)
+        if step.range.origin.text == role and role not in meaning.names.roles:
+            self.problems.add(step.range.origin.at, f"{role!r} cannot be measured from itself", "name an earlier event")
+            within = Within(length_us(step.range.length, self.problems), role)
+        else:
+            within = cast(Within, meaning.range(step.range))
+        where = list(meaning.constraints(step.selector, leaf, hidden=False))
+        policy, count = self._policy(step.policy)
+        meaning.where.extend(where)
+        meaning.steps.append(Selection(leaf, policy, within, count))
+        meaning.names.roles[role] = leaf.type
+
+    def _policy(self, word: s.Word) -> tuple[Policy, int]:
+        text = "".join(word.text.lower().split())
+        if text in ("each", "last", "first"):
+            return cast(Policy, text), 1
+        number, _, policy = text.rpartition("-")
+        count = int(number) if len(number) <= 18 else 0
+        if count < 1:
+            self.problems.add(word.at, f"{word.text} chooses nothing", "write a number from 1, as in 3-last")
+        return cast(Policy, policy), max(1, count)
+
+    def _absence(self, step: s.AbsenceStep, role: str) -> None:
+        meaning = self.meaning
+        leaf = meaning.leaf(step.selector, role)
+        meaning.names.hidden[role] = f"not {leaf.type}(..)"
+        bounds = meaning.range(step.range)
+        meaning.where.extend(list(meaning.constraints(step.selector, leaf, hidden=True)))
+        meaning.steps.append(Absence(leaf, bounds))
+
+    def _outputs(self) -> tuple[OutputAttribute, ...]:
+        rule = self.rule
+        declared: dict[str, str] = {}
+        for each in rule.fields:
+            kind = output_kind(each, self.problems)
+            if each.name.text in declared:
+                self.problems.add(
+                    each.name.at, f"{rule.emits.text} has two attributes called {each.name.text!r}", "leave one out"
+                )
+            declared[each.name.text] = kind
+        values: dict[str, Typed] = {}
+        for assignment in rule.assignments:
+            name = assignment.name
+            made = self.meaning.value(assignment.value)
+            if name.text not in declared:
+                near = closest(name.text, declared)
+                hint = f"did you mean {near!r}?" if near else f"it has: {listed(declared)}" if declared else ""
+                self.problems.add(name.at, f"{rule.emits.text} is defined without an attribute {name.text!r}", hint)
+            elif name.text in values:
+                self.problems.add(name.at, f"{name.text!r} gets a value twice", "leave one out")
+            elif not fits(made.kind, declared[name.text]):
+                self.problems.add(
+                    assignment.value.at,
+                    f"type mismatch: {name.text!r} is {a(declared[name.text])}, but this is {a(made.kind)}",
+                    f"declare {name.text}: {made.kind}, or convert the value",
+                )
+            values[name.text] = made
+        for each in rule.fields:
+            if each.name.text not in values:
+                self.problems.add(
+                    each.name.at, f"{each.name.text!r} gets no value", f"add: where {each.name.text} = .."
+                )
+        missing = Typed(e.Constant(None), "any")
+        return tuple(
+            OutputAttribute(name, kind, values.get(name, missing).expression) for name, kind in declared.items()
+        )
+
+
+def output_kind(written: s.Field, problems: Problems) -> str:
+    """The kind of a declared attribute, in the one word that stands for it."""
+    if written.name.text in RESERVED_ATTRIBUTES:
+        problems.add(written.name.at, f"every event has {written.name.text!r} already", "choose another name")
+    kind = KIND_ALIASES.get(written.kind.text.lower())
+    if kind is None:
+        problems.add(written.kind.at, f"unknown kind {written.kind.text!r}", "write int, float, string, bool or any")
+    return kind or "any"
+
+
+def flat(items: Iterable[s.Syntax]) -> Iterator[s.Syntax]:
+    """The conditions of a selector one by one, whether joined by ``and`` or by commas."""
+    for item in items:
+        if isinstance(item, s.All):
+            yield from flat(item.items)
+        else:
+            yield item
+
+
+def aggregates_in(node: s.Syntax) -> Iterator[s.AggregateCall]:
+    """The aggregates of an expression in the order of the text."""
+    match node:
+        case s.AggregateCall():
+            yield node
+        case s.Inner():
+            yield from aggregates_in(node.inside)
+        case s.Negative() | s.Not():
+            yield from aggregates_in(node.operand)
+        case s.Arithmetic():
+            yield from aggregates_in(node.left)
+            yield from aggregates_in(node.right)
+        case s.Chain():
+            for operand in node.operands:
+                yield from aggregates_in(operand)
+        case s.All() | s.Any():
+            for item in node.items:
+                yield from aggregates_in(item)
+        case s.Called() | s.Bracketed() | s.RemoteLookup():
+            for argument in node.arguments:
+                yield from aggregates_in(argument)
+        case s.Range():
+            for part in (node.operand, node.low, node.high):
+                yield from aggregates_in(part)
+        case s.In():
+            yield from aggregates_in(node.operand)
+            for part in node.members if isinstance(node.members, list) else [node.members]:
+                yield from aggregates_in(part)
+        case _:
+            return
+
+
+def free_name(name: str, taken: Iterable[str], first: int | None) -> str:
+    """The name itself, or with the first number that makes it differ from those taken."""
+    taken = set(taken)
+    if first is None:
+        if name not in taken:
+            return name
+        first = 2
+    while f"{name}_{first}" in taken:
+        first += 1
+    return f"{name}_{first}"

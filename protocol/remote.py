@@ -1,0 +1,74 @@
+"""Tables outside the stream that a rule may look values up in (``REMOTE[table, key, ..]``).
+
+A table is static, or versioned by event time: an entry with ``valid_from`` answers lookups at that time and later, until
+a newer version of the same key replaces it. The engine asks with the ts of the latest event that the arguments name, so
+the answer depends on the trace alone and never on when the question is asked.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from protocol.events import Value
+
+Found = Value | tuple[Value, ...]
+"""What a lookup gives: one value, a collection for ``in``, or None where there is none."""
+
+
+class RemoteEntry(NamedTuple):
+    """One row of a table: from ``valid_from`` on (None: always), ``key`` stands for ``value``."""
+
+    key: tuple[Value, ...]
+    value: Found
+    valid_from: int | None = None
+
+
+class RemoteTable:
+    """Values by key and event time. Entries with the same key and the same ``valid_from`` form one collection."""
+
+    __slots__ = ("_versions",)
+
+    def __init__(self, entries: Iterable[RemoteEntry | tuple[Any, ...]] = ()) -> None:
+        grouped: dict[tuple[Value, ...], dict[float, list[Found]]] = {}
+        for entry in entries:
+            key, value, valid_from = RemoteEntry(*entry)
+            since = float("-inf") if valid_from is None else valid_from
+            grouped.setdefault(key, {}).setdefault(since, []).append(value)
+        self._versions: dict[tuple[Value, ...], tuple[list[float], list[Found]]] = {
+            key: (times := sorted(versions), [_joined(versions[since]) for since in times])
+            for key, versions in grouped.items()
+        }
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[Any, Found]) -> RemoteTable:
+        """A static table; a key that is not a tuple is the one argument of the lookup."""
+        return cls(RemoteEntry(key if isinstance(key, tuple) else (key,), value) for key, value in values.items())
+
+    def lookup(self, arguments: tuple[Value, ...], ts: int) -> Found:
+        """The value for these arguments in the latest version valid at ``ts``, or None."""
+        versions = self._versions.get(arguments)
+        if versions is None:
+            return None
+        times, values = versions
+        index = bisect_right(times, ts)
+        return values[index - 1] if index else None
+
+    def __len__(self) -> int:
+        return len(self._versions)
+
+    def __repr__(self) -> str:
+        return f"RemoteTable({len(self)} keys)"
+
+
+def _joined(values: list[Found]) -> Found:
+    if len(values) == 1:
+        return values[0]
+    flat: list[Value] = []
+    for value in values:
+        if isinstance(value, tuple):
+            flat.extend(value)
+        else:
+            flat.append(value)
+    return tuple(flat)

@@ -1,0 +1,303 @@
+"""What a pattern must obey beyond being well formed, whether it was parsed or built in Python."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from protocol import expressions as e
+from protocol.pattern import (
+    Absence,
+    Aggregate,
+    Between,
+    Chain,
+    Conjunction,
+    Disjunction,
+    Leaf,
+    Negation,
+    Part,
+    Pattern,
+    Repetition,
+    Rule,
+    Selection,
+    Sequence,
+    Window,
+    Within,
+    leaves,
+    positive_leaves,
+    repeated_roles,
+)
+
+ALTERNATIVES_MAX: Final = 256
+"""How many ways through its ORs a pattern may have; each is matched for itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flaw:
+    """Why a pattern cannot be used. ``subject`` is the role, part or expression it is about, where there is one."""
+
+    message: str
+    hint: str = ""
+    subject: str | Part | e.Expression | None = None
+
+    def __str__(self) -> str:
+        return f"{self.message}; {self.hint}" if self.hint else self.message
+
+
+def check_rule(rule: Rule) -> list[Flaw]:
+    """All flaws of a rule: those of its pattern and of the attributes it gives its composite events."""
+    return check_pattern(rule.pattern) + [
+        flaw for attribute in rule.attributes for flaw in check_output(rule.pattern, attribute.value)
+    ]
+
+
+def check_pattern(pattern: Pattern) -> list[Flaw]:
+    """All flaws of a pattern; an empty list means that every engine must accept it."""
+    return list(_flaws(pattern))
+
+
+def _flaws(pattern: Pattern) -> Iterator[Flaw]:
+    root = pattern.root
+    for role, count in Counter(leaf.role for leaf in leaves(root)).items():
+        if count > 1:
+            yield Flaw(f"two parts of this pattern are called {role!r}", "give one of them another name", role)
+    if isinstance(root, Chain):
+        yield from _chain_flaws(root)
+        if pattern.skip != "any":
+            yield Flaw("a chain chooses by each, last and first", "leave SKIP TILL NEXT MATCH out")
+    else:
+        yield from _Tree(pattern).flaws()
+    for condition in pattern.where:
+        yield from _condition_flaws(pattern, condition)
+
+
+def check_output(pattern: Pattern, value: e.Expression) -> Iterator[Flaw]:
+    """What keeps an expression from giving one value for each match."""
+    positive = {leaf.role for leaf in positive_leaves(pattern.root)}
+    hidden = {leaf.role for leaf in leaves(pattern.root)} - positive
+    repeated = repeated_roles(pattern.root)
+    yield from _name_flaws(pattern, value)
+    for part in e.walk(value):
+        if isinstance(part, e.Same):
+            yield Flaw("SAME is a condition and has no value", subject=value)
+        if isinstance(part, e.Attribute | e.Fold) and part.role in hidden:
+            yield Flaw(f"{part.role!r} is not part of the match, so it has no value here", subject=value)
+        if isinstance(part, e.Attribute) and part.role in repeated and part.index in ("", "i-1"):
+            yield Flaw(
+                f"{part.role!r} stands for several events here",
+                f"write {part.role}[first].{part.name}, {part.role}[last].{part.name} or an aggregate",
+                value,
+            )
+
+
+def negated_groups(root: Part | Chain) -> list[frozenset[str]]:
+    """The roles that are no parts of a match, one set for each negation (and each aggregate of a chain)."""
+    if isinstance(root, Chain):
+        return [frozenset({step.leaf.role}) for step in root.steps if not isinstance(step, Selection)]
+    return [frozenset(leaf.role for leaf in leaves(part)) for part in walk_parts(root) if isinstance(part, Negation)]
+
+
+def walk_parts(part: Part) -> Iterator[Part]:
+    """The part and everything inside it, in the order of the text."""
+    yield part
+    if isinstance(part, Negation):
+        yield from walk_parts(part.part)
+    elif not isinstance(part, Leaf):
+        for inner in part.parts:
+            yield from walk_parts(inner)
+
+
+def alternatives(part: Part) -> int:
+    """How many ways there are through the ORs of a part."""
+    match part:
+        case Leaf() | Repetition() | Negation():
+            return 1
+        case Disjunction(parts):
+            return sum(alternatives(inner) for inner in parts)
+        case _:
+            ways = 1
+            for inner in part.parts:
+                ways = min(ways * alternatives(inner), ALTERNATIVES_MAX + 1)
+            return ways
+
+
+class _Tree:
+    def __init__(self, pattern: Pattern) -> None:
+        self.pattern = pattern
+
+    def flaws(self) -> Iterator[Flaw]:
+        root = self.pattern.root
+        assert not isinstance(root, Chain)
+        if not any(True for _ in positive_leaves(root)):
+            yield Flaw("this pattern has no positive part", "a match needs at least one event that is there", root)
+            return
+        yield from self._visit(root, windowed=False, in_or=False, in_not=False, parent=None)
+        for part in (root, *(each.part for each in walk_parts(root) if isinstance(each, Negation))):
+            if alternatives(part) > ALTERNATIVES_MAX:
+                yield Flaw(
+                    f"the ORs of this pattern combine in more than {ALTERNATIVES_MAX} ways",
+                    "split it into several rules",
+                    part,
+                )
+        if self.pattern.skip == "next":
+            yield from self._skip_next_flaws(root)
+
+    def _visit(self, part: Part, windowed: bool, in_or: bool, in_not: bool, parent: Part | None) -> Iterator[Flaw]:
+        match part:
+            case Leaf():
+                return
+            case Negation(inner):
+                if in_or:
+                    yield Flaw("a negation cannot stand inside OR", "write one rule for each alternative", part)
+                elif in_not:
+                    yield Flaw(
+                        "a negation cannot stand inside another negation",
+                        "write it as a rule of its own and negate that",
+                        part,
+                    )
+                elif not isinstance(parent, Sequence | Conjunction):
+                    yield Flaw("a negation stands only inside SEQ or AND", "", part)
+                if isinstance(inner, Repetition):
+                    yield Flaw("a repetition cannot be negated", "one event is enough: leave '+' out", part)
+                else:
+                    yield from self._visit(inner, windowed, False, True, part)
+            case Repetition(parts, limit):
+                yield from self._repetition_flaws(part, len(parts), limit, in_not, windowed)
+            case Disjunction(parts):
+                for inner in parts:
+                    yield from self._visit(inner, windowed, not in_not, in_not, part)
+            case Sequence(parts, window) | Conjunction(parts, window):
+                if window is not None:
+                    yield from self._window_flaws(part, window)
+                elif not windowed:
+                    word = "SEQ" if isinstance(part, Sequence) else "AND"
+                    yield Flaw(f"this {word} has no window", "add WITHIN and a duration at the end of the rule", part)
+                if not any(True for _ in positive_leaves(part)):
+                    yield Flaw(
+                        "this part of the pattern has no positive part",
+                        "move its negations into the operator around",
+                        part,
+                    )
+                for inner in parts:
+                    yield from self._visit(inner, windowed or window is not None, in_or, in_not, part)
+
+    @staticmethod
+    def _repetition_flaws(
+        part: Repetition, size: int, limit: int | None, in_not: bool, windowed: bool
+    ) -> Iterator[Flaw]:
+        if in_not:
+            yield Flaw("a repetition cannot stand inside a negation", "one event is enough: leave '+' out", part)
+        if not windowed:
+            yield Flaw("this repetition has no window", "add WITHIN and a duration at the end of the rule", part)
+        if limit is not None and size > 1:
+            yield Flaw("LIMIT works for a single repeated event, not for a group", "", part)
+        if limit is not None and limit < 1:
+            yield Flaw("LIMIT must be at least 1", "", part)
+
+    def _window_flaws(self, part: Part, window: Window) -> Iterator[Flaw]:
+        if window.length < (1 if window.unit == "events" else 0):
+            yield Flaw("a window cannot be shorter than nothing", "", part)
+        if part is not self.pattern.root:
+            if window.unit == "events":
+                yield Flaw("only the outermost window can count events", "write a duration", part)
+            elif window.bounds == "span":
+                yield Flaw("an inner window bounds the ends of its parts", "", part)
+
+    @staticmethod
+    def _skip_next_flaws(root: Part) -> Iterator[Flaw]:
+        for part in walk_parts(root):
+            if isinstance(part, Conjunction):
+                yield Flaw(
+                    "SKIP TILL NEXT MATCH needs an order, which AND does not give", "use SKIP TILL ANY MATCH", part
+                )
+            if isinstance(part, Repetition) and len(part.parts) > 1:
+                yield Flaw("SKIP TILL NEXT MATCH cannot repeat a group", "use SKIP TILL ANY MATCH", part)
+
+
+def _chain_flaws(chain: Chain) -> Iterator[Flaw]:
+    known = {chain.anchor.role}
+    parameters: set[str] = set()
+    for step in chain.steps:
+        bounds = step.within if isinstance(step, Selection) else step.range
+        yield from _range_flaws(bounds, step.leaf.role, known)
+        match step:
+            case Selection(leaf, policy, _, count):
+                known.add(leaf.role)
+                if count < 1 or (policy == "each" and count != 1):
+                    yield Flaw(f"{count}-{policy} chooses nothing", "write a number from 1", leaf.role)
+            case Aggregate(name, function, leaf, attribute, _):
+                if name in parameters:
+                    yield Flaw(f"two aggregates are called ${name}", "", leaf.role)
+                parameters.add(name)
+                if function not in e.FOLDS:
+                    yield Flaw(f"unknown aggregate {function!r}", f"write one of {', '.join(e.FOLDS)}", leaf.role)
+                elif attribute is None and function != "count":
+                    yield Flaw(f"{function} needs an attribute", "", leaf.role)
+            case Absence():
+                pass
+
+
+def _range_flaws(bounds: Within | Between, role: str, known: Iterable[str]) -> Iterator[Flaw]:
+    names = (bounds.origin,) if isinstance(bounds, Within) else (bounds.one, bounds.other)
+    for name in names:
+        if name not in known:
+            yield Flaw(f"unbound name {name!r}", "a range starts from a part introduced before", role)
+    if isinstance(bounds, Within) and bounds.length_us < 0:
+        yield Flaw("a window cannot be shorter than nothing", "", role)
+    if isinstance(bounds, Between) and bounds.one == bounds.other:
+        yield Flaw("nothing lies between an event and itself", "", role)
+
+
+def _condition_flaws(pattern: Pattern, condition: e.Expression) -> Iterator[Flaw]:
+    yield from _name_flaws(pattern, condition)
+    named = e.roles_of(condition)
+    if sum(bool(group & named) for group in negated_groups(pattern.root)) > 1:
+        yield Flaw(
+            "this condition compares events of two different negations",
+            "neither of them is there to compare with the other",
+            condition,
+        )
+    inside = list(e.walk(condition))
+    if any(isinstance(part, e.Same) for part in inside[1:]):
+        yield Flaw("SAME stands only for itself", "join it to other conditions with AND", condition)
+    if not isinstance(pattern.root, Chain):
+        elements = {part.role for part in inside if isinstance(part, e.Attribute) and part.index in ("", "i-1")}
+        repetitions = [part for part in walk_parts(pattern.root) if isinstance(part, Repetition)]
+        if sum(any(leaf.role in elements for leaf in each.parts) for each in repetitions) > 1:
+            yield Flaw(
+                "this condition names elements of two repetitions",
+                "name b[first], b[last] or an aggregate of one of them",
+                condition,
+            )
+
+
+def _name_flaws(pattern: Pattern, expression: e.Expression) -> Iterator[Flaw]:
+    roles = {leaf.role for leaf in leaves(pattern.root)}
+    repeated = repeated_roles(pattern.root)
+    steps = pattern.root.steps if isinstance(pattern.root, Chain) else ()
+    parameters = {step.name for step in steps if isinstance(step, Aggregate)}
+    in_same = isinstance(expression, e.Same)
+    for part in e.walk(expression):
+        match part:
+            case e.Attribute("", name):
+                if not in_same:
+                    yield Flaw(f"unbound name {name!r}", "", expression)
+            case e.Attribute(role, name, index):
+                if role not in roles:
+                    yield Flaw(f"unbound name {role!r}", "", expression)
+                elif index and role not in repeated:
+                    yield Flaw(f"{role!r} is a single event and has no elements", f"write {role}.{name}", expression)
+            case e.Fold(function, role, name):
+                if role not in roles:
+                    yield Flaw(f"unbound name {role!r}", "", expression)
+                elif role not in repeated:
+                    yield Flaw(f"{role!r} is a single event, so there is nothing to aggregate", "", expression)
+                elif function not in e.FOLDS or (name is None and function != "count"):
+                    yield Flaw(f"{function} needs an attribute", "", expression)
+            case e.Parameter(name):
+                if name not in parameters:
+                    yield Flaw(f"unbound parameter ${name}", "", expression)
+            case _:
+                pass

@@ -1,0 +1,48 @@
+"""Dependencies point one way: protocol <- node, coordinator <- deploy; pipeline talks to the rest through protocol."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parent.parent
+MAY_IMPORT = {
+    "protocol": {"protocol"},
+    "node": {"protocol", "node"},
+    "coordinator": {"protocol", "coordinator"},
+    "pipeline": {"protocol", "pipeline"},
+    "deploy": {"protocol", "node", "coordinator", "pipeline", "deploy"},
+}
+
+
+def imported(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and outermost name of everything a module imports, at the top or inside a function."""
+    for syntax in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(syntax, ast.Import):
+            for alias in syntax.names:
+                yield syntax.lineno, alias.name.split(".")[0]
+        elif isinstance(syntax, ast.ImportFrom):
+            assert syntax.level == 0, f"{file}:{syntax.lineno}: relative imports hide the direction"
+            yield syntax.lineno, (syntax.module or "").split(".")[0]
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_imports_point_one_way(package: str) -> None:
+    ours = {*MAY_IMPORT, "tests", "benchmarks"}
+    wrong = [
+        f"{file.relative_to(PROJECT)}:{line} imports {name}"
+        for file in sorted((PROJECT / package).rglob("*.py"))
+        for line, name in imported(file)
+        if name in ours - MAY_IMPORT[package]
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_importing_the_protocol_loads_nothing_heavy() -> None:
+    heavy = {"pyarrow", "typer", "rich", "numpy", "pyspark"}
+    for package in ("protocol", "node"):
+        for file in (PROJECT / package).rglob("*.py"):
+            assert not heavy & {name for _, name in imported(file)}, file
