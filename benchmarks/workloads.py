@@ -6,7 +6,8 @@ W3  keyed negation     SEQ(A a, !B b, C c), same id, WITHIN 10 s
 W4  100 rules          rule i: C_i() and last B_i() within 60 s from C_i and last A_i() within 60 s from B_i
 W5  keyed Kleene       SEQ(A a, B+ b[], C c), same id, WITHIN 2 s
 
-One event every 0.1 ms for W1, W3, W5 (types A..J, 1,000 ids), every 1 ms for W2 (types A..J) and W4 (120 types, skewed).
+One event every 0.1 ms for W1, W3, W5 (types A..J, 1,000 ids), every 1 ms for W2 (types A..J) and W4 (120 types, drawn
+with a Zipf-like skew).
 """
 
 from __future__ import annotations
@@ -57,9 +58,7 @@ class Workload:
     def trace(self, count: int | None = None) -> list[Event]:
         types = self.types()
         make = Event.from_row
-        return [
-            make((ms * 1000, "n", i, types[kind], key, v)) for i, (kind, ms, key, v) in enumerate(self.rows(count))
-        ]
+        return [make((ms * 1000, "n", i, types[kind], key, v)) for i, (kind, ms, key, v) in enumerate(self.rows(count))]
 
 
 def _hundred_rules(seed: int = 4) -> str:

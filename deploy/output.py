@@ -43,13 +43,14 @@ class JsonLines:
         end = max(times)
         values = ", ".join(
             [
-                name + (_SCALARS.get(value.__class__) or _encode)(value)
-                for name, value in zip(attributes, spec.values(*composite[1:]), strict=True)
+                key + (_SCALARS.get(value.__class__) or _encode)(value)
+                for key, value in zip(attributes, spec.values(*composite[1:]), strict=True)
             ]
         )
+        name = self._name
         events = ", ".join(
             [
-                f'{roles[role]}{self._name(row[3].name)}, "ts": {row[0]}, "node": {self._name(row[1])}, "seq": {row[2]}}}'
+                f'{roles[role]}{name(row[3].name)}, "ts": {row[0]}, "node": {name(row[1])}, "seq": {row[2]}}}'
                 for role, row in parts
             ]
         )

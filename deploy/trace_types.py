@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -129,10 +129,13 @@ class _ValueColumns:
         return made
 
 
-def survey(rows: Rows, sample_rows: int | None = None) -> Survey:
+def survey(
+    rows: Rows, sample_rows: int | None = None, watch: Callable[[int, float | None], None] | None = None
+) -> Survey:
     """Look at all rows, or at the first ``sample_rows`` of a stream (whose rows are then still to be read).
 
-    Rows that are no events are passed over here: reading them properly reports them.
+    Rows that are no events are passed over here: reading them properly reports them. ``watch`` is told now and then how
+    many rows have been seen, and the share of the file.
     """
     found = Survey({})
     top = TS_MIN
@@ -146,6 +149,8 @@ def survey(rows: Rows, sample_rows: int | None = None) -> Survey:
     def digest() -> None:
         nonlocal top
         found.rows += len(chunk)
+        if watch is not None:
+            watch(found.rows, rows.done_share())
         times = _times([row[ts_at] for row in chunk])
         if found.in_order and times:
             found.in_order = times[0] >= top and all(map(operator.le, times, times[1:]))

@@ -372,7 +372,7 @@ class TraceReader:
             "iso": iso_us, "parse_ts": parse_ts, "new": tuple.__new__, "Event": Event, "event_type": event_type,
             "value_of_text": value_of_text, "BadRow": BadRow, "notice": self._notice,
         }  # fmt: skip
-        exec(compile(code, f"<rows of {name}>", "exec"), scope)
+        exec(compile(code, "<converter of rows>", "exec"), scope)
         convert: Converter = scope["convert"]
         return convert
 

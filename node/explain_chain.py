@@ -8,7 +8,6 @@ from typing import Any
 
 from node.explain_parts import (
     PAIRS_MAX,
-    Against,
     Branch,
     Miss,
     Misses,
@@ -23,11 +22,12 @@ from node.explain_parts import (
     facts,
     identity,
     named,
+    quoted,
     show_event,
     show_us,
     type_name,
 )
-from node.expressions_eval import Row, Scope, fold, holds, show
+from node.expressions_eval import Row, Scope, fold, holds
 from protocol.expressions import Expression, parameters_of, roles_of
 from protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
 
@@ -94,7 +94,7 @@ class ChainWalk:
     def _fits(self, role: str, scope: Scope) -> bool:
         return all(holds(conjunct, scope) for conjunct in self.conjuncts.get(("role", role), ()))
 
-    def _conditions(self, role: str, scope: Scope, against: Against) -> None:
+    def _conditions(self, role: str, scope: Scope, against: Objection) -> None:
         for conjunct in self.conjuncts.get(("role", role), ()):
             if not holds(conjunct, scope):
                 against.condition(conjunct, scope)
@@ -107,12 +107,12 @@ class ChainWalk:
         nothing = _Open({})
         for row in typed.rows:
             report.tried += 1
-            against = Against((row,))
+            against = Objection((row,))
             self._conditions(leaf.role, self._scope(nothing, leaf.role, row), against)
             if not against:
                 kept.append(_Open({leaf.role: row}))
                 continue
-            no = against.objection()
+            no = against
             report.turned_away[no.counted] += 1
             self.misses.offer(0, no.cost, no.distance, lambda no=no: Miss(0, (), no.story))  # type: ignore[misc]
         if not typed.rows:
@@ -131,10 +131,10 @@ class ChainWalk:
             if report.tried > PAIRS_MAX:
                 report.capped = True
                 break
-            report.tried += len(typed.rows)
             origin = match.rows[within.origin]
             low, high = typed.before_ts(origin[0] - within.length_us), typed.before(origin[:3])
             low = min(low, high)
+            report.tried += high - low
             report.turned_away[_window_text(within)] += low
             report.turned_away[f"not before {within.origin}"] += len(typed.rows) - high
             nearest = Nearest()
@@ -161,7 +161,7 @@ class ChainWalk:
 
     def _against(self, step: Selection, match: _Open, row: Row) -> Objection | None:
         """What speaks against an event as the next part of an open match."""
-        against = Against((row,))
+        against = Objection((row,))
         within, origin = step.within, match.rows[step.within.origin]
         if match.holds_event(row):
             against.place("already part of the match", "is already part of the match", 0)
@@ -173,7 +173,7 @@ class ChainWalk:
             excess = origin[0] - row[0] - within.length_us
             against.place(_window_text(within), f"is outside the window by {show_us(excess)}", excess)
         self._conditions(step.leaf.role, self._scope(match, step.leaf.role, row), against)
-        return against.objection() if against else None
+        return against or None
 
     def _miss(self, number: int, match: _Open, leaf: Leaf, no: Objection | None) -> None:
         story = no.story if no else f"there is no {leaf.type} event to go with it"
@@ -255,12 +255,12 @@ class ChainWalk:
             if failed is None:
                 kept.append(grown)
                 continue
-            report.turned_away[f"`{show(failed)}`"] += 1
+            report.turned_away[quoted(failed)] += 1
             self.misses.offer(
                 number, 1, distance(failed, scope),
                 lambda match=match, failed=failed, scope=scope, rows=rows: Miss(  # type: ignore[misc]
                     number, match.shown(),
-                    f"fails `{show(failed)}`{facts(failed, scope)}, over {len(rows)} of {leaf.type}",
+                    f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}",
                 ),
             )  # fmt: skip
         return bounded(kept, report)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import lru_cache
 from itertools import count
 from typing import Any, Final, TypeVar
 
@@ -20,7 +21,7 @@ from protocol.pattern import Leaf
 from protocol.remote import RemoteTable
 
 OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are not needed to see where matches are lost
-PAIRS_MAX: Final = 2_000_000  # (open match, event) pairs looked at in one step: some seconds
+PAIRS_MAX: Final = 500_000  # (open match, event) pairs looked at in one step: some seconds
 
 OUTSIDE_MAX: Final = 100  # events before and after a window that are looked at for a near miss
 DATES_FROM, DATES_UNTIL = 10**14, 10**17  # microseconds: March 1973 to the year 5138
@@ -192,29 +193,24 @@ class Misses:
         return [miss for _, _, miss in sorted(self._heap, reverse=True)]
 
 
-@dataclass(frozen=True, slots=True)
 class Objection:
     """Why an event does not continue an open match. ``counted`` is the first reason, ``story`` tells them all.
 
     ``cost`` says how far it is from fitting: another key (an equality that fails) weighs more than a value, a window or
-    an order that is missed.
+    an order that is missed. Nearly all objections are only counted, so the story is told when somebody asks.
     """
 
-    counted: str
-    cost: int
-    distance: float
-    story: str
-
-
-class Against:
-    """Collects what speaks against an event."""
+    __slots__ = ("_rows", "_told", "cost", "counted", "distance")
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self.rows = rows
-        self._counted: list[str] = []
-        self._told: list[str] = []
-        self._cost = 0
-        self._distance = 0.0
+        self.counted = ""
+        self.cost = 0
+        self.distance = 0.0
+        self._rows = rows
+        self._told: list[str | tuple[Expression, Scope]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.counted)
 
     def place(self, counted: str, told: str, excess: float) -> None:
         """It lies in the wrong place: order, window, taken already."""
@@ -222,24 +218,33 @@ class Against:
 
     def condition(self, conjunct: Expression, scope: Scope) -> None:
         equality = isinstance(conjunct, Binary) and conjunct.operator == "="
-        told = f"fails `{show(conjunct)}`{facts(conjunct, scope)}"
-        self._add(f"`{show(conjunct)}`", told, 2 if equality else 1, distance(conjunct, scope))
+        self._add(quoted(conjunct), (conjunct, scope), 2 if equality else 1, distance(conjunct, scope))
 
     def disagreement(self, counted: str, told: str) -> None:
         self._add(counted, told, 2, 0.0)
 
-    def _add(self, counted: str, told: str, cost: int, excess: float) -> None:
-        self._counted.append(counted)
+    @classmethod
+    def about_all(cls, counted: str, told: str, cost: int, excess: float) -> Objection:
+        """An objection to an open match as a whole."""
+        made = cls(())
+        made._add(counted, told, cost, excess)
+        return made
+
+    def _add(self, counted: str, told: str | tuple[Expression, Scope], cost: int, excess: float) -> None:
+        self.counted = self.counted or counted
+        self.cost += cost
+        self.distance += excess
         self._told.append(told)
-        self._cost += cost
-        self._distance += excess
 
-    def __bool__(self) -> bool:
-        return bool(self._counted)
+    @property
+    def story(self) -> str:
+        told = [each if isinstance(each, str) else f"fails {quoted(each[0])}{facts(*each)}" for each in self._told]
+        return " ".join([", ".join(show_event(row) for row in self._rows), " and ".join(told)]).strip()
 
-    def objection(self) -> Objection:
-        shown = ", ".join(show_event(row) for row in self.rows)
-        return Objection(self._counted[0], self._cost, self._distance, f"{shown} {' and '.join(self._told)}")
+
+@lru_cache(maxsize=1024)
+def quoted(conjunct: Expression) -> str:
+    return f"`{show(conjunct)}`"
 
 
 @dataclass(slots=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import combinations, islice, pairwise, product
 from typing import Final, Literal
 
 from node.explain_parts import (
+    OPEN_MATCHES_MAX,
     PAIRS_MAX,
-    Against,
     Branch,
     Miss,
     Misses,
@@ -24,10 +25,11 @@ from node.explain_parts import (
     facts,
     identity,
     named,
+    quoted,
     show_event,
     show_us,
 )
-from node.expressions_eval import Row, Scope, evaluate, holds, show, show_value
+from node.expressions_eval import Row, Scope, evaluate, holds, show_value
 from protocol.composites import own_key, start_of
 from protocol.events import Key
 from protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
@@ -37,6 +39,8 @@ from protocol.pattern import Sequence as SequenceOf
 GROUPS_MAX: Final = 500  # iterations of a repeated group that are tried for one open match
 SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
 BRANCHES_MAX: Final = 512  # combinations of OR branches that are made at all
+
+_roles_of: Final = lru_cache(maxsize=1024)(roles_of)
 
 Element = tuple[Row, ...]
 """The events of a unit: one, or one for each leaf of a repeated group."""
@@ -207,7 +211,7 @@ class TreeWalk:
         self.skip = skip
         self.world = world
         self.misses = misses
-        self.same = [conjunct.key for conjunct in where if isinstance(conjunct, Same)]
+        self.same = [conjunct for conjunct in where if isinstance(conjunct, Same)]
         self.at_unit: dict[int, list[Expression]] = {}
         self.at_end: list[Expression] = []
         self.of_negation: dict[int, list[Expression]] = {}
@@ -215,7 +219,7 @@ class TreeWalk:
         for conjunct in where:
             if isinstance(conjunct, Same):
                 continue
-            roles = roles_of(conjunct)
+            roles = _roles_of(conjunct)
             if not all(role in self.shape.unit_of or role in negated for role in roles):
                 continue  # it names a branch of an OR that is not this one
             if any(role in negated for role in roles):
@@ -265,7 +269,7 @@ class TreeWalk:
                     report.turned_away["not the next"] += len(found) - 1
                     found = found[:1]
             kept.extend(found)
-            if len(kept) > 4 * PAIRS_MAX:
+            if len(kept) > OPEN_MATCHES_MAX:
                 report.capped = True
                 break
             if not found and number > 0:
@@ -277,7 +281,7 @@ class TreeWalk:
 
     def _single(self, number: int, match: _Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[_Open]:
         low, high = self._bounds(number, match, typed, report)
-        report.tried += len(typed.rows)
+        report.tried += high - low
         found = []
         for row in typed.rows[low:high]:
             grown = self._fit(number, match, (row,))
@@ -299,7 +303,7 @@ class TreeWalk:
         """The open match with all possible elements of a repetition."""
         typed = self.world.of(unit.leaves[0].type)
         low, high = self._bounds(number, match, typed, report)
-        report.tried += len(typed.rows)
+        report.tried += high - low
         elements: list[Element] = []
         for row in typed.rows[low:high]:
             for element in self._iterations(unit, (row,)):
@@ -366,7 +370,7 @@ class TreeWalk:
 
     def _fit(self, number: int, match: _Open, element: Element) -> _Open | Objection:
         """The open match with one more element, or what speaks against it."""
-        against = Against(element)
+        against = Objection(element)
         ids = {identity(row) for row in element}
         if any(identity(row) in ids for each in match.single.values() for row in each):
             against.place("already part of the match", "is already part of the match", 0)
@@ -387,18 +391,18 @@ class TreeWalk:
             against.disagreement(disagreeing[0], f"fails {disagreeing[0]} ({disagreeing[1]})")
         scope = self._scope(single)
         for conjunct in self.at_unit.get(number, ()):
-            names_elements = any(self.shape.unit_of[role] in match.many for role in roles_of(conjunct))
+            names_elements = any(self.shape.unit_of[role] in match.many for role in _roles_of(conjunct))
             if not names_elements and not holds(conjunct, scope):
                 against.condition(conjunct, scope)
         if against:
-            return against.objection()
+            return against
         many = {}
         for unit, elements in match.many.items():
             fitting, why = self._fitting_elements(unit, elements, number, single)
             if not fitting:
                 role = self._role(unit)
                 against.place(f"leaves no {role}[]: {why}", f"leaves no {role}[]: {why}", 0)
-                return against.objection()
+                return against
             many[unit] = fitting
         if self.shape.units[number].many:
             # The elements of this unit are gathered by the caller; the element stands in only to be judged.
@@ -432,12 +436,12 @@ class TreeWalk:
                 (
                     conjunct
                     for conjunct in self.at_unit.get(number, ())
-                    if self.shape.units[unit].roles & roles_of(conjunct) and not holds(conjunct, scope)
+                    if self.shape.units[unit].roles & _roles_of(conjunct) and not holds(conjunct, scope)
                 ),
                 None,
             )
             if failed is not None:
-                why = f"`{show(failed)}`"
+                why = quoted(failed)
                 continue
             fitting.append(element)
         return fitting, why
@@ -452,10 +456,10 @@ class TreeWalk:
         )
 
     def _disagreement(self, element: Element, others: list[Row]) -> tuple[str, str] | None:
-        for key in self.same:
-            values = [evaluate(key, self.world.scope({"": row})) for row in (*element, *others[:1])]
+        for same in self.same:
+            values = [evaluate(same.key, self.world.scope({"": row})) for row in (*element, *others[:1])]
             if any(value is None or value != values[-1] for value in values):
-                return f"`SAME[{show(key)}]`", " and ".join(show_value(value) for value in values)
+                return quoted(same), " and ".join(show_value(value) for value in values)
         return None
 
     def _excess(self, number: int, bound: dict[int, Element]) -> tuple[Window, int] | None:
@@ -539,7 +543,13 @@ class TreeWalk:
             sub = _Shape(shape)
             if not sub.windows and len(sub.units) > 1 and window is not None:
                 sub.windows.append(_Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
-            for element in self._sub_matches(sub, (), report):
+            candidates = self._sub_matches(sub, (), report)
+            if len(sub.units) == 1:
+                typed = self.world.of(sub.units[0].leaves[0].type)
+                low, high = self._near_range(negation, match, typed)
+                report.tried += max(0, high - low)
+                candidates = ((row,) for row in typed.rows[low:high])
+            for element in candidates:
                 last = max(element, key=lambda row: row[:3])
                 if not self._in_range(negation, match, last) or any(identity(row) in parts for row in element):
                     continue
@@ -549,7 +559,7 @@ class TreeWalk:
                 outer = self._scope(match.single)
                 scope = self.world.scope({**outer.rows, **roles})
                 # A conjunct over another branch of an OR inside the negation does not apply to this one.
-                if all(holds(conjunct, scope) for conjunct in conjuncts if roles_of(conjunct) <= scope.rows.keys()):
+                if all(holds(conjunct, scope) for conjunct in conjuncts if _roles_of(conjunct) <= scope.rows.keys()):
                     return element
         return None
 
@@ -572,6 +582,20 @@ class TreeWalk:
                 continue
             if all(identity(row) != identity(other) for other in begun):
                 yield from self._sub_matches(sub, (*begun, row), report)
+
+    def _near_range(self, negation: _Forbidden, match: _Open, typed: Typed) -> tuple[int, int]:
+        """Indexes between which the events in the range of a negation lie; these are still to be judged."""
+        low, high = 0, len(typed.rows)
+        if negation.left:
+            low = typed.up_to(max(row[:3] for row in match.rows(negation.left)))
+        if negation.right:
+            high = typed.before(min(start_of(row) for row in match.rows(negation.right)))
+        owner = negation.owner
+        if owner is not None and owner.window.unit == "us" and not (negation.left and negation.right):
+            rows = match.rows(owner.units)
+            low = max(low, typed.before_ts(max(row[0] for row in rows) - owner.window.length))
+            high = min(high, typed.up_to_ts(min(start_of(row)[0] for row in rows) + owner.window.length))
+        return low, high
 
     def _in_range(self, negation: _Forbidden, match: _Open, row: Row) -> bool:
         end = row[:3]
@@ -602,7 +626,7 @@ class TreeWalk:
         return not ((before is None or not negation.in_sequence) and high is not None and at > high)
 
     def _finish(self, depth: int, opens: list[_Open], reports: list[StepReport]) -> None:
-        conditions = ", ".join(f"`{show(conjunct)}`" for conjunct in self.at_end)
+        conditions = ", ".join(quoted(conjunct) for conjunct in self.at_end)
         limits = [unit for unit in self.shape.units if unit.limit is not None]
         text = "over the whole repetition" + (f": {conditions}" if conditions else "")
         report = StepReport(text, "", 0, before=len(opens))
@@ -627,9 +651,8 @@ class TreeWalk:
             found = len(match.many[self.shape.unit_of[unit.leaves[0].role]])
             if unit.limit is not None and found > unit.limit:
                 text = f"LIMIT {unit.limit}"
-                return Objection(
-                    text, 1, found - unit.limit, f"{found} possible {unit.leaves[0].role}[], more than {text}"
-                )
+                told = f"{found} possible {unit.leaves[0].role}[], more than {text}"
+                return Objection.about_all(text, told, 1, found - unit.limit)
         return None
 
     def _unsatisfied(self, match: _Open, report: StepReport) -> Objection | None:
@@ -674,8 +697,9 @@ class TreeWalk:
                 ]
             for scope in scopes:
                 if not holds(conjunct, scope):
-                    story = f"no choice of elements satisfies `{show(conjunct)}`; the nearest{facts(conjunct, scope)}"
-                    return Objection(f"`{show(conjunct)}`", len(self.at_end) - passed, distance(conjunct, scope), story)
+                    told = f"no choice of elements satisfies {quoted(conjunct)}; the nearest{facts(conjunct, scope)}"
+                    cost = len(self.at_end) - passed
+                    return Objection.about_all(quoted(conjunct), told, cost, distance(conjunct, scope))
         return None
 
     def _in_turn(self, conjunct: Expression) -> tuple[int | None, bool]:

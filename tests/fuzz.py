@@ -38,7 +38,7 @@ def main() -> int:
     options = parser.parse_args()
     IGNORED.extend(options.ignore)
     if options.case is not None:
-        check_case(kept_case(options.case.read_text()), count=20)
+        check_case(kept_case(options.case.read_text(encoding="utf-8")), count=20)
         print(f"{options.case}: fine")
         return 0
     first = options.seed if options.seed is not None else secrets.randbelow(10**9)
@@ -91,7 +91,7 @@ def tell(seed: int, mismatch: Mismatch, seconds: float, keep: bool) -> None:
     print(report(mismatch, seed, small), end="\n\n", flush=True)
     if keep:
         path = SEEDS / f"{seed}.case"
-        path.write_text(f"# {small[1].property}\n{describe(small[0])}\n")
+        path.write_text(f"# {small[1].property}\n{describe(small[0])}\n", encoding="utf-8")
         print(f"kept as {path}")
 
 

@@ -21,6 +21,7 @@ from tests.oracle import Found, TooManyMatches, all_items, evaluate, items_in
 
 MATCHES_MAX = 3000
 READ_MAX = 40  # composites of one rule that others read: their combinations explode
+SAVES_MAX = 2  # in one schedule: most of a case's time goes into compiling its rules for a fresh engine
 FAR = 10**12  # beyond every window of every case
 
 IGNORED: list[str] = []
@@ -103,10 +104,13 @@ def random_schedule(rng: random.Random, events: Sequence[Event]) -> Schedule:
     while rng.random() < 0.5:
         watermark += rng.randint(1, 6)
         actions.append(Advance(watermark))
-    return Schedule(f"lateness {lateness}, batches of up to {batch_max}", tuple(actions))
+    saves = [i for i, action in enumerate(actions) if isinstance(action, SaveAndRestore)]
+    dropped = set(saves) - set(rng.sample(saves, min(len(saves), SAVES_MAX)))
+    kept = tuple(action for i, action in enumerate(actions) if i not in dropped)
+    return Schedule(f"lateness {lateness}, batches of up to {batch_max}", kept)
 
 
-def schedules(rng: random.Random, events: Sequence[Event], count: int = 3) -> Iterator[Schedule]:
+def schedules(rng: random.Random, events: Sequence[Event], count: int = 2) -> Iterator[Schedule]:
     yield in_order_at_once(events)
     yield in_order_one_by_one(events)
     for _ in range(count):
@@ -368,7 +372,7 @@ def expected_of(case: Case) -> dict[str, Found] | None:
     return {match.id: match for match in found}
 
 
-def check_case(case: Case, schedule_seed: int = 0, count: int = 3) -> int:
+def check_case(case: Case, schedule_seed: int = 0, count: int = 2) -> int:
     """Check one case under several schedules; gives the number of matches, raises Mismatch."""
     expected = expected_of(case)
     if expected is None:

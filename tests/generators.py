@@ -185,6 +185,7 @@ class RuleMaker:
         self.names: dict[str, int] = {}
         self.repetitions = 0
         self.next = False
+        self.spans = True  # the outermost window bounds how far back a match reaches
         self.parameters: list[str] = []
 
     def chance(self, probability: float) -> bool:
@@ -276,6 +277,7 @@ class RuleMaker:
     def tree(self) -> Pattern:
         self.next = self.chance(0.3)
         window = self.outer_window()
+        self.spans = window.unit == "events" or window.bounds == "span"
         count = self.rng.choices((1, 2, 3, 4), (12, 38, 35, 15))[0]
         if self.next or self.chance(0.75):
             root: Part = Seq(self.parts(count, 0, "seq", window, False), window)
@@ -299,6 +301,10 @@ class RuleMaker:
             return Window(self.rng.randint(2, 9), "events")
         return Window(self.rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 10)), "us", "span" if kind == "span" else "ends")
 
+    def unbounded(self, owner: Window) -> bool:
+        """Whether an operator without a window of its own would reach back without end: such patterns are refused."""
+        return owner.unit == "us" and owner.bounds == "ends" and not self.spans
+
     def inner_window(self) -> Window:
         self.features.add("window: inner")
         return Window(self.rng.choice((0, 1, 2, 3, 4, 6)), "us", "ends")
@@ -312,15 +318,16 @@ class RuleMaker:
         return tuple(made)
 
     def part(self, depth: int, inside: str, owner: Window, in_or: bool) -> Part:
-        leaf, repeat, group, sequence, both, either = 60, 14, 4, 7, 7, 9
+        weights = {"leaf": 60, "repeat": 14, "group": 4, "sequence": 7, "both": 7, "either": 9}
         if self.repetitions >= 2:
-            repeat = group = 0
+            del weights["repeat"], weights["group"]
         if self.next:
-            group = both = 0
+            del weights["both"]
+            weights.pop("group", None)
         if depth >= 2:
-            sequence = both = either = 0
-        names = ("leaf", "repeat", "group", "sequence", "both", "either")
-        kind = self.rng.choices(names, (leaf, repeat, group, sequence, both, either))[0]
+            for nested in ("sequence", "both", "either"):
+                weights.pop(nested, None)
+        kind = self.rng.choices(list(weights), list(weights.values()))[0]
         if kind == "repeat":
             self.repetitions += 1
             limit = self.rng.randint(1, 4) if self.chance(0.2) and not self.next else None
@@ -329,11 +336,11 @@ class RuleMaker:
             self.repetitions += 2
             return Repetition((self.leaf(), self.leaf()))
         if kind == "sequence":
-            window = self.inner_window() if inside == "seq" or self.chance(0.5) or unbounded(owner) else None
+            window = self.inner_window() if inside == "seq" or self.chance(0.5) or self.unbounded(owner) else None
             count = self.rng.choice((1, 2, 2))
             return Seq(self.parts(count, depth + 1, "seq", window or owner, in_or), window)
         if kind == "both":
-            window = self.inner_window() if self.chance(0.4) or unbounded(owner) else None
+            window = self.inner_window() if self.chance(0.4) or self.unbounded(owner) else None
             return Conjunction(self.parts(self.rng.choice((1, 2, 2)), depth + 1, "and", window or owner, in_or), window)
         if kind == "either":
             branches = [self.part(depth + 1, "or", owner, True) for _ in range(self.rng.choice((2, 2, 3)))]
@@ -356,7 +363,7 @@ class RuleMaker:
             return Negation(Conjunction((self.leaf(), self.leaf()), window))
         first: Part = self.leaf()
         if self.chance(0.2) and not self.next:
-            first = Seq((first, self.leaf()), self.inner_window() if unbounded(owner) else None)
+            first = Seq((first, self.leaf()), self.inner_window() if self.unbounded(owner) else None)
         return Negation(Disjunction((first, self.leaf())))
 
     def note_tree(self, pattern: Pattern) -> None:
@@ -575,11 +582,6 @@ class RuleMaker:
                 parameter = Binary("+", parameter, Attribute(self.rng.choice(known).role, "id"))
             made.append(Binary(comparison(self.rng), Attribute(role.role, "v"), parameter))
         return made
-
-
-def unbounded(owner: Window) -> bool:
-    """Whether an operator without a window of its own could reach back without end: only its own end is bounded."""
-    return owner.unit == "us" and owner.bounds == "ends"
 
 
 def has_lonely_limit(part: Any) -> bool:

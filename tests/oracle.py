@@ -387,14 +387,29 @@ def end_of(part: pt.Part, binding: Binding) -> Key:
     return max(item.end for item in items_in(part, binding))
 
 
+def flattened(part: Any) -> Any:
+    """A SEQ directly inside a SEQ and without a window of its own is the same as its parts written in its place."""
+    if not isinstance(part, pt.Sequence | pt.Conjunction | pt.Disjunction):
+        return part
+    parts: list[pt.Part] = []
+    for inner in map(flattened, part.parts):
+        parts += inner.parts if dissolves(inner, part) else (inner,)
+    return replace(part, parts=tuple(parts))
+
+
+def dissolves(inner: Any, outer: Any) -> bool:
+    return isinstance(inner, pt.Sequence) and inner.window is None and isinstance(outer, pt.Sequence)
+
+
 def bound_parts(operator: Any, binding: Binding) -> list[pt.Part]:
     """The direct positive parts of an operator that have any event bound; in place of an OR, the branch it took."""
     found: list[pt.Part] = []
     for part in operator.parts:
-        if isinstance(part, pt.Disjunction):
-            found += bound_parts(part, binding)
-        elif not isinstance(part, pt.Negation) and items_in(part, binding):
-            found.append(part)
+        if isinstance(part, pt.Negation) or not items_in(part, binding):
+            continue
+        while isinstance(part, pt.Disjunction):
+            part = next(branch for branch in part.parts if items_in(branch, binding))
+        found += bound_parts(part, binding) if dissolves(part, operator) else [part]
     return found
 
 
@@ -459,7 +474,7 @@ class TreeEvaluator:
 
     def __init__(self, pattern: pt.Pattern, items: list[Item], functions: Any, remote: Mapping[str, Any]) -> None:
         self.pattern = pattern
-        self.root: Any = pattern.root
+        self.root: Any = flattened(pattern.root)
         self.items = items  # in own-key order
         own_types = pt.types_of(pattern)
         numbered = [item for item in items if item.type in own_types]

@@ -490,3 +490,13 @@ def test_the_python_example_of_the_readme_runs(
     example = text.split("```python\n")[1].split("```")[0]
     exec(example, {})
     assert "Fire {'area': 'A1', 'temperature': 51.0}" in capsys.readouterr().out
+
+
+def test_a_type_that_the_trace_does_not_hold_must_be_declared(desk: Desk) -> None:
+    desk.file("e.csv", "type,ts,area\nSmoke,1,A1\n")
+    done = desk.run("run", "fire.tesla", "--events", "e.csv")
+    assert done.code == 2
+    assert "unknown event type 'Temp'" in done.err
+    assert "declare them: event Name(attribute: kind, ..)" in done.err
+    desk.file("fire.tesla", "event Temp(area: string, value: float)\n" + RULE)
+    assert desk.run("run", "fire.tesla", "--events", "e.csv").code == 0

@@ -43,6 +43,12 @@ def test_seq_of_operators_compares_the_end_of_the_left_with_the_start_of_the_rig
     assert matches(pairs, "A@1 C@2 B@3 D@4") == []
 
 
+def test_a_seq_in_a_seq_without_a_window_is_the_same_as_its_parts_in_its_place(matches):
+    nested = rule(seq("A a", seq(no("C c"), "B b"), "D d", within=9, bounds="span"))
+    assert matches(nested, "C@0 A@1 B@2 D@3") == ["A@1 B@2 D@3"]
+    assert matches(nested, "A@1 C@2 B@3 D@4") == []
+
+
 def test_and_takes_any_order(matches):
     assert matches(rule(both("A a", "B b", within=9)), "A@1 B@2 A@3") == ["A@1 B@2", "A@3 B@2"]
 
@@ -97,6 +103,9 @@ def test_every_element_of_a_repetition_is_a_part_of_its_own_for_an_ends_window(m
 def test_the_branch_that_an_or_took_stands_in_its_place_for_the_window_outside(matches):
     tree = seq(either(many("B b"), "A a"), "C c", within=3)
     assert matches(rule(tree), "B@1 B@4 C@5") == ["B@4 C@5"]
+    dissolving = both(seq(either(seq("A a", "B b"), "D d"), "C c", within=3), "E e", within=9, bounds="span")
+    assert matches(rule(dissolving), "A@1 B@4 C@5 E@6") == []
+    assert matches(rule(dissolving), "A@2 B@4 C@5 E@6") == ["A@2 B@4 C@5 E@6"]
 
 
 def test_a_count_window_counts_events_of_the_patterns_own_types(matches):

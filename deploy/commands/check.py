@@ -32,7 +32,7 @@ from protocol.pattern import Sequence as SequenceOf
 
 
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="FILE..")],
+    files: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="FILE")],
     events: Annotated[
         str | None, typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE")
     ] = None,
@@ -41,7 +41,9 @@ def check(
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
 ) -> None:
-    """Check rules and say what each of them does: what it emits, from which events, and when it is decided.
+    """Check rules and say what each of them does.
+
+    For each rule: what it emits, from which events, how far it reaches and when it is decided.
 
     All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
     are taken on trust.

@@ -16,7 +16,7 @@ from deploy.trace_rows import Rows
 from deploy.traces import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
 from protocol.errors import ConfigError, HeadwaterError, RuleError
 from protocol.functions import Functions
-from protocol.languages import RuleSet, Source, parse_rules
+from protocol.languages import RuleSet, RuleTextError, Source, parse_rules
 from protocol.languages.diagnostics import Text
 from protocol.languages.parser import parse_text
 from protocol.languages.reader import SyntaxMistake
@@ -116,7 +116,14 @@ class Work:
         )
 
 
-def prepare(sources: Sequence[Source], source: TraceSource, functions: Functions, *, look_first: bool = False) -> Work:
+def prepare(
+    sources: Sequence[Source],
+    source: TraceSource,
+    functions: Functions,
+    *,
+    look_first: bool = False,
+    watch: Callable[[int, float | None], None] | None = None,
+) -> Work:
     """Parse the rules; types that they do not declare are taken from the trace.
 
     A file is looked at from end to end, a stream in its first rows. ``look_first`` looks at a file in any case, to
@@ -134,7 +141,7 @@ def prepare(sources: Sequence[Source], source: TraceSource, functions: Functions
     if rules is not None and not missing and (source.is_stream or not look_first):
         return Work(rules, source, None, None)
     rows = source.open()
-    found = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None)
+    found = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None, watch)
     if not source.is_stream:
         rows.close()
     if missing or rules is None:
@@ -143,7 +150,15 @@ def prepare(sources: Sequence[Source], source: TraceSource, functions: Functions
         read = frozenset().union(*(types_of(rule.pattern) for rule in rules.rules)) if rules else frozenset()
         ours = {rule.emits for rule in rules.rules} - read if rules else set()
         inferred = [made for name, made in found.types.items() if name not in declared | ours]
-        rules = parse_rules(sources, inferred, functions)
+        try:
+            rules = parse_rules(sources, inferred, functions)
+        except RuleTextError as error:
+            if any(each.message.startswith("unknown event type") for each in error.diagnostics):
+                hint = (
+                    f"types that no rule file declares are taken from {source.shown}; if it just holds none of these, "
+                )
+                raise RuleError(f"{error}\n{hint}declare them: event Name(attribute: kind, ..)") from None
+            raise
     return Work(rules, source, rows if source.is_stream else None, found)
 
 

@@ -20,7 +20,7 @@ MISS_WIDTH = 100  # a miss that is longer is shown with its reason on a line of 
 
 
 def explain(
-    rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULE..")],
+    rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULE")],
     events: Annotated[str, typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")],
     near: Annotated[int, typer.Option(help="How many of the nearest misses to show.", min=0, metavar="N")] = 3,
     only: Annotated[

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, Annotated, Any, Final
 
 import typer
 
@@ -23,9 +23,11 @@ from protocol.composites import Composite
 from protocol.errors import ConfigError
 from protocol.events import Event
 
+NAMES_MAX: Final = 12  # how many types or attributes a line of the summary names
+
 
 def run(
-    rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULES..")],
+    rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULES")],
     events: Annotated[str, typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")],
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet, where the file's name does not tell.", metavar="FORMAT")
@@ -71,7 +73,9 @@ def run(
         bool, typer.Option("--quiet", "-q", help="No summary, unless rows were skipped or came late.")
     ] = False,
 ) -> None:
-    """Find the composite events of RULES in a trace, on one engine, and print them as JSON lines.
+    """Find composite events in a trace.
+
+    One engine evaluates RULES over the trace and prints the composite events as JSON lines.
 
     The trace is CSV, JSON lines (either may be .gz) or Parquet with the columns type and ts (integer microseconds, or
     ISO 8601), optionally node and seq, and the attributes of the events. Rows need not be sorted. Event types that the
@@ -89,7 +93,8 @@ def run(
     sources = read_sources(rules)
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
-    work = prepare(sources, source, registered, look_first=emit_live and not streaming)
+    with Progress("looking at the types") as progress:
+        work = prepare(sources, source, registered, look_first=emit_live and not streaming, watch=progress.update)
 
     def new_engine() -> Engine:
         return Engine(
@@ -203,7 +208,10 @@ def _late_sink(file: Path | None, stack: contextlib.ExitStack) -> Callable[[dict
     output = stack.enter_context(_open_for_writing(file))
 
     def write(record: dict[str, Any]) -> None:
-        output.write(json.dumps(record, ensure_ascii=False) + "\n")
+        try:
+            output.write(json.dumps(record, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise RunFailed(f"cannot write {file}: {error.strerror}") from None
 
     return write
 
@@ -252,13 +260,12 @@ def summary(
         lines.append(f"{what} came {by}behind an earlier row and {'are' if tally.late != 1 else 'is'} left out{kept}")
     if not quiet:
         if unnamed:
-            named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items()))
+            named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items())[:NAMES_MAX])
+            named += ", .." if len(tally.unnamed) > NAMES_MAX else ""
             lines.append(f"{unnamed:,} row{'s' * (unnamed != 1)} of types that no rule names: {named}")
         if tally.ignored:
-            named = ", ".join(f"{name}.{column}" for name, column in sorted(tally.ignored))
+            named = ", ".join(f"{name}.{column}" for name, column in sorted(tally.ignored)[:NAMES_MAX])
+            named += ", .." if len(tally.ignored) > NAMES_MAX else ""
             lines.append(f"in the trace, but not declared and so not read: {named}")
     lines.extend(f"{name}: {number:,}" for name, number in sorted(engine.counters().items()) if number)
     return lines
-
-
-__all__ = ["RunFailed", "run", "summary"]

@@ -45,6 +45,8 @@ class _Running:
     readers: list[Store]
     columns: tuple[int | None, ...]
     """For each attribute that readers of the type know, its place among this rule's own, or None."""
+    passed_on: list[int]
+    """How many composites its readers were given."""
 
 
 class Engine:
@@ -76,6 +78,7 @@ class Engine:
         self.late_count = 0
         self._types = self._input_types(given)
         self._columns = self._all_columns()
+        self._count_only = count_only
         self._build(count_only)
         self._dispatch: dict[EventType, Callable[[Row], None] | None] = {}
 
@@ -165,7 +168,14 @@ class Engine:
         for plan, builder in plans:
             store = store_of[id(builder)]
             running = _Running(
-                plan, found[plan.out], over[f"v{plan.number}"], store, plan.logical.monotone, [], self._reorder(plan)
+                plan,
+                found[plan.out],
+                over[f"v{plan.number}"],
+                store,
+                plan.logical.monotone,
+                [],
+                self._reorder(plan),
+                [0],
             )
             for _ in plan.checks:
                 store.accept.append(self._acceptor(running))
@@ -279,7 +289,9 @@ class Engine:
         """Give new composites to the rules that read them, in dependency order."""
         for running in self._read:
             new, running.found[:] = running.found[:], []
-            self._found += new
+            running.passed_on[0] += len(new)
+            if not self._count_only:
+                self._found += new
             for composite in new:
                 values = running.plan.spec.values(*composite[1:])
                 row = (*composite.end, composite, *(None if i is None else values[i] for i in running.columns))
@@ -333,7 +345,7 @@ class Engine:
 
     def counts(self) -> dict[str, int]:
         """With ``count_only``: matches so far per rule."""
-        return {r.plan.rule.name: r.found[0] if r.plan.counts else 0 for r in self._running}
+        return {r.plan.rule.name: r.found[0] if r.plan.counts else r.passed_on[0] for r in self._running}
 
     def stored(self) -> int:
         """How many events and open matches are held."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from node.engine.code import Writer
-from node.engine.joins import JoinWriter, Mode
+from node.engine.joins import JoinWriter
 from node.engine.logical import Branch, needs_previous, needs_whole
+from node.engine.reading import Mode
 from node.engine.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
 from node.engine.runtime import Row
 from node.engine.store import SWEEPS_PER_HORIZON, State, Store, StoreBuilder
@@ -98,7 +99,8 @@ class NextMatch:
         body: Callable[[Writer, JoinWriter, Stage], None],
     ) -> None:
         join = JoinWriter(builder, stage.branch, 0, 0, Mode(ordered=True, newest=False), in_text_order=True)
-        join.over_limit = f"v{self.plan.number}"
+        if stage.complete and stage.many:
+            join.extra_horizon = stage.branch.horizon
         join.all_bound()
         name = f"{self.name}_{purpose}_{stage.number}"
         out = Writer()

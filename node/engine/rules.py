@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any
 
 from node.engine.code import Columns, Piece, Pool, Scope, Writer
-from node.engine.joins import JoinWriter, Mode
+from node.engine.joins import JoinWriter
 from node.engine.logical import Branch, Forbidden, Logical
+from node.engine.reading import Mode
 from node.engine.runtime import NAMES
 from node.engine.store import StoreBuilder
 from protocol.composites import CompositeSpec
@@ -188,13 +189,13 @@ def _how_many(join: JoinWriter) -> str:
     return f"len({candidates})" if unconditional else f"sum([1 {clause}])"
 
 
-def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
+def add_negated_patterns(store: StoreBuilder, branch: Branch, extra_horizon: int = 0) -> None:
     """Matches of a negated sub-pattern are found like any other and kept in a buffer of their own."""
     for forbidden in branch.forbidden:
         if forbidden.leaf is not None:
             continue
         horizon = branch.horizon + (forbidden.window if forbidden.waits else 0)
-        buffer = store.derived(forbidden, horizon)
+        buffer = store.derived(forbidden, horizon + extra_horizon)
         for sub in forbidden.sub:
             for unit, made in enumerate(sub.units):
                 if not sub.is_last(unit):

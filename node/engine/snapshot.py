@@ -92,7 +92,7 @@ def encode_snapshot(
                 "watermark": state.watermark,
             }
         )
-    counts = [[rule.found[0] if rule.plan.counts else 0, rule.over_limit[0]] for rule in running]
+    counts = [[rule.found[0] if rule.plan.counts else rule.passed_on[0], rule.over_limit[0]] for rule in running]
     whole = [FORMAT, fingerprint, watermark, late, counts, table.entries, saved]
     return cast(bytes, msgpack.packb(whole))
 
@@ -130,8 +130,7 @@ def decode_snapshot(
         raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
     for rule, (counted, over) in zip(running, counts, strict=True):
         rule.over_limit[0] = over
-        if rule.plan.counts:
-            rule.found[0] = counted
+        (rule.found if rule.plan.counts else rule.passed_on)[0] = counted
     for store, state in zip(stores, states, strict=True):
         store.replace_state(state)
     return watermark, late

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from types import CodeType
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from node.engine.code import Columns, Piece, Pool, Writer
 from node.engine.logical import Branch, Forbidden
@@ -274,6 +274,22 @@ class CompiledStore:
     pool: Pool
 
 
+class Machine(Protocol):
+    """Something beside the generated code that sees the events of an ordered store: a skip-till-next rule."""
+
+    plan: Any
+
+    def bind(self, state: State) -> None: ...
+
+    def finish(self, watermark: float) -> None: ...
+
+    def sweep(self, watermark: float) -> None: ...
+
+    def undecided_before(self) -> float: ...
+
+    def held(self) -> int: ...
+
+
 class State:
     """What changes while a store runs: plain containers, so that it can be saved, restored and counted."""
 
@@ -301,7 +317,7 @@ class Store:
         self.compiled = compiled
         self.state = State(compiled)
         self._names = names
-        self.machines: list[Any] = []
+        self.machines: list[Machine] = []
         self.accept: list[Callable[[Composite], None]] = []
         self._bind()
 

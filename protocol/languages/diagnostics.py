@@ -62,19 +62,22 @@ class Text:
         line = bisect_right(self._starts, at)
         start = self._starts[line - 1]
         end = self._starts[line] - 1 if line < len(self._starts) else len(self.text)
-        shown, caret = excerpt(self.text[start:end].rstrip(), at - start)
+        shown, caret = excerpt(self.text, start, end, at)
         return Diagnostic(self.name, line, at - start + 1, message, hint, shown, caret)
 
 
-def excerpt(line: str, column: int) -> tuple[str, int]:
-    """At most SHOWN_CHARACTERS_MAX characters of a line around a column (from 0), and the column in that part."""
-    line = "".join(character if character.isprintable() else " " for character in line)
-    if len(line) <= SHOWN_CHARACTERS_MAX:
-        return line, column
-    room = SHOWN_CHARACTERS_MAX - 2
-    start = min(max(0, column - room // 2), max(0, len(line) - room))
-    before, after = "…" * (start > 0), "…" * (start + room < len(line))
-    return before + line[start : start + room] + after, column - start + len(before)
+def excerpt(text: str, start: int, end: int, at: int) -> tuple[str, int]:
+    """At most SHOWN_CHARACTERS_MAX characters of the line from start to end, around a place, and the place in them."""
+    while end > max(start, at) and text[end - 1].isspace():
+        end -= 1
+    first, last = start, end
+    if end - start > SHOWN_CHARACTERS_MAX:
+        room = SHOWN_CHARACTERS_MAX - 2
+        first = min(max(start, at - room // 2), end - room)
+        last = first + room
+    before, after = "…" * (first > start), "…" * (last < end)
+    shown = "".join(character if character.isprintable() else " " for character in text[first:last])
+    return (before + shown + after).rstrip(), at - first + len(before)
 
 
 class Problems:
@@ -83,11 +86,13 @@ class Problems:
     def __init__(self, text: Text) -> None:
         self.text = text
         self.found: list[tuple[int, Diagnostic]] = []
+        self._seen: set[tuple[int, str]] = set()
 
     def add(self, at: int, message: str, hint: str = "") -> None:
-        made = self.text.diagnostic(at, message, hint)
-        if all(made != earlier for _, earlier in self.found):
-            self.found.append((at, made))
+        """Note a mistake, once for the same place and message."""
+        if (at, message) not in self._seen:
+            self._seen.add((at, message))
+            self.found.append((at, self.text.diagnostic(at, message, hint)))
 
     def diagnostics(self) -> list[Diagnostic]:
         return [made for _, made in sorted(self.found, key=lambda pair: pair[0])]

@@ -142,8 +142,12 @@ class Meaning:
             case s.In():
                 return self._in(node)
             case s.All():
-                if len(node.items) + node.depth > DEPTH_MAX:
-                    self.problems.add(node.at, f"more than {DEPTH_MAX} conditions joined inside another expression")
+                if node.depth > DEPTH_MAX:
+                    self.problems.add(
+                        node.at,
+                        f"this is nested more than {DEPTH_MAX} levels deep",
+                        "write it flatter, or as several rules",
+                    )
                     return Typed(e.Constant(True), "bool")
                 return Typed(joined("and", [self.boolean(item) for item in node.items]), "bool")
             case s.Any():

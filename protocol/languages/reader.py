@@ -197,8 +197,8 @@ class Reader(Transformer[Token, Any]):
 
     def all_of(self, children: Children) -> s.All:
         items = expressions(children)
-        # Conjuncts are taken apart again, so a long list of them is not deep.
-        return s.All(items, deeper(items[0].at, *items))
+        # Conjuncts are taken apart again, so a long list is not too deep by itself, only inside something else.
+        return s.All(items, max(item.depth for item in items) + len(items) - 1)
 
     def any_of(self, children: Children) -> s.Any:
         items = expressions(children)

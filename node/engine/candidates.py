@@ -1,0 +1,212 @@
+"""Code that finds the candidates of a unit: which buffer, by which key, between which positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from node.engine.code import Piece
+from node.engine.logical import (
+    Gap,
+)
+from node.engine.negations import Negations
+from node.engine.reading import Bound, Level
+from protocol.expressions import Expression
+
+
+class Candidates(Negations):
+    """Decides how each level of a join fetches and narrows its candidates."""
+
+    def _prepare(self, step: int, level: Level) -> None:
+        """Decide the buffers of a level: the earliest step at which some equality gives a hash lookup."""
+        unit = self.units[level.unit]
+        for leaf_number, leaf in enumerate(unit.leaves):
+            own = self.own_conditions(leaf.role, self.branch.where)
+            name = f"L{level.unit}_{leaf_number}"
+            level.names.append(name)
+            fetched = None
+            if unit.limit is None:
+                for at in range(step):
+                    fetched = self._keyed(level, leaf.role, at)
+                    if fetched is not None:
+                        break
+            if fetched is None:
+                buffer = self.buffers.buffer(leaf.type, own, None, self.branch.horizon)
+                level.fetch_step.append(0)
+                level.fetch.append(f"{name} = {buffer}")
+                level.used_class.append(None)
+                level.used_condition.append(None)
+                continue
+            key, lookup, at, used_class, used_condition = fetched
+            buffer = self.buffers.buffer(leaf.type, own, key, self.branch.horizon)
+            level.fetch_step.append(at)
+            level.fetch.append(f"{name} = {buffer}.get({lookup})")
+            level.used_class.append(used_class)
+            level.used_condition.append(used_condition)
+
+    def _keyed(self, level: Level, role: str, at: int) -> tuple[Piece, str, int, int | None, Expression | None] | None:
+        bound = {unit for unit, step in self.element_step.items() if step <= at} - {level.unit}
+        for number, members in enumerate(self.classes):
+            mine = [attribute for attribute in members.get(level.unit, ()) if attribute.role == role]
+            if mine and self.class_step.get(number, at + 1) <= at and any(other in bound for other in members):
+                with self.reading({(role, ""): "e"}):
+                    return self.scope.value(mine[0]), self.class_value[number].source, at, number, None
+        where = [c for found, cs in self.conditions.items() for c in cs if found == self.step_of[level.unit]]
+        found = self._equality_key(role, where, bound, at)
+        return None if found is None else (found[0], found[1], at, None, found[2])
+
+    def _is_before(self, one: int, other: int) -> bool:
+        """Whether ``one`` is known to end before ``other`` does."""
+        if (one, other) in self.branch.before:
+            return True
+        return self.mode.newest and other == self.trigger and not self.units[other].many
+
+    def _slice_bounds(self, level: Level, leaf: int) -> tuple[list[Bound], list[Bound], list[str]]:
+        """Lower and upper index bounds of a level's candidates, and conditions bisection cannot express."""
+        unit = level.unit
+        own_step = self.step_of[unit]
+        fetched = level.fetch_step[leaf]
+        name = level.names[leaf]
+        known = [u for u, step in self.element_step.items() if step < own_step and u != unit]
+        self.complete = {u for u, step in self.step_of.items() if step < own_step}
+        many = self.units[unit].many
+        row = self._element(unit, leaf) if many else f"r{unit}"
+        mine_composite = self.buffers.columns(self.units[unit].leaves[leaf].type).composite
+        plain = {u: not mine_composite and not self.is_composite(u) for u in known}
+        lower: list[Bound] = []
+        upper: list[Bound] = []
+        extra: list[str] = []
+
+        def add(found: list[Bound], u: int, source: str) -> None:
+            tag = "lo" if found is lower else "hi"
+            variable = f"{tag}{unit}_{leaf}_{len(found)}"
+            known_at = self.step_of[u] if u in self.complete else self.element_step[u]
+            found.append(Bound(max(fetched, known_at), variable, source))
+
+        preceding = [u for u in known if (u, unit) in self.branch.before]
+        for u in preceding:
+            if any((u, w) in self.branch.before for w in preceding):
+                continue
+            last = self.row_of(u, "last")
+            if plain[u]:
+                add(lower, u, f"bisect_right({name}, {last})")
+            else:
+                add(lower, u, f"bisect_left({name}, ({last}[0], {last}[1], {last}[2] + 1))")
+                if mine_composite and self.branch.before[u, unit] == "start":
+                    extra.append(f"start_of({row}) > {last}[:3]")
+        following = [u for u in known if (unit, u) in self.branch.before]
+        for u in following:
+            if any((w, u) in self.branch.before for w in following):
+                continue
+            if self.mode.newest and u == self.trigger and plain[u] and not self.units[u].many:
+                continue
+            if plain[u]:
+                add(upper, u, f"bisect_left({name}, {self.row_of(u, 'first')})")
+            elif self.branch.before[unit, u] == "start":
+                add(upper, u, f"bisect_left({name}, {self.start_key(u)})")
+            else:
+                add(upper, u, f"bisect_left({name}, {self.end_key(u)})")
+        for gap in self.branch.gaps:
+            if gap.earlier == unit and gap.later in known and not self._lower_implied(gap, known):
+                ts = self.end_ts(gap.later)
+                add(lower, gap.later, f"bisect_left({name}, ({ts} - {gap.length},))")
+                if level.choice is not None and level.choice.policy == "last":  # looked at only once it is needed
+                    lower[-1] = replace(lower[-1], step=own_step)
+                if gap.from_start and mine_composite:
+                    extra.append(f"{ts} - start_of({row})[0] <= {gap.length}")
+            elif gap.later == unit and gap.earlier in known and not self._upper_implied(gap, known):
+                ts = self.first_ts(gap.earlier, gap.from_start)
+                add(upper, gap.earlier, f"bisect_left({name}, ({ts} + {gap.length + 1},))")
+        if self.branch.count is not None:
+            span = self.branch.count - 1
+            extra += [f"-{span} <= {self.row_of(u, 'last')}[-1] - {row}[-1] <= {span}" for u in known]
+            extra += [f"{row}[-1] - {self.row_of(u, 'first')}[-1] <= {span}" for u in known if self.units[u].many]
+        for hoisted in self._hoisted_negations(level, known, plain):
+            lower.append(Bound(own_step - 1, f"lo{unit}_{leaf}_{len(lower)}", hoisted))
+        self.complete = set()
+        return lower, upper, extra
+
+    def _lower_implied(self, gap: Gap, known: Sequence[int]) -> bool:
+        """Another bound or check already keeps the earlier event near enough."""
+        for other in self.branch.gaps:
+            if other == gap or other.from_start != gap.from_start or other.length > gap.length:
+                continue
+            closer = other.later == gap.later and other.earlier in known and self._is_before(other.earlier, gap.earlier)
+            if closer:
+                return True
+            later = other.earlier == gap.earlier and other.later in known and self._is_before(gap.later, other.later)
+            if later and not self._is_before(other.later, gap.later):
+                return True
+        return False
+
+    def _upper_implied(self, gap: Gap, known: Sequence[int]) -> bool:
+        for other in self.branch.gaps:
+            if other == gap or other.from_start != gap.from_start or other.length > gap.length:
+                continue
+            if other.earlier == gap.earlier and other.later in known and self._is_before(gap.later, other.later):
+                return True
+            sooner = other.later == gap.later and other.earlier in known
+            if sooner and (other.earlier, gap.earlier) in self.branch.before:
+                return True
+        return False
+
+    def _hoisted_negations(self, level: Level, known: Sequence[int], plain: dict[int, bool]) -> Iterator[str]:
+        """A negation right after this unit that depends on nothing else of it: candidates start after the last one."""
+        if self.in_text_order or not self.mode.ordered or self.units[level.unit].many:
+            return
+        for forbidden in self.branch.forbidden:
+            if forbidden.place != "between" or forbidden.left != (level.unit,) or forbidden.leaf is None:
+                continue
+            if any(unit not in known for unit in forbidden.right):
+                continue
+            leaf_types = {leaf.type for unit in self.units for leaf in unit.leaves}
+            if (
+                forbidden.leaf.type in leaf_types
+                or not all(plain.values())
+                or self.buffers.columns(forbidden.leaf.type).composite
+            ):
+                continue
+            rows, rest = self._forbidden_buffer(forbidden, self.step_of[level.unit] - 1)
+            if rest:
+                continue
+            self.hoisted.add(id(forbidden))
+            name = f"N{self.branch.forbidden.index(forbidden)}"
+            newest = self.mode.newest and forbidden.right == (self.trigger,)
+            last = f"len({name})" if newest else f"bisect_left({name}, {self._earliest_start(forbidden.right)})"
+            yield (f"bisect_right({level.names[0]}, {name}[i - 1]) if ({name} := {rows}) and (i := {last}) else 0")
+
+    def _distinct(self, unit: int, leaf: int, row: str) -> list[str]:
+        """Conditions that keep one event out of two roles, where order does not do it already."""
+        event_type = self.units[unit].leaves[leaf].type
+        conditions = []
+        for other, step in self.element_step.items():
+            if other == unit or step >= self.step_of[unit]:
+                continue
+            if other == self.trigger and self.step_of[other] in (0, *range(self.step_of[unit], len(self.levels) + 1)):
+                continue  # the triggering event is not among the candidates yet
+            if (unit, other) in self.branch.before or (other, unit) in self.branch.before:
+                continue
+            for number, mate in enumerate(self.units[other].leaves):
+                if mate.type == event_type:
+                    many = self.units[other].many
+                    conditions.append(f"{row} not in k{other}_{number}" if many else f"{row} != r{other}")
+        return conditions
+
+    def _bounds_of(self, level: Level, leaf: int) -> tuple[list[Bound], list[Bound], list[str]]:
+        token = (level.unit, leaf)
+        if token not in self._bounds:
+            self._bounds[token] = self._slice_bounds(level, leaf)
+        return self._bounds[token]
+
+    def _range_source(self, level: Level, leaf: int) -> tuple[str, str]:
+        lower, upper, _ = self._bounds_of(level, leaf)
+        low = [bound.variable for bound in lower]
+        high = [bound.variable for bound in upper]
+        one = low[0] if len(low) == 1 else f"max({', '.join(low)})" if low else ""
+        other = high[0] if len(high) == 1 else f"min({', '.join(high)})" if high else ""
+        return one, other
+
+    def _candidates(self, level: Level, leaf: int) -> str:
+        low, high = self._range_source(level, leaf)
+        name = level.names[leaf]
+        return f"{name}[{low}:{high}]" if low or high else name

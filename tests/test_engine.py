@@ -1,0 +1,307 @@
+"""What a user of the Engine class may rely on, beyond the meaning of rules."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from node.engine import Engine
+from node.engine.snapshot import SnapshotError
+from protocol.errors import EventError, RuleError
+from protocol.events import Event, EventType
+from protocol.functions import Functions
+from protocol.languages import RuleSet, Source, parse_rules
+from protocol.remote import RemoteTable
+
+A = EventType("A", {"id": "int", "v": "int"})
+B = EventType("B", {"id": "int", "v": "int"})
+C = EventType("C", {"id": "int", "v": "int"})
+TYPES = (A, B, C)
+
+PAIR = "Pair: SEQ(A a, B b) WHERE a.id = b.id WITHIN 10 us"
+LAST = "Late: define Late(v: int) from B() as b and last A() as a within 10 us from b where v = a.v"
+ALONE = "Alone: SEQ(A a, !B b) WITHIN 10 us"
+
+
+def sase(text: str, types=TYPES, functions: Functions | None = None) -> RuleSet:
+    return parse_rules([Source(text, "test.sase", "sase")], types, functions)
+
+
+def tesla(text: str) -> RuleSet:
+    return parse_rules([Source(text, "test.tesla", "tesla")], TYPES)
+
+
+def event(kind: EventType, ts: int, seq: int = 0, *, id: int = 0, v: int = 0, node: str = "n") -> Event:
+    return Event(kind, ts, node, seq, {"id": id, "v": v})
+
+
+def parts(composites) -> list[list[tuple[str, int]]]:
+    return [[(role, part.ts) for role, part in composite.events] for composite in composites]
+
+
+# ---------------------------------------------------------------------------------------------------------- deciding
+
+
+def test_a_monotone_rule_fires_as_soon_as_its_parts_are_there_in_whatever_order():
+    engine = Engine(sase(PAIR))
+    assert engine.feed([event(B, 5, 1)]) == []
+    assert parts(engine.feed([event(A, 3, 2)])) == [[("a", 3), ("b", 5)]]
+
+
+def test_a_rule_with_last_waits_for_the_watermark_and_no_longer():
+    engine = Engine(tesla(LAST))
+    assert engine.feed([event(A, 1, 1), event(B, 5, 2)]) == []
+    assert engine.advance(4) == []
+    assert parts(engine.advance(5)) == [[("b", 5), ("a", 1)]]
+
+
+def test_a_trailing_negation_fires_when_its_time_is_up():
+    engine = Engine(sase(ALONE))
+    engine.feed([event(A, 5, 1), event(A, 20, 2), event(B, 22, 3)])
+    assert engine.advance(14) == []
+    assert parts(engine.advance(15)) == [[("a", 5)]]
+    assert engine.close() == []
+
+
+def test_closing_decides_everything():
+    engine = Engine(sase(ALONE))
+    engine.feed([event(A, 5, 1)])
+    assert parts(engine.close()) == [[("a", 5)]]
+
+
+def test_a_rule_on_a_waiting_rules_output_waits_no_longer_than_what_is_still_open():
+    rules = sase(f"{ALONE}\nAfter: SEQ(Alone x, !C n, C c) WITHIN 100 us")
+    engine = Engine(rules)
+    engine.feed([event(A, 5, 1), event(C, 17, 2)])
+    engine.advance(15)
+    assert parts(engine.advance(17)) == [[("x", 5), ("c", 17)]]  # no A is open any more: nothing can still come
+    engine.feed([event(A, 20, 3), event(C, 25, 4)])
+    assert engine.advance(25) == []  # Alone(A@20) may still become true and would be a first part
+    assert parts(engine.advance(30)) == [[("a", 20)], [("x", 20), ("c", 25)]]
+
+
+# ------------------------------------------------------------------------------------- late and repeated events
+
+
+def test_an_event_at_or_before_the_watermark_is_late_and_handed_out():
+    engine = Engine(sase(PAIR))
+    engine.advance(10)
+    late = event(A, 10, 1)
+    assert engine.feed([late, event(B, 11, 2)]) == []
+    assert engine.take_late() == [late]
+    assert engine.take_late() == []
+    assert engine.counters()["late_events"] == 1
+
+
+@pytest.mark.parametrize("text", [PAIR, ALONE, "Any: SEQ(A a) WITHIN 1 us", "SEQ(A a, B+ b[]) WITHIN 10 us"])
+def test_the_same_event_twice_is_one(text):
+    once, twice = Engine(sase(text)), Engine(sase(text))
+    events = [event(A, 1, 1), event(B, 5, 2), event(A, 3, 3), event(B, 7, 4)]
+    found = once.feed(events) + once.close()
+    again = twice.feed(events) + twice.feed(events) + twice.close()
+    assert sorted(c.id for c in again) == sorted(c.id for c in found)
+
+
+def test_equal_content_under_another_number_is_another_event():
+    engine = Engine(sase(PAIR))
+    assert len(engine.feed([event(A, 1, 1), event(A, 1, 2), event(B, 5, 3)])) == 2
+
+
+# ------------------------------------------------------------------------------------------------------ determinism
+
+
+def test_the_same_input_gives_the_same_output_in_the_same_order():
+    rules = sase(f"{PAIR}\n{ALONE}\nTwo: AND(A a, B b) WITHIN 5 us")
+
+    def run():
+        rng, engine, ids = random.Random(3), Engine(rules), []
+        for i in range(200):
+            ids += [c.id for c in engine.feed([event(rng.choice((A, B)), i, i, id=rng.randrange(3))])]
+            ids += [c.id for c in engine.advance(i - 1)]
+        return ids + [c.id for c in engine.close()]
+
+    assert run() == run()
+
+
+# ----------------------------------------------------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "SEQ(A a, B b) WHERE SAME[id] WITHIN 100 us",
+        "SEQ(A a, !B b, C c) WHERE SAME[id] WITHIN 100 us",
+        "SEQ(A a, !C c) WHERE SAME[id] WITHIN 100 us",
+        "SEQ(A a, C+ c[]) WHERE SAME[id] WITHIN 100 us SKIP TILL NEXT MATCH",
+        "AND(A a, !SEQ(B b, C c)) WITHIN 100 us",
+    ],
+)
+def test_keys_seen_once_leave_nothing_behind_after_a_window_has_passed(text):
+    engine = Engine(sase(text))
+    for start in range(0, 20_000, 100):
+        engine.feed([event(A, i, i, id=i) for i in range(start, start + 100)])
+        engine.advance(start)
+    assert engine.stored() <= 2 * 100 + 2 * 125 + 100
+    engine.advance(20_000 + 200)
+    assert engine.stored() == 0
+
+
+def test_state_does_not_grow_with_the_stream():
+    engine, held = Engine(sase("SEQ(A a, B b, C c) WHERE SAME[id] WITHIN 1000 us")), []
+    rng = random.Random(1)
+    for start in range(0, 20_000, 100):
+        engine.feed([event(rng.choice(TYPES), i, i, id=rng.randrange(5000)) for i in range(start, start + 100)])
+        engine.advance(start)
+        held.append(engine.stored())
+    assert max(held[20:]) <= 1000 + 250 + 100 + 100
+
+
+def test_one_long_advance_frees_what_its_own_windows_have_passed():
+    engine = Engine(sase("SEQ(A a, !B b, C c) WITHIN 10 us"))
+    engine.feed([event(A, i, i) for i in range(50_000)])
+    engine.advance(49_000)
+    assert engine.stored() <= 1000 + 20
+
+
+# -------------------------------------------------------------------------------------------------------- snapshots
+
+
+def test_an_engine_continues_from_a_snapshot_and_the_old_one_is_not_disturbed():
+    rules = sase(f"{PAIR}\n{ALONE}")
+    engine = Engine(rules)
+    engine.feed([event(A, 1, 1), event(A, 2, 2, id=1)])
+    saved = engine.snapshot()
+    copy = Engine(rules)
+    copy.restore(saved)
+    for running in (engine, copy):
+        assert parts(running.feed([event(B, 5, 3)])) == [[("a", 1), ("b", 5)]]
+    assert parts(copy.close()) == parts(engine.close())
+    again = Engine(rules)
+    again.restore(saved)
+    assert parts(again.feed([event(B, 6, 4, id=1)])) == [[("a", 2), ("b", 6)]]
+
+
+def test_a_snapshot_remembers_the_watermark():
+    engine = Engine(sase(PAIR))
+    engine.advance(10)
+    copy = Engine(sase(PAIR))
+    copy.restore(engine.snapshot())
+    copy.feed([event(A, 10, 1)])
+    assert len(copy.take_late()) == 1
+
+
+def test_a_snapshot_of_other_rules_is_refused():
+    with pytest.raises(SnapshotError, match="other rules or event types"):
+        Engine(sase(ALONE)).restore(Engine(sase(PAIR)).snapshot())
+
+
+@pytest.mark.parametrize("damage", [b"", b"rubbish", None])
+def test_a_damaged_snapshot_is_refused_with_a_sentence(damage):
+    engine = Engine(sase(PAIR))
+    engine.feed([event(A, 1, 1)])
+    saved = engine.snapshot()
+    with pytest.raises(SnapshotError):
+        Engine(sase(PAIR)).restore(saved[:-3] if damage is None else damage)
+
+
+# --------------------------------------------------------------------------------------------------------- counting
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        PAIR,
+        ALONE,
+        "SEQ(A a, B+ b[], C c) WITHIN 50 us",
+        "SEQ(A a, B+ b[]) WITHIN 20 us",
+        "SEQ(A a, B+ b[], C c) WHERE b[i].v > b[i-1].v WITHIN 50 us",
+        "SEQ(A a, B+ b[], C c) WHERE count(b[]) > 2 WITHIN 50 us",
+        "SEQ(A a, B+ b[], C c) WITHIN 50 us SKIP TILL NEXT MATCH",
+        "Two: SEQ(A a, B b) WITHIN 20 us\nThree: SEQ(Two x, C c) WITHIN 20 us",
+    ],
+)
+def test_counting_gives_the_number_of_matches_that_listing_gives(text):
+    rules, rng = sase(text), random.Random(5)
+    events = [event(rng.choice(TYPES), 2 * i, i, v=rng.randrange(9)) for i in range(40)]
+    listing, counting = Engine(rules), Engine(rules, count_only=True)
+    found = listing.feed(events) + listing.close()
+    counting.feed(events)
+    counting.close()
+    numbers = {rule.name: sum(c.rule == rule.name for c in found) for rule in rules.rules}
+    assert counting.counts() == numbers
+    assert sum(numbers.values()) > 0
+
+
+def test_choices_given_up_for_a_limit_are_counted():
+    engine = Engine(sase("Few: SEQ(A a, B+ b[] LIMIT 2, C c) WITHIN 50 us"))
+    found = engine.feed([event(A, 1, 1), *(event(B, i, i) for i in (2, 3, 4)), event(C, 9, 9)]) + engine.close()
+    assert found == []
+    assert engine.counters()["over_limit:Few"] == 1
+
+
+# ---------------------------------------------------------------------------------------------------- types and names
+
+
+def test_events_of_a_type_with_other_columns_are_read_by_name():
+    engine = Engine(sase(PAIR))
+    wide = EventType("A", {"extra": "string", "v": "int", "id": "int"})
+    found = engine.feed([Event(wide, 1, "n", 1, {"extra": "x", "v": 2, "id": 7}), event(B, 5, 2, id=7)])
+    assert parts(found) == [[("a", 1), ("b", 5)]]
+
+
+def test_an_event_without_a_required_attribute_is_refused():
+    engine = Engine(sase(PAIR))
+    with pytest.raises(EventError, match="lacks the attribute 'id'"):
+        engine.feed([Event(EventType("A", {"v": "int"}), 1, "n", 1, {"v": 1})])
+
+
+def test_undeclared_types_take_whatever_attributes_the_rules_name():
+    engine = Engine(parse_rules([Source(PAIR, "test.sase", "sase")]))
+    assert len(engine.feed([Event("A", 1, "n", 1, {"id": "x"}), Event("B", 2, "n", 2, {"id": "x", "more": 1})])) == 1
+    assert engine.feed([Event("B", 3, "n", 3, {"other": 1})]) == []  # no value equals nothing
+
+
+def test_a_composite_type_cannot_be_fed_from_outside():
+    engine = Engine(sase(f"{PAIR}\nMore: SEQ(Pair p, C c) WITHIN 10 us"))
+    with pytest.raises(EventError, match="output of a rule"):
+        engine.feed([Event("Pair", 1, "n", 1)])
+
+
+def test_events_no_rule_names_are_passed_over():
+    assert Engine(sase(PAIR)).feed([Event("Z", 1, "n", 1, {"x": 1})]) == []
+
+
+def test_two_rules_of_one_name_are_refused():
+    rule = sase(PAIR).rules[0]
+    with pytest.raises(RuleError, match="two rules are named 'Pair'"):
+        Engine([rule, rule], TYPES)
+
+
+def test_a_missing_remote_table_is_named():
+    with pytest.raises(RuleError, match="remote table 'limits', which was not given"):
+        Engine(sase("SEQ(A a) WHERE a.v > REMOTE.limits[a.id] WITHIN 1 us"))
+
+
+def test_remote_tables_are_looked_up_at_the_latest_event_named():
+    table = RemoteTable([((1,), 5, 0), ((1,), 50, 100)])
+    rules = sase("SEQ(A a) WHERE a.v > REMOTE.limits[a.id] WITHIN 1 us")
+    engine = Engine(rules, remote={"limits": table})
+    found = engine.feed([event(A, 50, 1, id=1, v=10), event(A, 150, 2, id=1, v=10), event(A, 160, 3, id=2, v=99)])
+    assert parts(found) == [[("a", 50)]]
+
+
+def test_user_functions_registered_from_python_work_in_predicates_and_outputs():
+    functions = Functions()
+    functions.register("twice", lambda x: 2 * x, ("int",), "int")
+    rules = sase("SEQ(A a, B b) WHERE b.v = twice(a.v) WITHIN 10 us RETURN D(x = twice(b.v))", functions=functions)
+    (found,) = Engine(rules, functions=functions).feed([event(A, 1, 1, v=3), event(B, 2, 2, v=6), event(B, 3, 3, v=5)])
+    assert found.attributes == {"x": 12}
+
+
+def test_hundreds_of_rules_run_at_once_and_share_their_buffers():
+    text = "\n".join(f"R{i}: SEQ(A a, B b, C c) WHERE SAME[id] AND c.v = {i} WITHIN 10 us" for i in range(300))
+    engine = Engine(sase(text))
+    found = engine.feed([event(A, 1, 1), event(B, 2, 2), event(C, 3, 3, v=7), event(C, 4, 4, v=299)])
+    assert [c.rule for c in found] == ["R7", "R299"]
+    assert engine.stored() < 310  # A and B are kept once for all rules
