@@ -103,7 +103,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         if debug:
             raise
         if isinstance(error, OSError):
-            say(f"headwater: {error}")
+            where = f" ({error.filename})" if error.filename else ""
+            say(f"headwater: the run cannot go on: {error.strerror or error}{where}")
             sys.exit(1)
         say(f"headwater: internal error: {type(error).__name__}: {error} (a bug; --debug shows where)")
         sys.exit(1)

@@ -95,6 +95,8 @@ class TraceSource:
             except OSError as error:
                 raise ConfigError(f"cannot read {self.name}: {error.strerror}") from None
             return _rows_of(self, self.format, stream, size=None if self.is_stream else os.path.getsize(self.name))
+        if sys.stdin is None:
+            raise ConfigError("there is no standard input to read events from")
         stream = sys.stdin.buffer
         if isinstance(stream, io.BufferedReader):
             form = self.format or _sniff(stream.peek(16))
@@ -239,7 +241,7 @@ class Rows:
         return taken
 
     def close(self) -> None:
-        if self._stream is not sys.stdin.buffer:
+        if sys.stdin is None or self._stream is not sys.stdin.buffer:
             self._stream.close()
 
 

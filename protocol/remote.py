@@ -1,8 +1,8 @@
-"""Tables outside the stream that a rule may look values up in (``REMOTE[table, key, ..]``).
+"""Tables outside the stream that a rule may look values up in (``REMOTE.table[key, ..]``).
 
-A table is static, or versioned by event time: an entry with ``valid_from`` answers lookups at that time and later, until
-a newer version of the same key replaces it. The engine asks with the ts of the latest event that the arguments name, so
-the answer depends on the trace alone and never on when the question is asked.
+A table is static, or versioned by event time: an entry with ``valid_from`` answers lookups at that time and later,
+until a newer version of the same key replaces it. The engine asks with the ts of the latest event that the arguments
+name, so the answer depends on the trace alone and never on when the question is asked.
 """
 
 from __future__ import annotations

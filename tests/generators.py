@@ -691,7 +691,7 @@ def rule_text(rule: Rule) -> str:
     try:
         from protocol.languages import print_rule
 
-        return str(print_rule(rule))
+        return str(print_rule(rule, "tesla" if isinstance(rule.pattern.root, Chain) else "sase"))
     except Exception:
         where = " WHERE .." if rule.pattern.where else ""
         return f"{rule.name}: {sketch(rule.pattern.root)}{where} SKIP TILL {rule.pattern.skip.upper()} MATCH"

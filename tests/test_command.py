@@ -500,3 +500,32 @@ def test_a_type_that_the_trace_does_not_hold_must_be_declared(desk: Desk) -> Non
     assert "declare them: event Name(attribute: kind, ..)" in done.err
     desk.file("fire.tesla", "event Temp(area: string, value: float)\n" + RULE)
     assert desk.run("run", "fire.tesla", "--events", "e.csv").code == 0
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_a_full_disk_is_a_run_that_failed(desk: Desk) -> None:
+    with open("/dev/full", "w") as full:
+        process = subprocess.run(
+            [sys.executable, "-m", "deploy.command", "run", "fire.tesla", "--events", "events.csv"],
+            stdout=full, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(PROJECT)}, cwd=desk.folder,
+            check=False,
+        )  # fmt: skip
+    assert process.returncode == 1
+    assert b"headwater: the run cannot go on: No space left on device" in process.stderr
+    assert b"Traceback" not in process.stderr
+
+
+def test_empty_input_is_no_crash(desk: Desk) -> None:
+    desk.file("fire.tesla", DECLARED)
+    done = desk.run("run", "fire.tesla", "--events", "-", typed="")
+    assert done.code == 2
+    assert "standard input: the file is empty" in done.err
+    assert desk.run("run", "fire.tesla", "--events", "-", typed="type,ts\n").code == 0
+    desk.file("empty.jsonl", "")
+    assert desk.run("run", "fire.tesla", "--events", "empty.jsonl").code == 0
+
+
+def test_a_process_without_standard_input_is_told_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    done = desk.run("run", "fire.tesla", "--events", "-")
+    assert (done.code, done.err) == (2, "headwater: there is no standard input to read events from\n")

@@ -930,6 +930,16 @@ SAMPLES = [
         ),
     ),
     (
+        "double negation",
+        "sase",
+        "SEQ(A a, !!B b) WITHIN 5 s",
+        (
+            "r.sase:1:11: a negation cannot stand inside another negation",
+            "    SEQ(A a, !!B b) WITHIN 5 s",
+            "              ^ leave both out",
+        ),
+    ),
+    (
         "negation in negation",
         "sase",
         "SEQ(A a, !SEQ(B b, !C c, D d), E e) WITHIN 5 s",
@@ -1359,6 +1369,31 @@ def test_a_text_of_a_megabyte_is_read():
     text = "".join(rule.format(i, i, "x" * 900) for i in range(1_040))
     assert 1_000_000 < len(text) <= TEXT_BYTES_MAX
     assert len(parse_rules([Source(text, "r.sase", "sase")]).rules) == 1_040
+
+
+def nested_conjunctions() -> str:
+    inner = "a.v = 1"
+    for _ in range(50):
+        inner = f"NOT ({inner}{' AND a.v = 1' * 50})"
+    return inner
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        nested_conjunctions(),
+        "a.s = '" + "\\'" * 200_000,
+        "a.x = " + "- " * 200_000 + "a.v",
+        "a.x = " + "9" * 500_000,
+        "x" * 500_000 + " = 1",
+        "a.x IN (" + "1, " * 20_000 + "x)",
+    ],
+    ids=["nested conjunctions", "many quotes", "many signs", "many digits", "long name", "long list"],
+)
+def test_outsized_text_is_explained_briefly(condition):
+    with pytest.raises(RuleTextError) as caught:
+        parse_rules([Source(f"SEQ(A a, B b) WHERE {condition} WITHIN 5 s", "r.sase", "sase")])
+    assert len(str(caught.value)) < 1_000
 
 
 VALID = (

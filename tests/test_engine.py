@@ -299,6 +299,13 @@ def test_user_functions_registered_from_python_work_in_predicates_and_outputs():
     assert found.attributes == {"x": 12}
 
 
+def test_a_predicate_that_fails_names_its_rule():
+    engine = Engine(parse_rules([Source("Bad: SEQ(A a, B b) WHERE a.v < b.v WITHIN 10 us", "t.sase", "sase")]))
+    engine.feed([Event("A", 1, "n", 1, {"v": 1})])
+    with pytest.raises(RuleError, match="rule 'Bad' could not be evaluated: TypeError"):
+        engine.feed([Event("B", 2, "n", 2, {"v": "one"})])
+
+
 def test_hundreds_of_rules_run_at_once_and_share_their_buffers():
     text = "\n".join(f"R{i}: SEQ(A a, B b, C c) WHERE SAME[id] AND c.v = {i} WITHIN 10 us" for i in range(300))
     engine = Engine(sase(text))

@@ -8,6 +8,7 @@ import pytest
 
 from protocol import pattern as pt
 from protocol.events import Event
+from protocol.validate import check_rule
 from tests.builders import by_oracle, chain, last, rule, seq, trace
 from tests.fuzzing import expected_of, kept_case
 from tests.generators import case_of_seed, describe
@@ -104,3 +105,9 @@ def test_generated_rules_name_a_window_at_the_outermost_operator():
         for made in case_of_seed(seed).rules:
             root = made.pattern.root
             assert isinstance(root, pt.Chain) or (isinstance(root, pt.Sequence | pt.Conjunction) and root.window)
+
+
+def test_generated_rules_are_valid():
+    for seed in range(500):
+        for made in case_of_seed(seed).rules:
+            assert check_rule(made) == []

@@ -11,6 +11,7 @@ It reads no clock and starts no thread. The same input gives the same output in 
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,7 @@ from node.engine.snapshot import decode_snapshot, encode_snapshot
 from node.engine.store import Store, StoreBuilder
 from protocol.codec import digest
 from protocol.composites import Composite
-from protocol.errors import EventError, RuleError
+from protocol.errors import EventError, HeadwaterError, RuleError
 from protocol.events import HEADER_WIDTH, Event, EventType
 from protocol.expressions import Attribute, Fold, Same, walk
 from protocol.functions import Functions
@@ -142,6 +143,7 @@ class Engine:
                 plan = RulePlan(number, rule, logical, spec, parameters)
                 plan.counts = count_only and rule.emits not in read
                 builder = self._home(rule, logical, shared, builders, composite_types)
+                builder.writing = rule.name
                 if rule.pattern.skip == "next":
                     machine = NextMatch(builder, plan)
                     machines.append((builder, machine))
@@ -243,31 +245,54 @@ class Engine:
         """
         dispatch = self._dispatch
         watermark = self.watermark
-        for event in events:
-            try:
-                handler = dispatch[event[3]]
-            except KeyError:
-                handler = self._admit(event[3])
-            if handler is not None:
-                if event[0] <= watermark:
-                    self._late.append(event)
-                else:
-                    handler(event)
-        return self._collect()
+        try:
+            for event in events:
+                try:
+                    handler = dispatch[event[3]]
+                except KeyError:
+                    handler = self._admit(event[3])
+                if handler is not None:
+                    if event[0] <= watermark:
+                        self._late.append(event)
+                    else:
+                        handler(event)
+            return self._collect()
+        except HeadwaterError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
 
     def advance(self, watermark: float) -> list[Composite]:
         """Promise that no event at or before ``watermark`` will follow; the composites that this decides."""
         if watermark > self.watermark:
             self.watermark = watermark
-        for store in self._stores:
-            store.advance(self._watermark_of(store))
-            if self._read:
-                self._pass_on()
-        return self._collect()
+        try:
+            for store in self._stores:
+                store.advance(self._watermark_of(store))
+                if self._read:
+                    self._pass_on()
+            return self._collect()
+        except HeadwaterError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
 
     def close(self) -> list[Composite]:
         """The end of time: everything still undecided is decided."""
         return self.advance(FOREVER)
+
+    def _failure(self, error: Exception) -> RuleError:
+        """A predicate or a user function failed: say in which rule."""
+        rules: dict[str, None] = {}
+        for frame in traceback.extract_tb(error.__traceback__):
+            for store in self._stores:
+                if frame.filename == f"<headwater {store.compiled.name}>" and frame.name in store.compiled.owners:
+                    rules[store.compiled.owners[frame.name]] = None
+        where = f"rule {next(iter(rules))!r}" if rules else "a rule"
+        return RuleError(
+            f"{where} could not be evaluated: {type(error).__name__}: {error}; "
+            f"declare the kinds of its attributes, or check the functions it calls"
+        )
 
     def _watermark_of(self, store: Store) -> float:
         watermark = self.watermark
@@ -359,7 +384,9 @@ class Engine:
 
     def snapshot(self) -> bytes:
         """The whole running state. It fits any engine with the same rules and types."""
-        return encode_snapshot(self._fingerprint(), self.watermark, self._running, self._stores, self.late_count)
+        return encode_snapshot(
+            self._fingerprint(), self.watermark, self._running, self._stores, self.counters()["late_events"]
+        )
 
     def restore(self, snapshot: bytes) -> None:
         """Continue from a snapshot; everything this engine held before is forgotten."""

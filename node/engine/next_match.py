@@ -108,6 +108,7 @@ class NextMatch:
         out.depth += 1
         body(out, join, stage)
         builder.functions.append(str(out))
+        builder.owners[name] = self.plan.rule.name
         builder.exports.append(name)
         self._exports.append((stage, purpose, name))
 
@@ -200,7 +201,7 @@ class NextMatch:
         for forbidden in branch.forbidden:
             if not forbidden.waits:
                 out.line(f"if {join.negation_found(forbidden)}: return")
-        emit(out, join, self.plan, branch, stage.check)
+        emit(self.plan, branch, stage.check, out, join)
 
     def _deadline(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
         branch, depth = stage.branch, stage.depth

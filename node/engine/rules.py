@@ -114,10 +114,7 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
             for mode in dict.fromkeys(modes):
                 writer = JoinWriter(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
                 writer.over_limit = f"v{plan.number}"
-                name = store.function_name()
-                store.functions.append("")
-                position = len(store.functions) - 1
-                store.functions[position] = writer.write(name, lambda out, join: emit(out, join, plan, branch, check))
+                name = store.add_function(partial(writer.write, emit=partial(emit, plan, branch, check)))
                 group = store.group(leaf.type, writer.own_conditions(leaf.role, branch.where))
                 if last and (mode.newest or store.ordered):
                     group.newest_triggers.append(name)
@@ -136,7 +133,7 @@ def bindings(join: JoinWriter, plan: RulePlan) -> str:
     return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
 
 
-def emit(out: Writer, join: JoinWriter, plan: RulePlan, branch: Branch, check: int | None) -> None:
+def emit(plan: RulePlan, branch: Branch, check: int | None, out: Writer, join: JoinWriter) -> None:
     """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more."""
     match = bindings(join, plan)
     if check is not None:
@@ -204,10 +201,7 @@ def add_negated_patterns(store: StoreBuilder, branch: Branch, extra_horizon: int
                 writer = JoinWriter(store, sub, unit, 0, mode, in_text_order=False)
 
                 keep = partial(_keep_sub_match, store, forbidden, buffer, sub, unit)
-                name = store.function_name()
-                store.functions.append("")
-                position = len(store.functions) - 1
-                store.functions[position] = writer.write(name, keep)
+                name = store.add_function(partial(writer.write, emit=keep))
                 leaf = made.leaves[0]
                 group = store.group(leaf.type, writer.own_conditions(leaf.role, sub.where))
                 group.newest_triggers.append(name)
@@ -231,6 +225,7 @@ def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
     """A function that tells whether a match that has waited is still allowed."""
     number = len(store.late_checks)
     store.late_checks.append("")
+    store.owners[f"late{number}"] = plan.rule.name
     join = JoinWriter(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
     join.over_limit = f"v{plan.number}"
     join.all_bound()

@@ -65,6 +65,10 @@ class StoreBuilder:
         self.functions: list[str] = []
         self.machines: list[tuple[str, Sequence[str]]] = []
         self.late_checks: list[str] = []
+        self.writing = ""
+        """Name of the rule whose code is being written."""
+        self.owners: dict[str, str] = {}
+        """The rule each function belongs to, so that a failure can name it."""
         self.exports: list[str] = []
         """Functions that a machine outside the generated code wants to call."""
         self._derived: dict[int, tuple[Forbidden, BufferSpec]] = {}
@@ -107,8 +111,14 @@ class StoreBuilder:
         self.specs.append(spec)
         return spec
 
-    def function_name(self) -> str:
-        return f"t{len(self.functions)}"
+    def add_function(self, write: Callable[[str], str]) -> str:
+        """Add a trigger of the rule that is being written; ``write`` gives its source under the name it gets."""
+        name = f"t{len(self.functions)}"
+        self.owners[name] = self.writing
+        self.functions.append("")
+        position = len(self.functions) - 1
+        self.functions[position] = write(name)
+        return name
 
     def compile(self) -> CompiledStore:
         for of_type in self.groups.values():
@@ -146,6 +156,7 @@ class StoreBuilder:
             compile(source, f"<headwater {self.name}>", "exec"),
             source,
             self.pool,
+            self.owners,
         )
 
     def _handler(self, out: Writer, name: str, event_type: str) -> None:
@@ -272,6 +283,7 @@ class CompiledStore:
     source: str
     """The generated program, for reading."""
     pool: Pool
+    owners: Mapping[str, str]
 
 
 class Machine(Protocol):

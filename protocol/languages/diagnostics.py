@@ -13,6 +13,8 @@ from protocol.errors import RuleError
 SHOWN_CHARACTERS_MAX: Final = 100
 """A longer line is shown in part, around the place of the mistake."""
 
+SENTENCE_CHARACTERS_MAX: Final = 300
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
@@ -63,7 +65,15 @@ class Text:
         start = self._starts[line - 1]
         end = self._starts[line] - 1 if line < len(self._starts) else len(self.text)
         shown, caret = excerpt(self.text, start, end, at)
-        return Diagnostic(self.name, line, at - start + 1, message, hint, shown, caret)
+        return Diagnostic(self.name, line, at - start + 1, brief(message), brief(hint), shown, caret)
+
+
+def brief(sentence: str) -> str:
+    """The sentence without the middle of a name that nobody could read."""
+    if len(sentence) <= SENTENCE_CHARACTERS_MAX:
+        return sentence
+    half = SENTENCE_CHARACTERS_MAX // 2
+    return f"{sentence[:half]}…{sentence[-half:]}"
 
 
 def excerpt(text: str, start: int, end: int, at: int) -> tuple[str, int]:

@@ -69,7 +69,8 @@ def _check_lone_name(text: str, at: int, name: str, has_clauses: bool) -> None:
         raise SyntaxMistake(at, f"unexpected {name!r}", "expected a rule such as SEQ(A a, B b) WITHIN 5 min")
 
 
-_SKIPPED = re.compile(r"""(?:#|//|--)[^\n]*|'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*"|([(\[])|([)\]])""")
+# A string that does not end is skipped too, or else each of its quotes would be tried as the start of another.
+_SKIPPED = re.compile(r"""(?:#|//|--)[^\n]*|'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\.)*"?|([(\[])|([)\]])""")
 
 
 def _check_nesting(text: str) -> None:

@@ -146,11 +146,11 @@ class Reader(Transformer[Token, Any]):
         return s.RemoteLookup(at, word(names[0]) if names else None, arguments, deeper(at, *arguments))
 
     def negative(self, children: Children) -> s.Syntax:
-        at, operand = start_of(children[0]), children[1]
+        at: int = start_of(children[0])
+        operand: Any = children[1]
         # A minus sign in front of a number belongs to the number.
-        if isinstance(operand, s.Literal) and isinstance(operand.value, int | float) and operand.value is not True:
-            negated: s.Syntax = s.Literal(at, -operand.value)
-            return negated
+        if isinstance(operand, s.Literal) and type(operand.value) in (int, float) and operand.value >= 0:
+            return s.Literal(at, -operand.value)
         return s.Negative(at, operand, deeper(at, operand))
 
     def arithmetic(self, children: Children) -> s.Arithmetic:
@@ -312,6 +312,8 @@ class SaseReader(Reader):
         return s.OperatorPart(name, parts, window[0] if window else None)  # type: ignore[arg-type]
 
     def absent(self, children: Children) -> s.NotPart:
+        if isinstance(children[1], s.NotPart):
+            raise SyntaxMistake(children[1].at, "a negation cannot stand inside another negation", "leave both out")
         return s.NotPart(start_of(children[0]), children[1])
 
     def group(self, children: Children) -> s.GroupPart:

@@ -84,6 +84,7 @@ class _Assembly:
         self.all_problems: list[Problems] = []
         self.entries: list[_Entry] = []
         self.names: set[str] = set()
+        self.numbers: dict[str, int] = {}
         self.declared: dict[str, EventType] = {}
         self.declared_at: dict[str, str] = {}
 
@@ -155,12 +156,17 @@ class _Assembly:
             hint = "name it: Rule OtherName in front of define" if item.name is None else "choose another name"
         else:
             hint = "choose another name"
-            name = item.name.text if item.name else free_name(identifier(source.name), taken, None)
+            name = item.name.text if item.name else self._free_rule_name(identifier(source.name))
             emits = next((c.name.text for c in item.clauses if isinstance(c, s.ReturnClause)), name)
         if name in taken:
             problems.add(item.at, f"there is already a rule called {name!r}", hint)
         self.names.add(name)
         self.entries.append(_Entry(item, problems, name, emits, list(types_read(item))))
+
+    def _free_rule_name(self, stem: str) -> str:
+        """The name of the file for its first rule without a name, then file_2, file_3, .."""
+        number = self.numbers[stem] = self.numbers.get(stem, 0) + 1
+        return free_name(stem, self.names, None if number == 1 else number)
 
     # Building
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -487,9 +487,8 @@ def aggregates_in(node: s.Syntax) -> Iterator[s.AggregateCall]:
             return
 
 
-def free_name(name: str, taken: Iterable[str], first: int | None) -> str:
+def free_name(name: str, taken: Container[str], first: int | None) -> str:
     """The name itself, or with the first number that makes it differ from those taken."""
-    taken = set(taken)
     if first is None:
         if name not in taken:
             return name
