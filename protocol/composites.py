@@ -53,7 +53,7 @@ class Composite(tuple[Any, ...]):
         return self.spec.type.name
 
     def parts(self) -> Iterator[tuple[str, Any]]:
-        """``(role, row)`` of every part, repeated roles element by element; a composite part's row[3] is a Composite."""
+        """``(role, row)`` of every part, a repeated role element by element; row[3] of a composite is a Composite."""
         spec = self.spec
         for role, repeated, binding in zip(spec.roles, spec.repeated, self[1:], strict=False):
             if binding is None:

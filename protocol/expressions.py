@@ -12,7 +12,8 @@ where ``a`` has no value.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from protocol.events import Value
@@ -118,20 +119,26 @@ Expression = Constant | Attribute | Fold | Parameter | Call | Remote | Unary | B
 def walk(expression: Expression) -> Iterator[Expression]:
     """The expression and everything inside it, outermost first."""
     yield expression
-    for field in fields(expression):
-        inside = getattr(expression, field.name)
-        if isinstance(inside, tuple):
+    match expression:
+        case Call(_, inside) | Remote(_, inside) | Items(inside):
             for item in inside:
                 yield from walk(item)
-        elif isinstance(inside, Expression):
-            yield from walk(inside)
+        case Binary(_, left, right):
+            yield from walk(left)
+            yield from walk(right)
+        case Unary(_, operand):
+            yield from walk(operand)
+        case Same(key):
+            yield from walk(key)
 
 
+@lru_cache(maxsize=4096)
 def roles_of(expression: Expression) -> frozenset[str]:
     """The roles an expression names; for Same this is empty, since it concerns them all."""
     return frozenset(part.role for part in walk(expression) if isinstance(part, Attribute | Fold) and part.role)
 
 
+@lru_cache(maxsize=4096)
 def parameters_of(expression: Expression) -> frozenset[str]:
     return frozenset(part.name for part in walk(expression) if isinstance(part, Parameter))
 

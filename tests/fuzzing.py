@@ -317,14 +317,19 @@ def check_nothing_kept(run: Run, engine: Any) -> None:
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def perform(case: Case, schedule: Schedule, expected: dict[str, Found]) -> list[str]:
-    """Run the engine through the schedule, check every property on the way and give the ids in order of emission."""
-    from node.engine import Engine
+def perform(case: Case, schedule: Schedule, expected: dict[str, Found], programs: list[Any]) -> list[str]:
+    """Run the engine through the schedule, check every property on the way and give the ids in order of emission.
+
+    ``programs`` keeps the compiled rules of the case, so that all its runs share them.
+    """
+    from node.engine import Engine, compile_rules
 
     run = Run(case, schedule, expected, timings(case.rules))
 
     def fresh() -> Any:
-        return Engine(list(case.rules), case.types, remote=case.remote)
+        if not programs:
+            programs.append(compile_rules(list(case.rules), case.types, remote=case.remote))
+        return Engine(programs[0])
 
     try:
         engine = fresh()
@@ -377,9 +382,10 @@ def check_case(case: Case, schedule_seed: int = 0, count: int = 2) -> int:
     expected = expected_of(case)
     if expected is None:
         return 0
+    programs: list[Any] = []
     for schedule in schedules(random.Random(f"schedule {schedule_seed}"), case.events, count):
-        order = perform(case, schedule, expected)
-        if schedule_seed % 8 == 0 and order != perform(case, schedule, expected):
+        order = perform(case, schedule, expected, programs)
+        if schedule_seed % 8 == 0 and order != perform(case, schedule, expected, []):
             raise Mismatch(
                 "another order the second time", "the same schedule gave its matches otherwise", case, schedule
             )

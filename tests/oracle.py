@@ -469,6 +469,15 @@ def choices_of_branches(part: pt.Part) -> list[tuple[pt.Leaf | pt.Repetition, ..
             return [tuple(slot for slots in combination for slot in slots) for combination in combined]
 
 
+def branches_of(part: pt.Part) -> Iterator[pt.Part]:
+    """Each branch of an OR stands for itself."""
+    if isinstance(part, pt.Disjunction):
+        for branch in part.parts:
+            yield from branches_of(branch)
+    else:
+        yield part
+
+
 class TreeEvaluator:
     """All matches of one operator tree over one trace."""
 
@@ -499,7 +508,7 @@ class TreeEvaluator:
     # -- skip till any match: every combination ------------------------------------------------------------------------
 
     def any_bindings(self) -> Iterator[Binding]:
-        return self.bindings(self.root, self.root.window, self.positive_conjuncts, {})
+        return self.bindings(self.root, getattr(self.root, "window", None), self.positive_conjuncts, {})
 
     def bindings(
         self, root: pt.Part, window: pt.Window | None, conjuncts: list[ex.Expression], given: Binding
@@ -618,12 +627,20 @@ class TreeEvaluator:
         parts = all_items(binding)
         negated_roles = {leaf.role for leaf in pt.leaves(negation)}
         conjuncts = [c for c in self.negated_conjuncts if ex.roles_of(c) & negated_roles] + self.same
-        window = getattr(negation.part, "window", None) or owner.window
         return any(
             self.in_range(all_items(found), operator, position, owner, binding)
-            for found in self.bindings(negation.part, window, conjuncts, binding)
+            for branch in branches_of(negation.part)
+            for found in self.bindings(branch, self.window_of_negated(branch, owner), conjuncts, binding)
             if not any(item in parts for item in all_items(found))
         )
+
+    @staticmethod
+    def window_of_negated(part: pt.Part, owner: Any) -> pt.Window | None:
+        """A negated operator takes the owner's window if it has none; a single event needs none."""
+        if isinstance(part, pt.Leaf):
+            return None
+        window: pt.Window = getattr(part, "window", None) or owner.window
+        return window
 
     def in_range(self, found: list[Item], operator: Any, position: int, owner: Any, binding: Binding) -> bool:
         """Whether what was found ends in the range of the negation at this position."""

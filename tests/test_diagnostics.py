@@ -826,6 +826,16 @@ SAMPLES = [
         ),
     ),
     (
+        "exponent too large",
+        "sase",
+        "SEQ(A a, B b) WHERE a.v = 1e99999999999999999999 WITHIN 5 s",
+        (
+            "r.sase:1:27: 1e99999999999999999999 is too large for a number",
+            "    SEQ(A a, B b) WHERE a.v = 1e99999999999999999999 WITHIN 5 s",
+            "                              ^",
+        ),
+    ),
+    (
         "empty text",
         "sase",
         "",

@@ -169,6 +169,20 @@ class Branch:
     def units_in(self, expression: Expression) -> frozenset[int]:
         return frozenset(self.unit_of(role) for role in roles_of(expression))
 
+    def forbidden_horizon(self, forbidden: Forbidden) -> int:
+        """How much older than the newest event of a match (or than its deciding time) what forbids it may be."""
+        if forbidden.place not in ("before", "after", "around"):
+            return self.horizon + self.longest_wait
+        return self.horizon + self.longest_wait + (0 if forbidden.numbered else forbidden.window)
+
+    @property
+    def longest_wait(self) -> int:
+        """How long after its newest event a match may have to wait before it is decided."""
+        waits = [forbidden.window for forbidden in self.forbidden if forbidden.waits and not forbidden.numbered]
+        if any(unit.limit is not None for unit in self.units):
+            waits.append(self.horizon)
+        return max(waits, default=0)
+
     def is_last(self, unit: int) -> bool:
         """Whether nothing in the match has to follow this unit."""
         return not any(earlier == unit for earlier, _ in self.before)
@@ -415,16 +429,17 @@ def _negated(
 ) -> tuple[tuple[Branch, ...], Leaf | None]:
     if isinstance(part, Leaf):
         return (), part
-    if isinstance(part, SequenceOf | Conjunction):
-        whole: Part = part if part.window is not None else replace(part, window=window)
-    else:
-        whole = SequenceOf((part,), window)
-    inner_roles = {leaf.role for leaf in leaves(whole)}
+    inner_roles = {leaf.role for leaf in leaves(part)}
     where = tuple(
         condition for condition in pattern.where if roles_of(condition) and roles_of(condition) <= inner_roles
     )
-    sub_pattern = Pattern(whole, where + tuple(c for c in pattern.where if isinstance(c, Same)))
-    return tuple(_tree(sub_pattern, chosen, composite_types) for chosen in _combinations(whole)), None
+    sub_pattern = Pattern(part, where + tuple(c for c in pattern.where if isinstance(c, Same)))
+    branches = []
+    for chosen in _combinations(part):
+        if isinstance(chosen, SequenceOf | Conjunction) and chosen.window is None:
+            chosen = replace(chosen, window=window)
+        branches.append(_tree(sub_pattern, chosen, composite_types))
+    return tuple(branches), None
 
 
 def with_role(expression: Expression, role: str, index: str = "") -> Expression:
@@ -447,18 +462,15 @@ def with_role(expression: Expression, role: str, index: str = "") -> Expression:
 
 
 def _same_along(key: Expression, branch: Branch, hidden: Sequence[str]) -> Iterator[Expression]:
-    """SAME as equalities of each unit with the one before, so that what a run has bound decides on the next event."""
-    before: Expression | None = None
-    for unit in branch.units:
-        role = unit.leaves[0].role
-        mine = with_role(key, role)
-        yield Binary("=", mine, before if before is not None else mine)
-        if unit.many:
-            yield Binary("=", mine, with_role(key, role, "i-1"))
-        before = with_role(key, role, "first" if unit.many else "")
-    assert before is not None
-    for role in hidden:
-        yield Binary("=", with_role(key, role), before)
+    """SAME as equalities with the first unit, so that what a run has bound decides on the next event."""
+    first = branch.units[0]
+    role = first.leaves[0].role
+    reference = with_role(key, role, "first" if first.many else "")
+    yield Binary("=", with_role(key, role), with_role(key, role))
+    if first.many:
+        yield Binary("=", with_role(key, role), with_role(key, role, "i-1"))
+    for other in (*(unit.leaves[0].role for unit in branch.units[1:]), *hidden):
+        yield Binary("=", with_role(key, other), reference)
 
 
 def _expand_same(

@@ -57,7 +57,7 @@ class Negations(Equalities):
 
     def _forbidden_buffer(self, forbidden: Forbidden, at: int) -> tuple[str, list[Expression]]:
         """Source of the list of possibly negating events, and the conjuncts it does not settle."""
-        horizon = self.branch.horizon + self.extra_horizon + (forbidden.window if forbidden.waits else 0)
+        horizon = self.branch.forbidden_horizon(forbidden) + self.extra_horizon
         if forbidden.leaf is None:
             return self.buffers.derived(forbidden, horizon), list(forbidden.where)
         role = forbidden.leaf.role

@@ -6,7 +6,7 @@ far; each event in trace order either moves it to a following state, is taken in
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from node.engine.rules import RulePlan, add_late_check, add_negated_patterns, em
 from node.engine.runtime import Row
 from node.engine.store import SWEEPS_PER_HORIZON, State, Store, StoreBuilder
 from protocol.composites import Composite
-from protocol.expressions import Expression, roles_of
+from protocol.expressions import Attribute, Binary, Expression, Fold, roles_of, walk
 from protocol.pattern import Leaf
 
 Run = tuple[Any, ...]
@@ -37,15 +37,12 @@ class Stage:
     many: bool
     complete: bool
     check: int | None = None
+    keyed: bool = False
     next: list[Stage] = field(default_factory=list)
-    accept: Callable[[Run, Row], int] = lambda run, row: REFUSED
-    take: Callable[[Run, Row], bool] = lambda run, row: False
-    finish: Callable[[Run], None] = lambda run: None
-    deadline: Callable[[Run], int] = lambda run: 0
 
 
-class NextMatch:
-    """The machine of one rule."""
+class NextPlan:
+    """The stages of one rule and the code that moves runs between them."""
 
     def __init__(self, builder: StoreBuilder, plan: RulePlan) -> None:
         self.plan = plan
@@ -54,9 +51,12 @@ class NextMatch:
         self.first: list[Stage] = []
         self.counted = builder.counted
         self.horizon = max(branch.horizon for branch in plan.logical.branches)
-        self._exports: list[tuple[Stage, str, str]] = []
+        self.exports: list[tuple[int, str, str]] = []
+        """(stage, purpose, name) of every generated function."""
         for branch in plan.logical.branches:
             self._add(builder, branch)
+        for stage in self.stages:
+            self._index(builder, stage)
         types = sorted({stage.leaf.type for stage in self.stages})
         forbidden_types = {
             name for branch in plan.logical.branches for name in _forbidden_types(branch) if name not in types
@@ -90,6 +90,67 @@ class NextMatch:
             if stage.many:
                 self._function(builder, stage, "deadline", "run", self._deadline)
 
+    def _index(self, builder: StoreBuilder, stage: Stage) -> None:
+        """Find an equality that every event that concerns runs at this stage must satisfy: runs are then kept by it.
+
+        The function ``key_of_run`` gives a run's value, ``key_of_row`` (one per event type) that of an event.
+        """
+        concerned = [*stage.next, *([stage] if stage.many else [])]
+        found: dict[Expression, dict[str, Expression]] | None = None
+        for other in concerned:
+            mine = {known: (other.leaf.type, of_row) for known, of_row in self._equalities(stage, other)}
+            if found is None:
+                found = {known: {event_type: of_row} for known, (event_type, of_row) in mine.items()}
+                continue
+            both = {}
+            for known, rows in found.items():
+                if known in mine and rows.get(mine[known][0], mine[known][1]) == mine[known][1]:
+                    both[known] = {**rows, mine[known][0]: mine[known][1]}
+            found = both
+        if not found:
+            return
+        known = min(found, key=repr)
+        stage.keyed = True
+
+        def of_run(out: Writer, join: JoinWriter, stage: Stage) -> None:
+            self._unpack(out, stage, stage.depth + 1)
+            out.line(f"return {join.scope.value(known).source}")
+
+        self._function(builder, stage, "key_of_run", "run", of_run)
+        for event_type, of_row in found[known].items():
+            role = next(iter(roles_of(of_row)))
+            leaf = next(other.leaf for other in concerned if other.leaf.role == role)
+
+            def of_event(
+                out: Writer, join: JoinWriter, stage: Stage, of_row: Expression = of_row, leaf: Leaf = leaf
+            ) -> None:
+                join.types[leaf.role] = leaf.type
+                with join.reading({(leaf.role, ""): "x"}):
+                    out.line(f"return {join.scope.value(of_row).source}")
+
+            self._function(builder, stage, f"key_of_row {event_type}", "x", of_event)
+
+    def _equalities(self, stage: Stage, other: Stage) -> Iterator[tuple[Expression, Expression]]:
+        """(value known at the stage, value of the event) for equalities that an event at ``other`` must satisfy."""
+        branch, role = other.branch, other.leaf.role
+        bound = {
+            leaf.role
+            for unit in branch.units[: stage.depth + 1]
+            if not unit.many
+            for leaf in unit.leaves
+            if leaf.role != role
+        }
+        for condition in branch.where:
+            if not isinstance(condition, Binary) or condition.operator != "=":
+                continue
+            if self._home(branch, condition) != other.depth:
+                continue
+            if any(isinstance(p, Fold) or (isinstance(p, Attribute) and p.index) for p in walk(condition)):
+                continue
+            for known, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
+                if roles_of(of_row) == {role} and roles_of(known) and roles_of(known) <= bound:
+                    yield known, of_row
+
     def _function(
         self,
         builder: StoreBuilder,
@@ -102,7 +163,7 @@ class NextMatch:
         if stage.complete and stage.many:
             join.extra_horizon = stage.branch.horizon
         join.all_bound()
-        name = f"{self.name}_{purpose}_{stage.number}"
+        name = f"{self.name}_{len(self.exports)}"
         out = Writer()
         out.line(f"def {name}({arguments}):")
         out.depth += 1
@@ -110,7 +171,7 @@ class NextMatch:
         builder.functions.append(str(out))
         builder.owners[name] = self.plan.rule.name
         builder.exports.append(name)
-        self._exports.append((stage, purpose, name))
+        self.exports.append((stage.number, purpose, name))
 
     @staticmethod
     def _unpack(out: Writer, stage: Stage, bound: int) -> None:
@@ -187,7 +248,8 @@ class NextMatch:
             for condition in branch.where:
                 if self._home(branch, condition) == depth and role in roles_of(condition):
                     out.line(f"if not ({join.scope.truth(condition)}): return False")
-        out.line(f"k{depth}_0 = (*k{depth}_0, x)")
+        if branch.spreads:
+            out.line(f"k{depth}_0 = (*k{depth}_0, x)")
         for test in self._windows(join, stage):
             out.line(f"if not ({test}): return False")
         out.line("return True")
@@ -220,22 +282,17 @@ class NextMatch:
         ends.append(f"{join.first_ts(0, from_start=False)} + {branch.horizon}")
         out.line(f"return min({', '.join(ends)}, {ends[0]})")
 
-    # --------------------------------------------------------------------------------------------------------- running
 
-    def attach(self, store: Store) -> None:
-        self.store = store
-        store.machines.append(self)
-        self.bind(store.state)
+class NextMatch:
+    """The open runs of one rule."""
 
-    def bind(self, state: State) -> None:
-        self.state = state
-        if not state.runs_of.get(self.plan.number):
-            state.runs_of[self.plan.number] = [[] for _ in self.stages]
-        self.runs: list[list[Run]] = state.runs_of[self.plan.number]
-        for stage, purpose, name in self._exports:
-            setattr(stage, purpose, self.store.exports[name])
+    def __init__(self, next_plan: NextPlan) -> None:
+        self._compiled = next_plan
+        self.plan = next_plan.plan
+        self.name = next_plan.name
+        self.stages = next_plan.stages
         self.starting: dict[str, list[Stage]] = {}
-        for stage in self.first:
+        for stage in next_plan.first:
             self.starting.setdefault(stage.leaf.type, []).append(stage)
         self.watching: dict[str, list[tuple[Stage, list[Stage], bool]]] = {}
         for stage in self.stages:
@@ -244,6 +301,24 @@ class NextMatch:
                 following = [s for s in stage.next if s.leaf.type == name]
                 takes = stage.many and stage.leaf.type == name
                 self.watching.setdefault(name, []).append((stage, following, takes))
+
+    def attach(self, store: Store) -> None:
+        self._store = store
+        store.machines.append(self)
+        self.bind(store.state)
+
+    def bind(self, state: State) -> None:
+        """Work on this state of the store from now on."""
+        self.state = state
+        self.runs = state.runs_of.setdefault(self.plan.number, [{} for _ in self.stages])
+        self.functions: dict[str, dict[int, Any]] = {}
+        for number, purpose, name in self._compiled.exports:
+            self.functions.setdefault(purpose, {})[number] = self._store.exports[name]
+        self.accept: dict[int, Callable[[Run, Row], int]] = self.functions.get("accept", {})
+        self.take: dict[int, Callable[[Run, Row], bool]] = self.functions.get("take", {})
+        self.complete: dict[int, Callable[[Run], None]] = self.functions.get("finish", {})
+        self.deadline: dict[int, Callable[[Run], int]] = self.functions.get("deadline", {})
+        self._earliest = [float("-inf")] * len(self.stages)
         self._next_sweep: float = float("-inf")
 
     def handle(self, row: Row) -> None:
@@ -253,83 +328,116 @@ class NextMatch:
         for stage, following, takes in self.watching.get(name, ()):
             runs = self.runs[stage.number]
             if runs:
-                self.runs[stage.number][:] = self._step(runs, stage, following, takes, row, moved)
+                key = self.functions[f"key_of_row {name}"][stage.number](row) if stage.keyed else None
+                here = runs.get(key)
+                if here and (key is not None or not stage.keyed):
+                    here[:] = self._step(here, stage, following, takes, row, moved)
+                    if not here:
+                        del runs[key]
         for stage in self.starting.get(name, ()):
-            if stage.accept((), row) == ACCEPTED:
-                moved.append((stage, ((row,) if stage.many else row,)))
+            if self.accept[stage.number]((), row) == ACCEPTED:
+                moved.append((stage, ([row] if stage.many else row,)))
         for stage, run in moved:
             if stage.complete and not stage.many:
-                stage.finish(run)
+                self.complete[stage.number](run)
             else:
-                self.runs[stage.number].append(run)
+                self._open(stage, run)
 
-    @staticmethod
+    def _open(self, stage: Stage, run: Run) -> None:
+        key = self.functions["key_of_run"][stage.number](run) if stage.keyed else None
+        self.runs[stage.number].setdefault(key, []).append(run)
+        if stage.complete:
+            self._earliest[stage.number] = min(self._earliest[stage.number], self.deadline[stage.number](run))
+
     def _step(
-        runs: list[Run], stage: Stage, following: list[Stage], takes: bool, row: Row, moved: list[tuple[Stage, Run]]
+        self,
+        runs: list[Run],
+        stage: Stage,
+        following: list[Stage],
+        takes: bool,
+        row: Row,
+        moved: list[tuple[Stage, Run]],
     ) -> list[Run]:
+        """The runs that stay at the stage. The elements of an open repetition are a list, of a finished one a tuple."""
         kept = []
         for run in runs:
             used = False
             for after in following:
-                verdict = after.accept(run, row)
+                verdict = self.accept[after.number](run, row)
                 if verdict:
                     used = True
                     if verdict == ACCEPTED:
-                        moved.append((after, (*run, (row,) if after.many else row)))
+                        before = (*run[:-1], tuple(run[-1])) if stage.many else run
+                        moved.append((after, (*before, [row] if after.many else row)))
             if used:
                 continue
-            if takes and stage.take(run, row):
-                run = (*run[:-1], (*run[-1], row))
+            if takes and self.take[stage.number](run, row):
+                run[-1].append(row)
             kept.append(run)
         return kept
 
     def finish(self, watermark: float) -> None:
         """A last repetition ends with its window."""
         now = watermark
-        if self.counted is not None and watermark != float("inf"):
+        if self._compiled.counted is not None and watermark != float("inf"):
             now = self.state.number[0]
         for stage in self.stages:
-            if stage.complete and stage.many and self.runs[stage.number]:
+            if not (stage.complete and stage.many) or self._earliest[stage.number] > now:
+                continue
+            earliest = float("inf")
+            runs = self.runs[stage.number]
+            for key in list(runs):
                 kept = []
-                for run in self.runs[stage.number]:
-                    if stage.deadline(run) <= now:
-                        stage.finish(run)
+                for run in runs[key]:
+                    deadline = self.deadline[stage.number](run)
+                    if deadline <= now:
+                        self.complete[stage.number]((*run[:-1], tuple(run[-1])))
                     else:
                         kept.append(run)
-                self.runs[stage.number][:] = kept
+                        earliest = min(earliest, deadline)
+                if kept:
+                    runs[key] = kept
+                else:
+                    del runs[key]
+            self._earliest[stage.number] = earliest
 
     def undecided_before(self) -> float:
         """The least end that a match of an open last repetition can have."""
-        return min(
-            (
-                run[-1][-1][0]
-                for stage in self.stages
-                if stage.complete and stage.many
-                for run in self.runs[stage.number]
-            ),
-            default=float("inf"),
+        ends = (
+            run[-1][-1][0]
+            for stage in self.stages
+            if stage.complete and stage.many
+            for runs in self.runs[stage.number].values()
+            for run in runs
         )
+        return min(ends, default=float("inf"))
 
     def sweep(self, watermark: float) -> None:
         """Drop runs whose window has passed."""
-        if self.counted is not None:
+        if self._compiled.counted is not None:
             if watermark == float("inf"):
                 oldest: float = float("inf")
             else:
-                oldest = self.state.number[0] + 2 - self.counted
+                oldest = self.state.number[0] + 2 - self._compiled.counted
             column = -1
         else:
             if watermark < self._next_sweep:
                 return
-            self._next_sweep = watermark + max(1, self.horizon // SWEEPS_PER_HORIZON)
-            oldest, column = watermark + 1 - self.horizon, 0
-        for stage, runs in zip(self.stages, self.runs, strict=True):
-            if runs and not (stage.complete and stage.many):
-                many = stage.branch.units[0].many
-                runs[:] = [run for run in runs if (run[0][0] if many else run[0])[column] >= oldest]
+            self._next_sweep = watermark + max(1, self._compiled.horizon // SWEEPS_PER_HORIZON)
+            oldest, column = watermark + 1 - self._compiled.horizon, 0
+        many = [stage.branch.units[0].many for stage in self.stages]
+        for stage, by_key in zip(self.stages, self.runs, strict=True):
+            if stage.complete and stage.many:
+                continue
+            for key in list(by_key):
+                kept = [r for r in by_key[key] if (r[0][0] if many[stage.number] else r[0])[column] >= oldest]
+                if kept:
+                    by_key[key] = kept
+                else:
+                    del by_key[key]
 
     def held(self) -> int:
-        return sum(map(len, self.runs))
+        return sum(len(runs) for by_key in self.runs for runs in by_key.values())
 
 
 def _roles(condition: Expression) -> frozenset[str]:

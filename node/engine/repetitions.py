@@ -49,7 +49,7 @@ class Repetitions(Candidates):
         made = self.units[unit]
         leaf = made.leaves[0]
         own = self.own_conditions(leaf.role, self.branch.where)
-        horizon = self.branch.horizon * (2 if self.limit_waits(unit) else 1)
+        horizon = self.branch.horizon + self.branch.longest_wait
         rows = self.buffers.buffer(leaf.type, own, None, horizon)
         composite = self.buffers.columns(leaf.type).composite
         start = "start_of(x)" if composite else "x[:3]"

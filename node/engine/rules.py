@@ -186,13 +186,12 @@ def _how_many(join: JoinWriter) -> str:
     return f"len({candidates})" if unconditional else f"sum([1 {clause}])"
 
 
-def add_negated_patterns(store: StoreBuilder, branch: Branch, extra_horizon: int = 0) -> None:
+def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
     """Matches of a negated sub-pattern are found like any other and kept in a buffer of their own."""
     for forbidden in branch.forbidden:
         if forbidden.leaf is not None:
             continue
-        horizon = branch.horizon + (forbidden.window if forbidden.waits else 0)
-        buffer = store.derived(forbidden, horizon + extra_horizon)
+        buffer = store.derived(forbidden, branch.forbidden_horizon(forbidden))
         for sub in forbidden.sub:
             for unit, made in enumerate(sub.units):
                 if not sub.is_last(unit):

@@ -88,7 +88,10 @@ def encode_snapshot(
                 "waiting": [table.ref(entry) for entry in state.waiting],
                 "numbered": [table.ref(entry) for entry in state.waiting_numbered],
                 "pending": [table.ref(row) for row in state.pending],
-                "runs": [[n, [[table.ref(run) for run in runs] for runs in of]] for n, of in state.runs_of.items()],
+                "runs": [
+                    [n, [[[table.ref(key), [table.ref(run) for run in runs]] for key, runs in of.items()] for of in by]]
+                    for n, by in state.runs_of.items()
+                ],
                 "watermark": state.watermark,
             }
         )
@@ -151,6 +154,9 @@ def _state(store: Store, saved: Mapping[str, Any], value: Any) -> State:
     serials = [entry[1] for entry in state.waiting] + [entry[1] for entry in state.waiting_numbered]
     state.serial = count(max(serials, default=-1) + 1)
     state.pending.extend(value(row) for row in saved["pending"])
-    state.runs_of = {number: [[value(run) for run in runs] for runs in of] for number, of in saved["runs"]}
+    state.runs_of = {
+        number: [{value(key): [value(run) for run in runs] for key, runs in of} for of in by_stage]
+        for number, by_stage in saved["runs"]
+    }
     state.watermark = saved["watermark"]
     return state

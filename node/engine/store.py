@@ -317,8 +317,8 @@ class State:
         """The same for deadlines that are event numbers of a count window, each with a deadline in time or None."""
         self.serial = count()
         self.pending: list[Row] = []
-        self.runs_of: dict[int, list[list[Any]]] = {}
-        """Open runs of skip-till-next rules: by rule number, one list per stage."""
+        self.runs_of: dict[int, list[dict[Any, list[Any]]]] = {}
+        """Open runs of skip-till-next rules: by rule number and stage, those with the same key together."""
         self.watermark: float = float("-inf")
 
 
@@ -440,7 +440,7 @@ class Store:
                 rows.clear()
             return
         if self.compiled.counted is not None:
-            self._sweep_numbered(self.compiled.counted, watermark)
+            self._sweep_numbered(self.compiled.counted)
             return
         schedule = self._schedule
         while schedule and schedule[0][0] <= watermark:
@@ -452,18 +452,25 @@ class Store:
                 due = min(due, newest + horizon)
             heapq.heapreplace(schedule, (max(due, watermark + 1), position))
 
-    def _sweep_numbered(self, window: int, watermark: float) -> None:
+    def _sweep_numbered(self, window: int) -> None:
+        """Under a count window rows go by their numbers, and not before windows of time inside it have passed too."""
         number = self.state.number[0]
         if number < self._numbered_sweep:
             return
-        least = number + 2 - 2 * window
-        for rows, (_, horizon) in zip(self.state.rows, self.compiled.buffers, strict=True):
-            for key, found in list(rows.items()) if isinstance(rows, dict) else [(None, rows)]:
-                by_number = bisect_left(found, least, key=lambda row: row[-1])
-                del found[: min(by_number, bisect_left(found, (watermark + 1 - horizon,)))]
-                if key is not None and not found:
-                    del rows[key]
         self._numbered_sweep = number + max(1, window // 2)
+        least = number + 2 - 2 * window
+        lists = [
+            (rows, key, found, horizon)
+            for rows, (_, horizon) in zip(self.state.rows, self.compiled.buffers, strict=True)
+            for key, found in (list(rows.items()) if isinstance(rows, dict) else [(None, rows)])
+        ]
+        cuts = [bisect_left(found, least, key=lambda row: row[-1]) for _, _, found, _ in lists]
+        kept = [found[cut][0] for (_, _, found, _), cut in zip(lists, cuts, strict=True) if cut < len(found)]
+        oldest = min(kept, default=float("inf"))
+        for (rows, key, found, horizon), cut in zip(lists, cuts, strict=True):
+            del found[: min(cut, bisect_left(found, (oldest - horizon,)))]
+            if key is not None and not found:
+                del rows[key]
 
     def stored(self) -> int:
         """How many rows and open matches are held."""

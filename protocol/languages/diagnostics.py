@@ -14,6 +14,8 @@ SHOWN_CHARACTERS_MAX: Final = 100
 """A longer line is shown in part, around the place of the mistake."""
 
 SENTENCE_CHARACTERS_MAX: Final = 300
+NAMES_COMPARED_MAX: Final = 1_000
+"""Among more names than this none is looked for that comes close: a text full of mistakes would take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Problems:
 def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that looks most like this one, whatever its case, if any comes close."""
     by_folded = {candidate.lower(): candidate for candidate in known}
+    if len(by_folded) > NAMES_COMPARED_MAX:
+        return None
     found = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
     return by_folded[found[0]] if found else None
 

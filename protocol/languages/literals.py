@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from decimal import Decimal
+from decimal import Decimal, DecimalException
 from typing import Final
 
 from protocol.events import Value
@@ -38,9 +38,10 @@ def parse_number(text: str) -> int | float:
     if len(text) > _NUMBER_DIGITS_MAX:
         raise LiteralError(f"a number of {len(text)} characters is too long")
     factor = _SUFFIXES.get(text[-1])
-    exact = Decimal(text[:-1] if factor else text)
-    if factor:
-        exact *= factor
+    try:
+        exact = Decimal(text[:-1] if factor else text) * (factor or 1)
+    except DecimalException:
+        raise LiteralError(f"{text} is too large for a number") from None
     whole = "e" not in text.lower() and ("." not in text or (factor is not None and exact == exact.to_integral_value()))
     if whole:
         if exact > INTEGER_MAX:

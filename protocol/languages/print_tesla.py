@@ -17,7 +17,7 @@ from protocol.languages.printing import (
     window,
     word,
 )
-from protocol.languages.tesla import free_name
+from protocol.languages.tesla import next_name
 from protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Rule, Selection, Step, Within
 
 RESERVED: Final = frozenset(["not", "true", "false", "null", "each", "last", "first", "remote"])
@@ -170,8 +170,9 @@ def _takes_in(condition: e.Expression, parameter: str) -> bool:
 
 def _first_misnamed(leaves: Iterable[Leaf], used: set[str]) -> str | None:
     used = set(used)
+    numbers: dict[str, int] = {}
     for leaf in leaves:
-        given = free_name(leaf.type, used, None)
+        given = next_name(leaf.type, used, numbers)
         if given != leaf.role:
             return leaf.role
         used.add(given)

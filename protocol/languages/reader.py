@@ -149,8 +149,10 @@ class Reader(Transformer[Token, Any]):
         at: int = start_of(children[0])
         operand: Any = children[1]
         # A minus sign in front of a number belongs to the number.
-        if isinstance(operand, s.Literal) and type(operand.value) in (int, float) and operand.value >= 0:
-            return s.Literal(at, -operand.value)
+        if isinstance(operand, s.Literal):
+            value = operand.value
+            if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+                return s.Literal(at, -value)
         return s.Negative(at, operand, deeper(at, operand))
 
     def arithmetic(self, children: Children) -> s.Arithmetic:

@@ -10,7 +10,7 @@ from protocol.functions import Functions
 from protocol.languages import syntax as s
 from protocol.languages.diagnostics import Problems, listed, suggestion
 from protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
-from protocol.languages.tesla import free_name, output_kind
+from protocol.languages.tesla import next_name, output_kind
 from protocol.languages.windows import event_count, length_us
 from protocol.pattern import (
     Conjunction,
@@ -240,6 +240,7 @@ class SaseBuilder:
         """Aliases first, so that a leaf without one makes way: its role is its type, or type_2, type_3, .."""
         found = list(leaf_parts(self.rule.root))
         taken: set[str] = set()
+        numbers: dict[str, int] = {}
         for leaf in found:
             if leaf.alias is not None:
                 if leaf.alias.text in taken:
@@ -252,7 +253,7 @@ class SaseBuilder:
                 self.roles[id(leaf)] = leaf.alias.text
         for leaf in found:
             if leaf.alias is None:
-                role = free_name(leaf.type.text, taken, None)
+                role = next_name(leaf.type.text, taken, numbers)
                 taken.add(role)
                 self.roles[id(leaf)] = role
 

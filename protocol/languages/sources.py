@@ -18,7 +18,7 @@ from protocol.languages.meaning import Types
 from protocol.languages.parser import Language, parse_text
 from protocol.languages.reader import SyntaxMistake
 from protocol.languages.sase import SaseBuilder, leaf_parts
-from protocol.languages.tesla import aggregates_in, build_tesla, free_name
+from protocol.languages.tesla import aggregates_in, build_tesla, next_name
 from protocol.pattern import Rule
 from protocol.validate import check_rule
 
@@ -165,8 +165,7 @@ class _Assembly:
 
     def _free_rule_name(self, stem: str) -> str:
         """The name of the file for its first rule without a name, then file_2, file_3, .."""
-        number = self.numbers[stem] = self.numbers.get(stem, 0) + 1
-        return free_name(stem, self.names, None if number == 1 else number)
+        return next_name(stem, self.names, self.numbers)
 
     # Building
 

@@ -333,12 +333,13 @@ class _Builder:
                     word.at,
                     f"two events of this rule are called {word.text!r}",
                     "give one of them another name: "
-                    + f"{selector.type.text}(..) as {free_name(word.text.lower(), taken, 2)}",
+                    + f"{selector.type.text}(..) as {next_name(word.text.lower(), taken, {word.text.lower(): 2})}",
                 )
             taken.setdefault(word.text, word.at)
             named[id(selector)] = word.text
         hidden = list(self._hidden_selectors())
         used = set(taken)
+        numbers: dict[str, int] = {}
         for selector in hidden:
             if selector.alias is not None:
                 if selector.alias.text in used:
@@ -351,7 +352,7 @@ class _Builder:
                 named[id(selector)] = selector.alias.text
         for selector in hidden:
             if selector.alias is None:
-                role = free_name(selector.type.text, used, None)
+                role = next_name(selector.type.text, used, numbers)
                 used.add(role)
                 named[id(selector)] = role
         self.meaning.hidden_roles = named
@@ -487,12 +488,10 @@ def aggregates_in(node: s.Syntax) -> Iterator[s.AggregateCall]:
             return
 
 
-def free_name(name: str, taken: Container[str], first: int | None) -> str:
-    """The name itself, or with the first number that makes it differ from those taken."""
-    if first is None:
-        if name not in taken:
-            return name
-        first = 2
-    while f"{name}_{first}" in taken:
-        first += 1
-    return f"{name}_{first}"
+def next_name(name: str, taken: Container[str], numbers: dict[str, int]) -> str:
+    """The name itself, name_2, name_3, ..: the first that is not taken. ``numbers`` remembers where to go on."""
+    number = numbers.get(name, 1)
+    while (found := name if number == 1 else f"{name}_{number}") in taken:
+        number += 1
+    numbers[name] = number + 1
+    return found

@@ -1,0 +1,198 @@
+"""A compiled rule set: immutable, made once, shared by as many running engines as one likes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from node.engine.code import Columns, Pool
+from node.engine.logical import Logical, take_apart
+from node.engine.next_match import NextPlan
+from node.engine.rules import RulePlan, add_rule, composite_spec
+from node.engine.store import CompiledStore, StoreBuilder
+from protocol.codec import digest
+from protocol.errors import RuleError
+from protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
+from protocol.expressions import Attribute, Fold, Same, walk
+from protocol.functions import Functions
+from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Rules in dependency order with the code of their stores. ``Engine(program)`` starts a new running instance."""
+
+    rules: tuple[Rule, ...]
+    types: Mapping[str, EventType]
+    """The primitive event types that rules read, by name."""
+    columns: Mapping[str, Columns]
+    plans: tuple[tuple[RulePlan, int], ...]
+    """Each rule with the number of its store."""
+    stores: tuple[CompiledStore, ...]
+    machines: tuple[tuple[NextPlan, int], ...]
+    count_only: bool
+    fingerprint: str
+    """The same for equal rules and types: tells whether a snapshot fits."""
+
+    def read_types(self) -> frozenset[str]:
+        return frozenset(name for rule in self.rules for name in types_of(rule.pattern))
+
+
+def compile_rules(
+    rules: Any,
+    types: Iterable[EventType] = (),
+    *,
+    functions: Functions | None = None,
+    remote: Mapping[str, Any] | None = None,
+    count_only: bool = False,
+) -> Program:
+    """Compile a sequence of rules, or a RuleSet with its types; the arguments are those of Engine."""
+    given = list(types)
+    if hasattr(rules, "rules"):
+        known = {t.name for t in given}
+        given += [t for t in rules.types.values() if t.name not in known]
+        rules = rules.rules
+    ordered = in_dependency_order(tuple(rules))
+    input_types = _input_types(ordered, given)
+    compiler = _Compiler(ordered, input_types, functions if functions is not None else Functions(), remote or {})
+    return compiler.compile(count_only)
+
+
+class _Compiler:
+    def __init__(
+        self, rules: tuple[Rule, ...], types: dict[str, EventType], functions: Functions, remote: Mapping[str, Any]
+    ) -> None:
+        self.rules = rules
+        self.types = types
+        self.pool = Pool(functions, remote)
+        self.columns = _all_columns(rules, types)
+        self.composite_types = frozenset(rule.emits for rule in rules)
+        self.shared = {ordered: self.builder("ordered" if ordered else "eager", ordered) for ordered in (False, True)}
+        self.builders: list[StoreBuilder] = list(self.shared.values())
+
+    def builder(self, name: str, ordered: bool, counted: int | None = None) -> StoreBuilder:
+        return StoreBuilder(name, self.pool, self.columns, ordered=ordered, counted=counted)
+
+    def compile(self, count_only: bool) -> Program:
+        read = {name for rule in self.rules for name in types_of(rule.pattern)}
+        plans: list[tuple[RulePlan, int]] = []
+        machines: list[tuple[NextPlan, int]] = []
+        for number, rule in enumerate(self.rules):
+            try:
+                logical = take_apart(rule.pattern, self.composite_types)
+                spec, parameters = composite_spec(rule, logical, self.columns, self.pool)
+                plan = RulePlan(number, rule, logical, spec, parameters)
+                plan.counts = count_only and rule.emits not in read
+                builder = self.home(rule, logical)
+                builder.writing = rule.name
+                place = self.builders.index(builder)
+                if rule.pattern.skip == "next":
+                    machines.append((NextPlan(builder, plan), place))
+                else:
+                    add_rule(builder, plan)
+            except RuleError as error:
+                if rule.name in str(error):
+                    raise
+                raise RuleError(f"rule {rule.name!r}: {error}") from error
+            plans.append((plan, place))
+        return Program(
+            self.rules,
+            self.types,
+            self.columns,
+            tuple(plans),
+            tuple(builder.compile() for builder in self.builders),
+            tuple(machines),
+            count_only,
+            digest(self.rules, tuple(self.types[name].declaration() for name in sorted(self.types))),
+        )
+
+    def home(self, rule: Rule, logical: Logical) -> StoreBuilder:
+        """The store of a rule. Rules on primitive events share two; others have a clock of their own."""
+        counted = next((branch.count for branch in logical.branches if branch.count is not None), None)
+        reads_composites = bool(types_of(rule.pattern) & self.composite_types)
+        if counted is None and not reads_composites:
+            return self.shared[not logical.monotone]
+        builder = self.builder(rule.name, not logical.monotone, counted)
+        builder.has_composites = reads_composites
+        self.builders.append(builder)
+        return builder
+
+
+def _input_types(rules: Sequence[Rule], given: Sequence[EventType]) -> dict[str, EventType]:
+    """The primitive types rules read; one that is not declared has the attributes that they name, of any kind."""
+    emitted = {rule.emits for rule in rules}
+    found = {t.name: t for t in given}
+    for name in sorted(emitted & found.keys()):
+        raise RuleError(f"{name!r} is both an event type of a source and the output of a rule; rename one of them")
+    used: dict[str, dict[str, None]] = {}
+    for rule in rules:
+        for event_type, attribute in _attributes_used(rule):
+            used.setdefault(event_type, {}).setdefault(attribute, None)
+    for name, attributes in used.items():
+        if name not in found and name not in emitted:
+            found[name] = EventType(name, [(a, "any?") for a in attributes if a and a not in RESERVED_ATTRIBUTES])
+    return {name: t for name, t in found.items() if name in used}
+
+
+def _attributes_used(rule: Rule) -> Iterable[tuple[str, str]]:
+    """(type, attribute) for everything the rule reads; the attribute is empty where only the type is named."""
+    types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+    yield from ((name, "") for name in types.values())
+    for expression in (*rule.pattern.where, *(output.value for output in rule.attributes)):
+        for part in walk(expression):
+            if isinstance(part, Attribute | Fold) and part.name is not None:
+                concerned = list(types.values()) if isinstance(expression, Same) else [types[part.role]]
+                yield from ((name, part.name) for name in concerned)
+    if isinstance(rule.pattern.root, Chain):
+        for step in rule.pattern.root.steps:
+            if isinstance(step, Aggregate) and step.attribute is not None:
+                yield step.leaf.type, step.attribute
+
+
+def _all_columns(rules: Sequence[Rule], types: Mapping[str, EventType]) -> dict[str, Columns]:
+    columns = {}
+    for name, event_type in types.items():
+        pairs = zip(event_type.attributes, event_type.optional, strict=True)
+        optional = frozenset(attribute for attribute, may_lack in pairs if may_lack)
+        position = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(event_type.attributes)}
+        columns[name] = Columns(name, position, optional, composite=False)
+    for rule in rules:  # several rules may emit one type: readers see the attributes of all of them
+        known = columns.get(rule.emits)
+        united = dict(known.position) if known is not None else {}
+        for output in rule.attributes:
+            united.setdefault(output.name, HEADER_WIDTH + len(united))
+        columns[rule.emits] = Columns(rule.emits, united, frozenset(united), composite=True)
+    return columns
+
+
+def in_dependency_order(rules: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Rules after those whose composites they read; a RuleError that names the cycle if there is none."""
+    names: set[str] = set()
+    for rule in rules:
+        if rule.name in names:
+            raise RuleError(f"two rules are named {rule.name!r}; give one of them another name")
+        names.add(rule.name)
+    producers: dict[str, list[Rule]] = {}
+    for rule in rules:
+        producers.setdefault(rule.emits, []).append(rule)
+    done: dict[str, Rule] = {}
+    path: list[str] = []
+
+    def visit(rule: Rule) -> None:
+        if rule.name in done:
+            return
+        if rule.name in path:
+            raise RuleError(
+                f"rules read each other in a circle: {' -> '.join([*path[path.index(rule.name) :], rule.name])}"
+            )
+        path.append(rule.name)
+        for name in sorted(types_of(rule.pattern)):
+            for producer in producers.get(name, []):
+                visit(producer)
+        path.pop()
+        done[rule.name] = rule
+
+    for rule in rules:
+        visit(rule)
+    return tuple(done.values())
