@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from protocol import expressions as e
@@ -123,6 +123,39 @@ def alternatives(part: Part) -> int:
             return ways
 
 
+def operators_without_bound(part: Part | Chain) -> Iterator[Part]:
+    """Operators whose events may be arbitrarily old: without a window, in one whose window bounds only their ends.
+
+    Such a pattern means what it says, but what an engine must keep for it grows with the stream.
+    """
+    if not isinstance(part, Sequence | Conjunction) or part.window is None or part.window.bounds == "span":
+        return
+    if part.window.unit == "events":
+        return
+    for inner in part.parts:
+        branches = [inner] if not isinstance(inner, Disjunction) else list(inner.parts)
+        for branch in branches:
+            if isinstance(branch, Sequence | Conjunction):
+                dissolves = isinstance(branch, Sequence) and isinstance(part, Sequence)
+                if branch.window is None and not dissolves and len(list(positive_leaves(branch))) > 1:
+                    yield branch
+                yield from operators_without_bound(branch)
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where in a pattern a part stands."""
+
+    windowed: bool = False
+    """Some operator further out has a window."""
+    operator: Part | None = None
+    """The nearest SEQ, AND or negation around; the branch of an OR stands in the place of the OR."""
+    in_or: bool = False
+    in_not: bool = False
+    alone: bool = True
+    """The match may consist of this part only."""
+
+
 class _Tree:
     def __init__(self, pattern: Pattern) -> None:
         self.pattern = pattern
@@ -133,7 +166,7 @@ class _Tree:
         if not any(True for _ in positive_leaves(root)):
             yield Flaw("this pattern has no positive part", "a match needs at least one event that is there", root)
             return
-        yield from self._visit(root, windowed=False, in_or=False, in_not=False, parent=None)
+        yield from self._visit(root, _Place())
         for part in (root, *(each.part for each in walk_parts(root) if isinstance(each, Negation))):
             if alternatives(part) > ALTERNATIVES_MAX:
                 yield Flaw(
@@ -144,57 +177,65 @@ class _Tree:
         if self.pattern.skip == "next":
             yield from self._skip_next_flaws(root)
 
-    def _visit(self, part: Part, windowed: bool, in_or: bool, in_not: bool, parent: Part | None) -> Iterator[Flaw]:
+    def _visit(self, part: Part, place: _Place) -> Iterator[Flaw]:
         match part:
             case Leaf():
                 return
             case Negation(inner):
-                if in_or:
-                    yield Flaw("a negation cannot stand inside OR", "write one rule for each alternative", part)
-                elif in_not:
-                    yield Flaw(
-                        "a negation cannot stand inside another negation",
-                        "write it as a rule of its own and negate that",
-                        part,
-                    )
-                elif not isinstance(parent, Sequence | Conjunction):
-                    yield Flaw("a negation stands only inside SEQ or AND", "", part)
-                if isinstance(inner, Repetition):
-                    yield Flaw("a repetition cannot be negated", "one event is enough: leave '+' out", part)
-                else:
-                    yield from self._visit(inner, windowed, False, True, part)
+                yield from self._negation_flaws(part, place)
+                if not isinstance(inner, Repetition):
+                    yield from self._visit(inner, replace(place, operator=part, in_not=True))
             case Repetition(parts, limit):
-                yield from self._repetition_flaws(part, len(parts), limit, in_not, windowed)
+                yield from self._repetition_flaws(part, len(parts), limit, place)
             case Disjunction(parts):
                 for inner in parts:
-                    yield from self._visit(inner, windowed, not in_not, in_not, part)
+                    yield from self._visit(inner, replace(place, in_or=not place.in_not))
             case Sequence(parts, window) | Conjunction(parts, window):
-                if window is not None:
-                    yield from self._window_flaws(part, window)
-                elif not windowed:
-                    word = "SEQ" if isinstance(part, Sequence) else "AND"
-                    yield Flaw(f"this {word} has no window", "add WITHIN and a duration at the end of the rule", part)
-                if not any(True for _ in positive_leaves(part)):
-                    yield Flaw(
-                        "this part of the pattern has no positive part",
-                        "move its negations into the operator around",
-                        part,
-                    )
+                yield from self._operator_flaws(part, place)
+                positive = sum(not isinstance(inner, Negation) for inner in parts)
+                windowed = place.windowed or window is not None
+                inside = replace(place, windowed=windowed, operator=part, alone=place.alone and positive == 1)
                 for inner in parts:
-                    yield from self._visit(inner, windowed or window is not None, in_or, in_not, part)
+                    yield from self._visit(inner, inside)
 
     @staticmethod
-    def _repetition_flaws(
-        part: Repetition, size: int, limit: int | None, in_not: bool, windowed: bool
-    ) -> Iterator[Flaw]:
-        if in_not:
+    def _negation_flaws(part: Negation, place: _Place) -> Iterator[Flaw]:
+        if place.in_or:
+            yield Flaw("a negation cannot stand inside OR", "write one rule for each alternative", part)
+        elif place.in_not:
+            yield Flaw(
+                "a negation cannot stand inside another negation", "write it as a rule of its own and negate that", part
+            )
+        elif not isinstance(place.operator, Sequence | Conjunction):
+            yield Flaw("a negation stands only inside SEQ or AND", "", part)
+        if isinstance(part.part, Repetition):
+            yield Flaw("a repetition cannot be negated", "one event is enough: leave '+' out", part)
+
+    def _operator_flaws(self, part: Sequence | Conjunction, place: _Place) -> Iterator[Flaw]:
+        word = "SEQ" if isinstance(part, Sequence) else "AND"
+        if part.window is not None:
+            yield from self._window_flaws(part, part.window)
+        elif not place.windowed:
+            yield Flaw(f"this {word} has no window", "add WITHIN and a duration at the end of the rule", part)
+        if not any(True for _ in positive_leaves(part)):
+            yield Flaw(
+                "this part of the pattern has no positive part", "move its negations into the operator around", part
+            )
+
+    @staticmethod
+    def _repetition_flaws(part: Repetition, size: int, limit: int | None, place: _Place) -> Iterator[Flaw]:
+        if place.in_not:
             yield Flaw("a repetition cannot stand inside a negation", "one event is enough: leave '+' out", part)
-        if not windowed:
+        if not place.windowed:
             yield Flaw("this repetition has no window", "add WITHIN and a duration at the end of the rule", part)
-        if limit is not None and size > 1:
+        if limit is None:
+            return
+        if size > 1:
             yield Flaw("LIMIT works for a single repeated event, not for a group", "", part)
-        if limit is not None and limit < 1:
+        if limit < 1:
             yield Flaw("LIMIT must be at least 1", "", part)
+        if place.alone:
+            yield Flaw("LIMIT counts candidates beside the other parts, and here is none", "add a part", part)
 
     def _window_flaws(self, part: Part, window: Window) -> Iterator[Flaw]:
         if window.length < (1 if window.unit == "events" else 0):
@@ -214,6 +255,12 @@ class _Tree:
                 )
             if isinstance(part, Repetition) and len(part.parts) > 1:
                 yield Flaw("SKIP TILL NEXT MATCH cannot repeat a group", "use SKIP TILL ANY MATCH", part)
+            if isinstance(part, Repetition) and part.limit is not None:
+                yield Flaw(
+                    "LIMIT has no use with SKIP TILL NEXT MATCH, which never lists the subsets of a repetition",
+                    "leave LIMIT out",
+                    part,
+                )
 
 
 def _chain_flaws(chain: Chain) -> Iterator[Flaw]:

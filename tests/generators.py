@@ -302,8 +302,8 @@ class RuleMaker:
         return Window(self.rng.choice((0, 1, 2, 3, 4, 5, 6, 8, 10)), "us", "span" if kind == "span" else "ends")
 
     def unbounded(self, owner: Window) -> bool:
-        """Whether an operator without a window of its own would reach back without end: such patterns are refused."""
-        return owner.unit == "us" and owner.bounds == "ends" and not self.spans
+        """Whether to give an operator a window because it would reach back without end: mostly, but not always."""
+        return owner.unit == "us" and owner.bounds == "ends" and not self.spans and self.chance(0.8)
 
     def inner_window(self) -> Window:
         self.features.add("window: inner")

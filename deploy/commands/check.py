@@ -29,6 +29,7 @@ from protocol.pattern import (
     Within,
 )
 from protocol.pattern import Sequence as SequenceOf
+from protocol.validate import operators_without_bound
 
 
 def check(
@@ -59,6 +60,12 @@ def check(
     for rule in rules:
         print(describe(rule))
     print("ok")
+    for rule in rules:
+        for part in operators_without_bound(rule.pattern.root):
+            say(
+                f"warning: {rule.name}: no window bounds how old the events of {show_part(part)} may be, so they are "
+                f"kept for ever; give it a window of its own"
+            )
     if unknown:
         say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Literal
 
-from protocol.errors import RuleError
 from protocol.expressions import (
     Attribute,
     Binary,
@@ -46,8 +45,9 @@ from protocol.pattern import (
     positive_leaves,
 )
 from protocol.pattern import Sequence as SequenceOf
+from protocol.validate import operators_without_bound
 
-COMBINATIONS_MAX = 256  # an OR in each of nine places is already 512 rules in one; such a rule is better split
+FOREVER_US = 1 << 62  # the horizon of patterns that no window bounds: their events are kept until the engine closes
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def take_apart(pattern: Pattern, composite_types: frozenset[str]) -> Logical:
         return Logical(
             pattern, tuple(leaf.role for leaf in positive), (False,) * len(positive), (branch,), plain, not plain
         )
-    branches = tuple(_tree(pattern, chosen, composite_types) for chosen in _combinations(pattern.root))
+    branches = tuple(_tree(pattern, chosen, composite_types) for chosen in _choices(pattern.root))
     waits = any(branch.forbidden or branch.count for branch in branches) or pattern.skip == "next"
     waits = waits or any(unit.limit is not None for branch in branches for unit in branch.units)
     repeated = {leaf.role for branch in branches for unit in branch.units if unit.many for leaf in unit.leaves}
@@ -218,15 +218,8 @@ def take_apart(pattern: Pattern, composite_types: frozenset[str]) -> Logical:
     return Logical(pattern, roles, tuple(role in repeated for role in roles), branches, not waits, False)
 
 
-def _combinations(root: Part) -> Iterator[Part]:
-    """The tree with every OR replaced by one of its branches, for all choices."""
-    for number, chosen in enumerate(_choices(root), start=1):
-        if number > COMBINATIONS_MAX:
-            raise RuleError(f"the OR parts combine in more than {COMBINATIONS_MAX} ways; split the rule in several")
-        yield chosen
-
-
 def _choices(part: Part) -> Iterator[Part]:
+    """The tree with every OR replaced by one of its branches, for all choices."""
     match part:
         case Disjunction(parts):
             for inner in parts:
@@ -356,8 +349,6 @@ def _place(
 
 def _tree(pattern: Pattern, root: Part, composite_types: frozenset[str], depth_of_window: int = 0) -> Branch:
     builder = _TreeBuilder(pattern, composite_types)
-    if isinstance(root, Repetition):
-        raise RuleError("a repetition needs an operator with a window around it, as in SEQ(B+ b[]) WITHIN 1 s")
     builder.build(root)
     branch = builder.branch
     positive = {role for unit in branch.units for role in unit.roles}
@@ -389,37 +380,20 @@ def _tree(pattern: Pattern, root: Part, composite_types: frozenset[str], depth_o
             and not (leaf is None and roles_of(condition) <= names)
         )
         branch.forbidden.append(replace(forbidden, where=where))
-    branch.horizon = _tree_horizon(root)
-    for number, unit in enumerate(branch.units):
-        if unit.limit is not None and (len(branch.units) == 1 or pattern.skip == "next"):
-            raise RuleError(
-                f"the LIMIT of {unit.leaves[0].role}[] needs another part of the match to count beside"
-                if len(branch.units) == 1
-                else f"the LIMIT of {branch.units[number].leaves[0].role}[] has no use with SKIP TILL NEXT MATCH"
-            )
+    branch.horizon = FOREVER_US if any(operators_without_bound(root)) else _tree_horizon(root)
     return branch
 
 
-def _tree_horizon(part: Part, bounded: bool = False) -> int:
-    """The greatest distance between the end of an operator and the earliest event inside it that may matter.
-
-    ``bounded``: something around the operator limits how old its events may be.
-    """
+def _tree_horizon(part: Part) -> int:
+    """The greatest distance between the end of an operator and the earliest event inside it that may matter."""
     match part:
         case SequenceOf(parts, window) | Conjunction(parts, window):
             if window is not None and window.unit == "us" and window.bounds == "span":
                 return window.length
             positive = [p for p in parts if not isinstance(p, Negation)]
             if window is None or window.unit == "events":
-                bounded = bounded or window is not None
-                return max((_tree_horizon(p, bounded) for p in positive), default=0)
-            for inner in positive:
-                if isinstance(inner, SequenceOf | Conjunction) and inner.window is None and not bounded:
-                    raise RuleError(
-                        "an operator without a window stands inside one whose window bounds only the ends of its "
-                        "parts; give the inner one a window, or the whole pattern a WITHIN"
-                    )
-            return window.length + max((_tree_horizon(p, bounded) for p in positive), default=0)
+                return max((_tree_horizon(p) for p in positive), default=0)
+            return window.length + max((_tree_horizon(p) for p in positive), default=0)
         case _:
             return 0
 
@@ -435,7 +409,7 @@ def _negated(
     )
     sub_pattern = Pattern(part, where + tuple(c for c in pattern.where if isinstance(c, Same)))
     branches = []
-    for chosen in _combinations(part):
+    for chosen in _choices(part):
         if isinstance(chosen, SequenceOf | Conjunction) and chosen.window is None:
             chosen = replace(chosen, window=window)
         branches.append(_tree(sub_pattern, chosen, composite_types))

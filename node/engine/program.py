@@ -17,6 +17,7 @@ from protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
 from protocol.expressions import Attribute, Fold, Same, walk
 from protocol.functions import Functions
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
+from protocol.validate import check_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,9 @@ def compile_rules(
         given += [t for t in rules.types.values() if t.name not in known]
         rules = rules.rules
     ordered = in_dependency_order(tuple(rules))
+    for rule in ordered:
+        for flaw in check_rule(rule):
+            raise RuleError(f"rule {rule.name!r}: {flaw}")
     input_types = _input_types(ordered, given)
     compiler = _Compiler(ordered, input_types, functions if functions is not None else Functions(), remote or {})
     return compiler.compile(count_only)
