@@ -34,6 +34,10 @@ ALTERNATIVES_MAX: Final = 256
 """How many ways through its ORs a pattern may have; each is matched for itself."""
 
 
+PARTS_MAX: Final = 64
+"""How many events a pattern may name: far beyond what people write, and generated code has its limits."""
+
+
 @dataclass(frozen=True, slots=True)
 class Flaw:
     """Why a pattern cannot be used. ``subject`` is the role, part or expression it is about, where there is one."""
@@ -60,6 +64,8 @@ def check_pattern(pattern: Pattern) -> list[Flaw]:
 
 def _flaws(pattern: Pattern) -> Iterator[Flaw]:
     root = pattern.root
+    if sum(1 for _ in positive_leaves(root)) > PARTS_MAX:
+        yield Flaw(f"this pattern has more than {PARTS_MAX} parts", "let rules on the output of rules divide it")
     for role, count in Counter(leaf.role for leaf in leaves(root)).items():
         if count > 1:
             yield Flaw(f"two parts of this pattern are called {role!r}", "give one of them another name", role)

@@ -306,6 +306,16 @@ def test_a_predicate_that_fails_names_its_rule():
         engine.feed([Event("B", 2, "n", 2, {"v": "one"})])
 
 
+@pytest.mark.parametrize("count", [2, 16, 17, 33])
+def test_patterns_of_many_parts_match(count):
+    parts_text = ", ".join(f"T{i} t{i}" for i in range(count))
+    engine = Engine(parse_rules([Source(f"SEQ({parts_text}) WITHIN 1 s", "t.sase", "sase")]))
+    found = engine.feed([Event(f"T{i}", i, "n", i) for i in range(count)])
+    assert [len(c.events) for c in found] == [count]
+    backwards = Engine(engine.program)
+    assert [c.id for c in backwards.feed([Event(f"T{i}", i, "n", i) for i in reversed(range(count))])] == [found[0].id]
+
+
 def test_hundreds_of_rules_run_at_once_and_share_their_buffers():
     text = "\n".join(f"R{i}: SEQ(A a, B b, C c) WHERE SAME[id] AND c.v = {i} WITHIN 10 us" for i in range(300))
     engine = Engine(sase(text))

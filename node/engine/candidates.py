@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from node.engine.code import Piece
 from node.engine.logical import (
-    Gap,
+    Reach,
 )
 from node.engine.negations import Negations
 from node.engine.reading import Bound, Level
@@ -106,58 +106,52 @@ class Candidates(Negations):
                 add(upper, u, f"bisect_left({name}, {self.start_key(u)})")
             else:
                 add(upper, u, f"bisect_left({name}, {self.end_key(u)})")
-        for gap in self.branch.gaps:
-            if gap.earlier == unit and gap.later in known and not self._lower_implied(gap, known):
-                ts = self.end_ts(gap.later)
-                add(lower, gap.later, f"bisect_left({name}, ({ts} - {gap.length},))")
+        for reach in self.branch.reaches:
+            if unit not in reach.units:
+                continue
+            for u in self._latest_to_reach(unit, reach, known):
+                ts = self.end_ts(u)
+                add(lower, u, f"bisect_left({name}, ({ts} - {reach.length},))")
                 if level.choice is not None and level.choice.policy == "last":  # looked at only once it is needed
                     lower[-1] = replace(lower[-1], step=own_step)
-                if gap.from_start and mine_composite:
-                    extra.append(f"{ts} - start_of({row})[0] <= {gap.length}")
-            elif gap.later == unit and gap.earlier in known and not self._upper_implied(gap, known):
-                ts = self.first_ts(gap.earlier, gap.from_start)
-                add(upper, gap.earlier, f"bisect_left({name}, ({ts} + {gap.length + 1},))")
+                if reach.from_start and mine_composite:
+                    extra.append(f"{ts} - start_of({row})[0] <= {reach.length}")
+            for u in self._earliest_to_reach(unit, reach, known):
+                ts = self.first_ts(u, reach.from_start)
+                add(upper, u, f"bisect_left({name}, ({ts} + {reach.length + 1},))")
         if self.branch.count is not None:
             span = self.branch.count - 1
             extra += [f"-{span} <= {self.row_of(u, 'last')}[-1] - {row}[-1] <= {span}" for u in known]
             extra += [f"{row}[-1] - {self.row_of(u, 'first')}[-1] <= {span}" for u in known if self.units[u].many]
-        for hoisted in self._hoisted_negations(level, known, plain):
+        for hoisted in self._hoisted_negations(level, plain):
             lower.append(Bound(own_step - 1, f"lo{unit}_{leaf}_{len(lower)}", hoisted))
         self.complete = set()
         return lower, upper, extra
 
-    def _lower_implied(self, gap: Gap, known: Sequence[int]) -> bool:
-        """Another bound or check already keeps the earlier event near enough."""
-        for other in self.branch.gaps:
-            if other == gap or other.from_start != gap.from_start or other.length > gap.length:
-                continue
-            closer = other.later == gap.later and other.earlier in known and self._is_before(other.earlier, gap.earlier)
-            if closer:
-                return True
-            later = other.earlier == gap.earlier and other.later in known and self._is_before(gap.later, other.later)
-            if later and not self._is_before(other.later, gap.later):
-                return True
-        return False
+    def _latest_to_reach(self, unit: int, reach: Reach, known: Sequence[int]) -> list[int]:
+        """The known units that limit how old this one may be: none if one that is older still is near enough."""
+        inside = [u for u in known if u in reach.units]
+        if any(self._is_before(u, unit) for u in inside):
+            return []
+        later = [u for u in inside if (u, unit) not in self.branch.before]
+        return [u for u in later if not any(self._is_before(u, other) for other in later if other != u)]
 
-    def _upper_implied(self, gap: Gap, known: Sequence[int]) -> bool:
-        for other in self.branch.gaps:
-            if other == gap or other.from_start != gap.from_start or other.length > gap.length:
-                continue
-            if other.earlier == gap.earlier and other.later in known and self._is_before(gap.later, other.later):
-                return True
-            sooner = other.later == gap.later and other.earlier in known
-            if sooner and (other.earlier, gap.earlier) in self.branch.before:
-                return True
-        return False
+    def _earliest_to_reach(self, unit: int, reach: Reach, known: Sequence[int]) -> list[int]:
+        """The known units that limit how new this one may be: none if one that is newer still is near enough."""
+        inside = [u for u in known if u in reach.units]
+        if any(self._is_before(unit, u) for u in inside):
+            return []
+        earlier = [u for u in inside if (unit, u) not in self.branch.before]
+        return [u for u in earlier if not any(self._is_before(other, u) for other in earlier if other != u)]
 
-    def _hoisted_negations(self, level: Level, known: Sequence[int], plain: dict[int, bool]) -> Iterator[str]:
+    def _hoisted_negations(self, level: Level, plain: dict[int, bool]) -> Iterator[str]:
         """A negation right after this unit that depends on nothing else of it: candidates start after the last one."""
         if self.in_text_order or not self.mode.ordered or self.units[level.unit].many:
             return
         for forbidden in self.branch.forbidden:
             if forbidden.place != "between" or forbidden.left != (level.unit,) or forbidden.leaf is None:
                 continue
-            if any(unit not in known for unit in forbidden.right):
+            if any(unit not in self.complete for unit in forbidden.right):
                 continue
             leaf_types = {leaf.type for unit in self.units for leaf in unit.leaves}
             if (

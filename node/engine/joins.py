@@ -19,6 +19,8 @@ from node.engine.reading import Level
 from node.engine.repetitions import Repetitions
 from protocol.expressions import parameters_of
 
+LOOPS_MAX = 15  # loops inside each other in one generated function; Python refuses more than 20 blocks
+
 Emit = Callable[[Writer, "JoinWriter"], None]
 
 
@@ -27,6 +29,9 @@ class JoinWriter(Repetitions):
 
     collect: tuple[str, str, bool] | None = None
     """Set when the innermost loop can be written as one comprehension: its clause, its candidates, no condition."""
+
+    nested = 0
+    """How many functions inside each other the loops have been spread over so far."""
 
     counted: tuple[str, bool] | None = None
     """Set when the number of subsets follows from the number of candidates: (candidates, one of them is forced)."""
@@ -116,6 +121,9 @@ class JoinWriter(Repetitions):
                     self.out.line(f"if {self.over_limit_found(unit)}: {self.skip}")
             self.emit(self.out, self)
             return
+        if self.skips.count("continue") - self.nested * LOOPS_MAX >= LOOPS_MAX:
+            self._in_function(step)
+            return
         level = self.levels[step - 1]
         if isinstance(level, Measure):
             self._measure(step, level)
@@ -127,6 +135,18 @@ class JoinWriter(Repetitions):
             self._repetition(step, level)
         else:
             self._single(step, level)
+
+    def _in_function(self, step: int) -> None:
+        """Go on in a function of its own: Python does not allow more than 20 loops inside each other."""
+        self.nested += 1
+        name = f"deeper{self.nested}"
+        self.out.line(f"def {name}():")
+        self.out.depth += 1
+        self.skips.append("return")
+        self._levels(step)
+        self.skips.pop()
+        self.out.depth -= 1
+        self.out.line(f"{name}()")
 
     def _single(self, step: int, level: Level) -> None:
         unit = level.unit
@@ -282,6 +302,6 @@ class JoinWriter(Repetitions):
             self.out.line(f"{row} = {name}[i - 1]")
         else:
             self.out.line(f"{row} = {name}[-1]")
-        for gap in self.branch.gaps:
-            if gap.earlier == level.unit:
+        for gap in self.branch.gaps_from(level.unit):
+            if self.step_of[gap.later] < self.step_of[level.unit]:
                 self.out.line(f"if {self.end_ts(gap.later)} - {row}[0] > {gap.length}: {self.skip}")

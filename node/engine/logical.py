@@ -68,8 +68,18 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
+class Reach:
+    """Any two of the units lie within ``length``: the end ts of the later minus the start ts of the earlier (of a span
+    window) or its end ts."""
+
+    length: int
+    from_start: bool
+    units: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
-    """``later.end.ts - earlier.ts <= length``, with the start of the earlier unit (span windows) or its end."""
+    """One pair of a Reach: ``later.end.ts - earlier.ts <= length``."""
 
     earlier: int
     later: int
@@ -152,7 +162,7 @@ class Branch:
 
     units: list[Unit] = field(default_factory=list)
     before: dict[tuple[int, int], Literal["start", "end"]] = field(default_factory=dict)
-    gaps: list[Gap] = field(default_factory=list)
+    reaches: list[Reach] = field(default_factory=list)
     spreads: list[Spread] = field(default_factory=list)
     own_spans: list[tuple[int, int, bool]] = field(default_factory=list)
     """(unit, length, from start): the unit's own first and last moment lie within the length."""
@@ -168,6 +178,22 @@ class Branch:
 
     def units_in(self, expression: Expression) -> frozenset[int]:
         return frozenset(self.unit_of(role) for role in roles_of(expression))
+
+    def gaps_to(self, later: int) -> Iterator[Gap]:
+        """How long after other units this one may end."""
+        for reach in self.reaches:
+            if later in reach.units:
+                for unit in sorted(reach.units):
+                    if unit != later and (later, unit) not in self.before:
+                        yield Gap(unit, later, reach.length, reach.from_start)
+
+    def gaps_from(self, earlier: int) -> Iterator[Gap]:
+        """How long after this unit others may end."""
+        for reach in self.reaches:
+            if earlier in reach.units:
+                for unit in sorted(reach.units):
+                    if unit != earlier and (unit, earlier) not in self.before:
+                        yield Gap(earlier, unit, reach.length, reach.from_start)
 
     def forbidden_horizon(self, forbidden: Forbidden) -> int:
         """How much older than the newest event of a match (or than its deciding time) what forbids it may be."""
@@ -300,12 +326,12 @@ class _TreeBuilder:
             branch.count = window.length
             return
         if window.bounds == "span":
-            self._pairs(units, window.length, from_start=True)
+            branch.reaches.append(Reach(window.length, True, frozenset(units)))
             branch.own_spans += [(unit, window.length, True) for unit in units if self.has_duration(unit)]
             return
         ends = [self._end_unit(part, group) for part, group in parts]
         if all(end is not None for end in ends):
-            self._pairs([end for end in ends if end is not None], window.length, from_start=False)
+            branch.reaches.append(Reach(window.length, False, frozenset(end for end in ends if end is not None)))
             branch.own_spans += [
                 (unit, window.length, False) for unit in ends if unit is not None and branch.units[unit].many
             ]
@@ -327,12 +353,6 @@ class _TreeBuilder:
                 return units[-1] if isinstance(last, Leaf) else None
             case _:
                 return None
-
-    def _pairs(self, units: Sequence[int], length: int, from_start: bool) -> None:
-        before = self.branch.before
-        for one, other in product(units, units):
-            if one != other and (other, one) not in before:
-                self.branch.gaps.append(Gap(one, other, length, from_start))
 
 
 def _place(
@@ -506,7 +526,7 @@ def _chain(pattern: Pattern, chain: Chain) -> Branch:
             branch.units.append(Unit((step.leaf,)))
             origin = numbers[step.within.origin]
             branch.before[unit, origin] = "end"
-            branch.gaps.append(Gap(unit, origin, step.within.length_us, from_start=False))
+            branch.reaches.append(Reach(step.within.length_us, False, frozenset((unit, origin))))
             branch.steps.append(Choice(unit, step.policy, step.count))
             branch.where += own
             depth[step.leaf.role] = depth[step.within.origin] + step.within.length_us

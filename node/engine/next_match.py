@@ -218,9 +218,7 @@ class NextPlan:
     def _windows(self, join: JoinWriter, stage: Stage) -> list[str]:
         depth, branch = stage.depth, stage.branch
         tests = [
-            f"x[0] - {join.first_ts(gap.earlier, gap.from_start)} <= {gap.length}"
-            for gap in branch.gaps
-            if gap.later == depth and gap.earlier < depth
+            f"x[0] - {join.first_ts(gap.earlier, gap.from_start)} <= {gap.length}" for gap in branch.gaps_to(depth)
         ]
         tests += [
             f"x[0] - {join.first_ts(depth, from_start)} <= {length}"
@@ -271,9 +269,7 @@ class NextPlan:
         if branch.count is not None:
             out.line(f"return {join.row_of(0, 'first')}[-1] + {branch.count - 1}")
             return
-        ends = [
-            f"{join.first_ts(gap.earlier, gap.from_start)} + {gap.length}" for gap in branch.gaps if gap.later == depth
-        ]
+        ends = [f"{join.first_ts(gap.earlier, gap.from_start)} + {gap.length}" for gap in branch.gaps_to(depth)]
         ends += [
             f"{join.first_ts(unit, from_start)} + {length}"
             for unit, length, from_start in branch.own_spans

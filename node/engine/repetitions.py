@@ -36,11 +36,7 @@ class Repetitions(Candidates):
         others = [number for number in range(len(self.units)) if number != unit]
         if self.branch.count is not None:
             return f"{self._least_ts(others, -1)} + {self.branch.count - 1}"
-        ends = [
-            f"{self.first_ts(gap.earlier, gap.from_start)} + {gap.length}"
-            for gap in self.branch.gaps
-            if gap.later == unit
-        ]
+        ends = [f"{self.first_ts(gap.earlier, gap.from_start)} + {gap.length}" for gap in self.branch.gaps_to(unit)]
         ends.append(f"{self._least_ts(others)} + {self.branch.horizon}")
         return f"min({', '.join(ends)})" if len(ends) > 1 else ends[0]
 
@@ -73,13 +69,12 @@ class Repetitions(Candidates):
             ]
             if mates:
                 tests.append(f"not overlaps((x,), ({', '.join(mates)},))")
-        for gap in self.branch.gaps:
-            if gap.earlier == unit:
-                first = f"{start}[0]" if gap.from_start else "x[0]"
-                tests.append(f"{self.end_ts(gap.later)} - {first} <= {gap.length}")
-                lows.append(f"{self.end_ts(gap.later)} - {gap.length}")
-            elif gap.later == unit:
-                tests.append(f"x[0] - {self.first_ts(gap.earlier, gap.from_start)} <= {gap.length}")
+        for gap in self.branch.gaps_from(unit):
+            first = f"{start}[0]" if gap.from_start else "x[0]"
+            tests.append(f"{self.end_ts(gap.later)} - {first} <= {gap.length}")
+            lows.append(f"{self.end_ts(gap.later)} - {gap.length}")
+        for gap in self.branch.gaps_to(unit):
+            tests.append(f"x[0] - {self.first_ts(gap.earlier, gap.from_start)} <= {gap.length}")
         tests += [
             f"x[0] - {start}[0] <= {length}"
             for number, length, from_start in self.branch.own_spans
@@ -185,12 +180,11 @@ class Repetitions(Candidates):
     def _own_span_implied(self, unit: int, length: int, from_start: bool) -> bool:
         if any(leaf.type for leaf in self.units[unit].leaves if self.buffers.columns(leaf.type).composite):
             return False
-        for gap in self.branch.gaps:
-            if gap.from_start != from_start or gap.length > length:
-                continue
-            known = {u for u, step in self.step_of.items() if step < self.step_of[unit]}
-            if gap.earlier == unit and gap.later in known and (unit, gap.later) in self.branch.before:
-                return True
-            if gap.later == unit and gap.earlier in known and (gap.earlier, unit) in self.branch.before:
-                return True
-        return False
+        known = {u for u, step in self.step_of.items() if step < self.step_of[unit]}
+        return any(
+            reach.from_start == from_start
+            and reach.length <= length
+            and unit in reach.units
+            and any((unit, u) in self.branch.before or (u, unit) in self.branch.before for u in known & reach.units)
+            for reach in self.branch.reaches
+        )
