@@ -90,7 +90,7 @@ class Equalities(Reading):
         self, role: str, where: Iterable[Expression], bound: set[int], at: int
     ) -> tuple[Piece, str, Expression] | None:
         """A conjunct that equates something of this role alone with something known; key, lookup, conjunct."""
-        positive = self._positive_roles()
+        positive = self.positive
         for condition in where:
             if not isinstance(condition, Binary) or condition.operator != "=":
                 continue

@@ -174,7 +174,11 @@ class Branch:
     """How much older than the newest event of a match any of its events, negating ones included, may be."""
 
     def unit_of(self, role: str) -> int:
-        return next(i for i, unit in enumerate(self.units) if role in unit.roles)
+        for number, unit in enumerate(self.units):
+            for leaf in unit.leaves:
+                if leaf.role == role:
+                    return number
+        raise KeyError(role)
 
     def units_in(self, expression: Expression) -> frozenset[int]:
         return frozenset(self.unit_of(role) for role in roles_of(expression))

@@ -41,7 +41,7 @@ class Negations(Equalities):
         if forbidden.place in ("before", "after", "around"):
             needed |= set(forbidden.owner)
         for condition in forbidden.where:
-            needed |= {self.branch.unit_of(r) for r in roles_of(condition) if r in self._positive_roles()}
+            needed |= {self.branch.unit_of(r) for r in roles_of(condition) if r in self.positive}
         types = {self.types[role] for role in forbidden.roles}
         needed |= {n for n, unit in enumerate(self.units) if any(leaf.type in types for leaf in unit.leaves)}
         step = max((self.step_of[unit] for unit in needed), default=0)

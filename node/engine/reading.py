@@ -81,6 +81,7 @@ class Reading:
         self.mode = mode
         self.in_text_order = in_text_order
         self.units = branch.units
+        self.positive = frozenset(role for unit in self.units for role in unit.roles)
         self.variables: dict[tuple[str, str], str] = {}
         self.parameters: dict[str, Piece] = {}
         self.scope = Scope(buffers.pool, self._attribute, self._fold, self._latest_ts, self.parameters)
@@ -195,16 +196,13 @@ class Reading:
     def _element(unit: int, leaf: int) -> str:
         return f"x{unit}_{leaf}"
 
-    def _positive_roles(self) -> frozenset[str]:
-        return frozenset(role for unit in self.units for role in unit.roles)
-
     def _is_own(self, condition: Expression) -> bool:
         """A conjunct about one event alone: judged before the event is kept at all."""
         roles = roles_of(condition)
         if len(roles) != 1 or parameters_of(condition):
             return False
         (role,) = roles
-        unit = self.units[self.branch.unit_of(role)] if role in self._positive_roles() else None
+        unit = self.units[self.branch.unit_of(role)] if role in self.positive else None
         return unit is None or not unit.many or elementwise(condition, roles)
 
     def _trivial(self, condition: Expression) -> bool:
@@ -221,7 +219,7 @@ class Reading:
         with self.reading({(role, ""): "e"}):
             own = [c for c in where if roles_of(c) == {role} and self._is_own(c)]
             sources = [self.scope.truth(condition) for condition in own if not self._trivial(condition)]
-        unit = self.branch.unit_of(role) if role in self._positive_roles() else None
+        unit = self.branch.unit_of(role) if role in self.positive else None
         if unit is not None and not self.units[unit].many and self.is_composite(unit):
             sources += [
                 f"(e[0] - start_of(e)[0] <= {length})"
@@ -234,7 +232,7 @@ class Reading:
         return (
             isinstance(part, Attribute)
             and part.index in ("", "i-1")
-            and part.role in self._positive_roles()
+            and part.role in self.positive
             and self.units[self.branch.unit_of(part.role)].many
         )
 
