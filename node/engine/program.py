@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from node.engine.apart import take_apart
 from node.engine.code import Columns, Pool
-from node.engine.logical import Logical, take_apart
+from node.engine.logical import Logical
 from node.engine.next_match import NextPlan
 from node.engine.rules import RulePlan, add_rule, composite_spec
-from node.engine.store import CompiledStore, StoreBuilder
+from node.engine.store_builder import CompiledStore, StoreBuilder
 from protocol.codec import digest
 from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType

@@ -12,7 +12,7 @@ from node.engine.joins import JoinWriter
 from node.engine.logical import Branch, Forbidden, Logical
 from node.engine.reading import Mode
 from node.engine.runtime import NAMES
-from node.engine.store import StoreBuilder
+from node.engine.store_builder import StoreBuilder
 from protocol.composites import CompositeSpec
 from protocol.errors import RuleError
 from protocol.events import EventType
