@@ -1,4 +1,4 @@
-"""The ``headwater`` command. Exit codes: 0 done, 1 the run failed, 2 the input is wrong."""
+"""The ``headwater`` command. Exit codes: 0 done, 1 the run failed, 2 the input is wrong, 130 stopped by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)
 """Events and matches are many small tuples without cycles; looking for garbage among them every 700 is wasted time."""
+
+STOPPED: Final = 130  # what shells expect of a command that Ctrl-C ended
 
 app = typer.Typer(
     name="headwater",
@@ -66,19 +68,41 @@ def headwater(
     """
 
 
+def _invoke(arguments: list[str]) -> int:
+    # Not through app(): that has opinions of its own on closed pipes and Ctrl-C.
+    command = typer.main.get_command(app)
+    try:
+        with command.make_context("headwater", arguments) as context:
+            command.invoke(context)
+        code = 0
+    except typer.Exit as left:
+        code = left.exit_code
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    return code
+
+
+def _out_of_memory() -> NoReturn:
+    say(
+        "headwater: out of memory; a repetition (B+) has a match for every choice of its events: "
+        "give it LIMIT n or SKIP TILL NEXT MATCH, a shorter window, or only --count"
+    )
+    sys.exit(1)
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code; whatever goes wrong is said in a sentence."""
     gc.set_threshold(*GC_THRESHOLD)
     debug = "--debug" in (sys.argv[1:] if arguments is None else arguments)
     given = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != "--debug"]
     try:
-        code = app(args=given, prog_name="headwater", standalone_mode=False)
-        sys.stdout.flush()
-        sys.exit(code if isinstance(code, int) else 0)
+        sys.exit(_invoke(given))
     except RunFailed as error:
         say(f"headwater: {error}")
         sys.exit(1)
     except HeadwaterError as error:
+        if isinstance(error.__cause__, MemoryError):
+            _out_of_memory()
         # Diagnostics of rules begin with their file and line and stand for themselves.
         say(str(error) if "\n" in str(error) else f"headwater: {error}")
         sys.exit(2)
@@ -88,18 +112,18 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(0)
     except KeyboardInterrupt:
         say("headwater: stopped")
-        sys.exit(1)
+        sys.exit(STOPPED)
     except MemoryError:
-        say("headwater: out of memory")
-        sys.exit(1)
+        _out_of_memory()
     except Exception as error:
         message = getattr(error, "format_message", None)
         if message is not None:  # a usage error of the command line
-            say(f"headwater: {message()} (headwater --help tells more)")
+            if type(error).__name__ == "NoArgsIsHelpError":
+                say(message())
+            else:
+                path = getattr(getattr(error, "ctx", None), "command_path", "headwater")
+                say(f"headwater: {message()} ({path} --help tells more)")
             sys.exit(2)
-        if type(error).__name__ == "Abort":
-            say("headwater: stopped")
-            sys.exit(1)
         if debug:
             raise
         if isinstance(error, OSError):

@@ -6,10 +6,10 @@ import operator
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deploy.trace_rows import READ_ERRORS, TS_MIN, BadRow, Row, Rows, parse_ts
+from deploy.trace_rows import READ_ERRORS, TS_MIN, BadRow, Row, Rows, parse_ts, wrong_width
 from protocol.errors import EventError
 from protocol.events import RESERVED_ATTRIBUTES, EventType, Value
 
@@ -23,6 +23,10 @@ class Survey:
     types: dict[str, EventType]
     in_order: bool = True
     rows: int = 0
+    first_bad: str | None = None
+    """The first row that could not be read at all, with its place."""
+    oddities: dict[tuple[str, str], str] = field(default_factory=dict)
+    """Attributes, by (type, name), whose kind may surprise, and why it is what it is."""
 
 
 _INT = r"[+-]?(?:0|[1-9][0-9]*)"
@@ -69,6 +73,7 @@ class _TextColumns:
         self.columns = columns
         self.kinds: dict[str, list[str]] = {}
         self.lacking: dict[str, list[bool]] = {}
+        self.oddities: dict[tuple[str, str], str] = {}
 
     def add(self, name: str, rows: list[list[str]]) -> None:
         kinds = self.kinds.setdefault(name, [""] * len(self.columns))
@@ -77,7 +82,16 @@ class _TextColumns:
             present = list(filter(None, column))
             if len(present) < len(column):
                 lacking[index] = True
-            kinds[index] = kind_of_texts(present, kinds[index])
+            before, kinds[index] = kinds[index], kind_of_texts(present, kinds[index])
+            if kinds[index] == "string" and before != "string":
+                self._wonder(name, self.columns[index], present, before)
+
+    def _wonder(self, name: str, column: str, texts: list[str], before: str) -> None:
+        """Remember the text that keeps a column from being one of numbers."""
+        is_number = _CELL["float"].fullmatch
+        if before in ("int", "float") or (before == "" and any(map(is_number, texts))):
+            text = next(text for text in texts if not is_number(text))
+            self.oddities[name, column] = f"is a string because of {text!r}; a cell without a value is empty"
 
     def types(self) -> dict[str, EventType]:
         return {
@@ -128,6 +142,16 @@ class _ValueColumns:
             made[name] = EventType(name, attributes)
         return made
 
+    @property
+    def oddities(self) -> dict[tuple[str, str], str]:
+        return {
+            (name, attribute): f"holds a {cls.__name__}; attributes hold numbers, strings and booleans"
+            for name, seen in self.seen.items()
+            for attribute, classes in seen.items()
+            for cls in classes
+            if cls not in _CLASS_KINDS
+        }
+
 
 def survey(
     rows: Rows, sample_rows: int | None = None, watch: Callable[[int, float | None], None] | None = None
@@ -171,6 +195,8 @@ def survey(
     def usable(row: Row) -> bool:
         if rows.flavour == "dict":
             return isinstance(row, dict) and "type" in row and "ts" in row
+        if len(row) != width and row and found.first_bad is None:
+            found.first_bad = f"{rows.where()}: {wrong_width(row, width)}"
         return len(row) == width
 
     if sample_rows is not None:
@@ -188,8 +214,11 @@ def survey(
                             chunk.clear()
                 break
             except READ_ERRORS as error:
-                rows.failure(error)
+                bad = rows.failure(error)
+                if bad is not None and found.first_bad is None:
+                    found.first_bad = f"{rows.where()}: {bad}"
         digest()
+    found.oddities = texts.oddities if rows.flavour == "text" else values.oddities
     found.types = texts.types() if rows.flavour == "text" else values.types()
     if sample_rows is not None:
         # What was in every row of the sample may be absent later.

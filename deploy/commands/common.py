@@ -7,10 +7,11 @@ import functools
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from deploy.trace_rows import Rows
 from deploy.traces import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
@@ -23,6 +24,9 @@ from protocol.languages.reader import SyntaxMistake
 from protocol.languages.sources import decode
 from protocol.languages.syntax import TypeDeclaration
 from protocol.pattern import Rule, types_of
+
+
+PATIENCE_S: Final = 2.0  # before someone who waits for a stream is told what it waits for
 
 
 class RunFailed(HeadwaterError):
@@ -61,7 +65,7 @@ def load_functions(file: Path | None) -> Functions:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from None
     given = getattr(module, "FUNCTIONS", None)
     if given is None:
@@ -73,18 +77,39 @@ def load_functions(file: Path | None) -> Functions:
     if not isinstance(given, dict) or not given or not all(callable(made) for made in given.values()):
         raise ConfigError(f"{file} offers no functions: define some, or a dict FUNCTIONS of name to function")
     for name, made in given.items():
-        functions.register(name, _guarded(name, made))
+        functions.register(name, _guarded(name, made), _parameters(made))
     return functions
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...] | None:
+    """As many of any kind as the function takes, or None where that may vary or cannot be told."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return None
+    if any(each.kind not in _POSITIONAL or each.default is not each.empty for each in parameters):
+        return None
+    return ("any",) * len(parameters)
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
         try:
-            return function(*arguments)
+            result = function(*arguments)
         except Exception as error:
             shown = ", ".join(map(repr, arguments))
             raise RunFailed(f"function {name}({shown}) failed: {type(error).__name__}: {error}") from error
+        if result is not None and not isinstance(result, int | float | str):
+            shown = ", ".join(map(repr, arguments))
+            raise RunFailed(
+                f"function {name}({shown}) returned a {type(result).__name__}; it may return an int, a float, a str, "
+                "a bool or None"
+            )
+        return result
 
     return call
 
@@ -141,7 +166,8 @@ def prepare(
     if rules is not None and not missing and (source.is_stream or not look_first):
         return Work(rules, source, None, None)
     rows = source.open()
-    found = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None, watch)
+    with _patience(source.is_stream):
+        found = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None, watch)
     if not source.is_stream:
         rows.close()
     if missing or rules is None:
@@ -153,13 +179,43 @@ def prepare(
         try:
             rules = parse_rules(sources, inferred, functions)
         except RuleTextError as error:
-            if any(each.message.startswith("unknown event type") for each in error.diagnostics):
-                hint = (
-                    f"types that no rule file declares are taken from {source.shown}; if it just holds none of these, "
-                )
-                raise RuleError(f"{error}\n{hint}declare them: event Name(attribute: kind, ..)") from None
-            raise
+            raise RuleError("\n".join([str(error), *_hints(error, source, found)])) from None
     return Work(rules, source, rows if source.is_stream else None, found)
+
+
+@contextlib.contextmanager
+def _patience(waiting: bool) -> Iterator[None]:
+    """While a stream is looked at for its types nothing is evaluated: say so if that takes long."""
+    timer = threading.Timer(
+        PATIENCE_S,
+        say,
+        [
+            f"waiting for {STDIN_SAMPLE_ROWS:,} rows, or the end, to learn the event types from; "
+            "declare them in the rules to be answered at once"
+        ],
+    )
+    timer.daemon = True
+    if waiting:
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _hints(error: RuleTextError, source: TraceSource, found: Survey) -> Iterator[str]:
+    """What the trace has to do with mistakes in rules that were read with its types."""
+    text = str(error)
+    if any(each.message.startswith("unknown event type") for each in error.diagnostics):
+        yield (
+            f"types that no rule file declares are taken from {source.shown}; if it just holds none of these, "
+            "declare them: event Name(attribute: kind, ..)"
+        )
+    for (name, attribute), why in found.oddities.items():
+        if f".{attribute} " in text or f"{name} has no attribute {attribute!r}" in text:
+            yield f"in {source.shown}, {name}.{attribute} {why}"
+    if found.first_bad is not None:
+        yield f"malformed rows were passed over to learn the types; the first: {found.first_bad}"
 
 
 def declared_types(sources: Iterable[Source]) -> set[str]:

@@ -192,15 +192,17 @@ class Candidates(Negations):
             self._bounds[token] = self._slice_bounds(level, leaf)
         return self._bounds[token]
 
-    def _range_source(self, level: Level, leaf: int) -> tuple[str, str]:
+    def _range_source(self, level: Level, leaf: int, inline_from: int | None = None) -> tuple[str, str]:
         lower, upper, _ = self._bounds_of(level, leaf)
-        low = [bound.variable for bound in lower]
-        high = [bound.variable for bound in upper]
+        inline = len(self.levels) + 1 if inline_from is None else inline_from
+        low = [bound.source if bound.step >= inline else bound.variable for bound in lower]
+        high = [bound.source if bound.step >= inline else bound.variable for bound in upper]
         one = low[0] if len(low) == 1 else f"max({', '.join(low)})" if low else ""
         other = high[0] if len(high) == 1 else f"min({', '.join(high)})" if high else ""
         return one, other
 
-    def _candidates(self, level: Level, leaf: int) -> str:
-        low, high = self._range_source(level, leaf)
+    def _candidates(self, level: Level, leaf: int, inline_from: int | None = None) -> str:
+        """Source of the candidates; bounds of steps from ``inline_from`` on are written out instead of named."""
+        low, high = self._range_source(level, leaf, inline_from)
         name = level.names[leaf]
         return f"{name}[{low}:{high}]" if low or high else name

@@ -124,8 +124,9 @@ class Equalities(Reading):
                 conditions.append(self.scope.compare("=", self.scope.value(attribute), value))
         return conditions
 
-    def _guard_classes(self, unit: int, role: str, variable: str) -> None:
+    def _class_guards(self, unit: int, role: str, variable: str) -> list[str]:
         """What gives a class its value must have one, and agree with itself where it is in the class twice."""
+        guards = []
         with self.reading({(role, ""): variable}):
             for number, members in enumerate(self.classes):
                 mine = [attribute for attribute in members.get(unit, ()) if attribute.role == role]
@@ -135,6 +136,6 @@ class Equalities(Reading):
                 if value.source != self.class_value[number].source:
                     continue
                 if value.nullable:
-                    self.skip_unless(f"{value.source} is not None")
-                for attribute in mine[1:]:
-                    self.skip_unless(self.scope.compare("=", self.scope.value(attribute), value))
+                    guards.append(f"{value.source} is not None")
+                guards += [self.scope.compare("=", self.scope.value(attribute), value) for attribute in mine[1:]]
+        return guards

@@ -87,7 +87,8 @@ class JoinWriter(Repetitions):
     def _bind_trigger(self) -> None:
         unit = self.units[self.trigger]
         leaf = unit.leaves[self.trigger_leaf]
-        self._guard_classes(self.trigger, leaf.role, "e" if unit.many else f"r{self.trigger}")
+        for guard in self._class_guards(self.trigger, leaf.role, "e" if unit.many else f"r{self.trigger}"):
+            self.skip_unless(guard)
         for condition in self.conditions.get(0, []):
             self.skip_unless(self.scope.truth(condition))
         for step, level in enumerate(self.levels, start=1):
@@ -121,7 +122,7 @@ class JoinWriter(Repetitions):
                     self.out.line(f"if {self.over_limit_found(unit)}: {self.skip}")
             self.emit(self.out, self)
             return
-        if self.skips.count("continue") - self.nested * LOOPS_MAX >= LOOPS_MAX:
+        if self._loops_here() >= LOOPS_MAX:
             self._in_function(step)
             return
         level = self.levels[step - 1]
@@ -136,6 +137,10 @@ class JoinWriter(Repetitions):
         else:
             self._single(step, level)
 
+    def _loops_here(self) -> int:
+        """How many loops are open in the function that is being written."""
+        return self.skips[::-1].index("return")
+
     def _in_function(self, step: int) -> None:
         """Go on in a function of its own: Python does not allow more than 20 loops inside each other."""
         self.nested += 1
@@ -149,37 +154,69 @@ class JoinWriter(Repetitions):
         self.out.line(f"{name}()")
 
     def _single(self, step: int, level: Level) -> None:
+        choice = level.choice
+        if choice is not None and choice.policy != "each":
+            loops = self._choose(level, choice, self._single_conditions(step, level))
+            self._bound_single(step, level.unit)
+            self._levels(step + 1)
+            if loops:
+                self._leave_loop()
+            return
+        if self._collapses(step):
+            last = step == len(self.levels)
+            clauses = [self._clause(at, step) for at in range(step, len(self.levels) + 1)]
+            conditional = not last or " if " in clauses[0]
+            self.collect = (" ".join(clauses), self._candidates(level, 0), not conditional)
+            self.emit(self.out, self)
+            return
+        self._enter_loop(f"for r{level.unit} in {self._candidates(level, 0)}:")
+        conditions = self._single_conditions(step, level)
+        if conditions:
+            self.skip_unless(" and ".join(conditions))
+        self._bound_single(step, level.unit)
+        self._levels(step + 1)
+        self._leave_loop()
+
+    def _single_conditions(self, step: int, level: Level) -> list[str]:
+        """What a candidate must satisfy beyond lying in the range."""
         unit = level.unit
-        row = f"r{unit}"
-        role = self.units[unit].leaves[0].role
-        conditions = self._class_conditions(unit, role, level.used_class[0])
+        conditions = self._class_conditions(unit, self.units[unit].leaves[0].role, level.used_class[0])
         conditions += [
             self.scope.truth(condition)
             for condition in self.conditions.get(step, [])
             if condition != level.used_condition[0]
         ]
         *_, extra = self._bounds_of(level, 0)
-        conditions += extra + self._distinct(unit, 0, row)
-        choice = level.choice
-        if choice is not None and choice.policy != "each":
-            loops = self._choose(level, choice, conditions)
-            self._bound_single(step, unit, role)
-            self._levels(step + 1)
-            if loops:
-                self._leave_loop()
-            return
-        candidates = self._candidates(level, 0)
-        if self._finishes(step):
-            kept = f" if {' and '.join(conditions)}" if conditions else ""
-            self.collect = (f"for {row} in {candidates}{kept}", f"{candidates}", not conditions)
-            self.emit(self.out, self)
-            return
-        self._enter_loop(f"for {row} in {candidates}:")
-        if conditions:
-            self.skip_unless(" and ".join(conditions))
-        self._bound_single(step, unit, role)
-        self._levels(step + 1)
-        self._leave_loop()
+        return conditions + extra + self._distinct(unit, 0, f"r{unit}")
+
+    def _clause(self, at: int, first: int) -> str:
+        """One loop of a comprehension that begins with the loop of step ``first``."""
+        level = self.levels[at - 1]
+        assert isinstance(level, Level)
+        role = self.units[level.unit].leaves[0].role
+        conditions = self._single_conditions(at, level) + self._class_guards(level.unit, role, f"r{level.unit}")
+        kept = f" if {' and '.join(conditions)}" if conditions else ""
+        return f"for r{level.unit} in {self._candidates(level, 0, first)}{kept}"
+
+    def _collapses(self, step: int) -> bool:
+        """Whether the loops from this step on can be one comprehension: nothing happens in them but conditions."""
+        clauses = len(self.levels) + 1 - step
+        if not self._finishes(len(self.levels)) or self._loops_here() + clauses > LOOPS_MAX:
+            return False
+        for at in range(step, len(self.levels) + 1):
+            level = self.levels[at - 1]
+            if not isinstance(level, Level) or self.units[level.unit].many or level.fetch_step[0] >= step:
+                return False
+            if level.choice is not None and level.choice.policy != "each":
+                return False
+            lower, upper, _ = self._bounds_of(level, 0)
+            if any(":=" in bound.source for bound in (*lower, *upper) if bound.step >= step):
+                return False
+            if any(self._negation_step(f) == at and id(f) not in self.hoisted for f in self.branch.forbidden):
+                return False
+            if any(self._spread_step(spread) == at for spread in self.branch.spreads):
+                return False
+        return True
 
     def _repetition(self, step: int, level: Level) -> None:
         unit = level.unit
@@ -249,8 +286,9 @@ class JoinWriter(Repetitions):
     def _spread_step(self, spread: Spread) -> int:
         return max(self.step_of[unit] for part in spread.parts for unit in part)
 
-    def _bound_single(self, step: int, unit: int, role: str) -> None:
-        self._guard_classes(unit, role, f"r{unit}")
+    def _bound_single(self, step: int, unit: int) -> None:
+        for guard in self._class_guards(unit, self.units[unit].leaves[0].role, f"r{unit}"):
+            self.skip_unless(guard)
         for spread in self.branch.spreads:
             if self._spread_step(spread) == step:
                 self.skip_unless(self.spread_condition(spread))
