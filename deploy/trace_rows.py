@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import re
 import select
 import sys
 import zlib
@@ -34,6 +35,19 @@ class BadRow(EventError):
     """A row that is no event; the sentence says why."""
 
 
+def wrong_width(row: list[str], width: int) -> BadRow:
+    return BadRow(f"the row has {len(row)} columns, the header has {width}")
+
+
+def _no_ts(cell: Any) -> BadRow:
+    decimal = isinstance(cell, float) or (isinstance(cell, str) and _DECIMAL.fullmatch(cell.strip()))
+    hint = "; seconds are to be multiplied by 1,000,000" if decimal else ""
+    return BadRow(f"ts {cell!r} is neither an integer of microseconds nor an ISO 8601 time{hint}")
+
+
+_DECIMAL: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
+
+
 def parse_ts(cell: Any) -> int:
     """Integer microseconds, or ISO 8601."""
     if isinstance(cell, str):
@@ -46,13 +60,13 @@ def parse_ts(cell: Any) -> int:
             try:
                 ts = iso_us(text)
             except (ValueError, OverflowError):
-                raise BadRow(f"ts {cell!r} is neither an integer of microseconds nor an ISO 8601 time") from None
+                raise _no_ts(cell) from None
     elif cell is None:
         raise BadRow("the row has no ts")
     elif isinstance(cell, int) and not isinstance(cell, bool):
         ts = cell
     else:
-        raise BadRow(f"ts {cell!r} is neither an integer of microseconds nor an ISO 8601 time")
+        raise _no_ts(cell)
     if not TS_MIN <= ts <= TS_MAX:
         raise BadRow(f"ts {cell} does not fit into 64 bits")
     return ts
@@ -111,6 +125,8 @@ def _format_of(path: Path) -> str:
     if suffixes and suffixes[-1] == ".gz":
         suffixes.pop()
     form = EXTENSIONS.get(suffixes[-1]) if suffixes else None
+    if form is None and suffixes and suffixes[-1] in (".tesla", ".sase"):
+        raise ConfigError(f"{path} is a file of rules, not of events; write: headwater run {path} --events FILE")
     if form is None:
         raise ConfigError(
             f"cannot tell the format of {path} from its name; give --format csv, --format jsonl or --format parquet"
@@ -121,6 +137,8 @@ def _format_of(path: Path) -> str:
 def _sniff(start: bytes) -> str:
     if start.startswith(b"PAR1"):
         return "parquet"
+    if start.startswith(b"\x1f\x8b"):
+        raise ConfigError("standard input is compressed; pipe it through gunzip first, as in: zcat FILE | headwater ..")
     return "jsonl" if start.lstrip().startswith((b"{", b"[")) else "csv"
 
 
@@ -407,10 +425,20 @@ def _checked_columns(names: list[str], place: str, required: tuple[str, ...]) ->
     for number, name in enumerate(names, 1):
         if not name:
             raise EventError(f"{place}: column {number} of the header has no name")
+    for name in required:
+        if name not in names:
+            raise EventError(
+                f"{place}: there is no column {name!r}; the columns are {', '.join(names)}{_why_missing(name, names)}"
+            )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise EventError(f"{place}: the header names {twice[0]!r} twice")
-    missing = [name for name in required if name not in names]
-    if missing:
-        raise EventError(f"{place}: there is no column {missing[0]!r}; the columns are {', '.join(names)}")
     return names
+
+
+def _why_missing(wanted: str, names: list[str]) -> str:
+    for separator, shown in ((";", "';'"), ("\t", "a tab"), ("|", "'|'")):
+        if len(names) == 1 and separator in names[0]:
+            return f" (columns are separated by commas here, not by {shown})"
+    similar = [name for name in names if name.lower() == wanted]
+    return f" (write {wanted!r}, not {similar[0]!r})" if similar else ""

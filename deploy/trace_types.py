@@ -200,7 +200,10 @@ def survey(
         return len(row) == width
 
     if sample_rows is not None:
-        chunk = list(filter(usable, rows.sample(sample_rows)))
+        sample = rows.sample(sample_rows)
+        bad_rows = (f"{rows.where(at)}: {row}" for at, row in rows.replayed if isinstance(row, BadRow))
+        found.first_bad = next(bad_rows, None)
+        chunk = list(filter(usable, sample))
         digest()
     else:
         chunk.extend(row for _, row in rows.replayed if not isinstance(row, BadRow) and usable(row))

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deploy.trace_rows import READ_ERRORS, TS_MAX, TS_MIN, BadRow, Row, Rows, TraceSource, parse_ts
+from deploy.trace_rows import READ_ERRORS, TS_MAX, TS_MIN, BadRow, Row, Rows, TraceSource, parse_ts, wrong_width
 from deploy.trace_types import BOOLEANS, Survey, survey, value_of_text
 from deploy.units import iso_us
 from protocol.errors import EventError
@@ -218,7 +218,7 @@ class TraceReader:
         if self.rows.flavour == "dict" and not isinstance(row, dict):
             return BadRow(f"the line is not a JSON object but {type(row).__name__}")
         if self.rows.flavour == "text" and len(row) != len(self._at):
-            return _wrong_width(row, len(self._at))
+            return wrong_width(row, len(self._at))
         found = self._cell(row, "type")
         if found is None or found == "":
             return BadRow("the row has no type")
@@ -234,7 +234,7 @@ class TraceReader:
         """The event of a row, None if it is before the horizon, or a BadRow that says what is wrong with it."""
         text = self.rows.flavour == "text"
         if text and len(row) != len(self._at):
-            raise _wrong_width(row, len(self._at))
+            raise wrong_width(row, len(self._at))
         name = self._cell(row, "type")
         ts = parse_ts(self._cell(row, "ts"))
         if text and not self._iso and "-" in self._cell(row, "ts")[1:]:
@@ -498,7 +498,3 @@ def _seq(given: Any) -> int:
     if not 0 <= seq <= SEQ_MAX:
         raise BadRow(f"seq {given} is negative or does not fit into 64 bits")
     return seq
-
-
-def _wrong_width(row: list[str], width: int) -> BadRow:
-    return BadRow(f"the row has {len(row)} columns, the header has {width}")

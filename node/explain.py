@@ -62,9 +62,11 @@ def explain(
 ) -> Explanation:
     """Explain one of the rules over a whole trace."""
     trace = list({event[1:3]: event for event in events}.values())
-    engine = Engine(rules, types, functions=functions, remote=remote)
-    composites = [*engine.feed(trace), *engine.close()]
     named = types_of(rule.pattern)
+    # Of a rule that reads no composite events only the number of its matches is needed: they may be too many to list.
+    counted = not any(other.emits in named for other in rules)
+    engine = Engine([rule] if counted else rules, types, functions=functions, remote=remote, count_only=counted)
+    composites = [*engine.feed(trace), *engine.close()]
     rows: list[Row] = [tuple(event) for event in trace if event.type in named]
     rows += [composite.row() for composite in composites if composite.type in named]
     world = World(rows, functions or Functions(), remote or {})
@@ -87,5 +89,7 @@ def explain(
             notes.append("a repeated role is followed as the set of its possible elements, not as every choice of them")
     if any(step.capped for branch in branches for step in branch.steps):
         notes.append(f"more open matches than can be followed ({OPEN_MATCHES_MAX:,}): the numbers are a part of them")
-    matches = sum(1 for composite in composites if composite.rule == rule.name)
+    matches = (
+        engine.counts()[rule.name] if counted else sum(1 for composite in composites if composite.rule == rule.name)
+    )
     return Explanation(rule.name, matches, branches, misses.best(), notes)

@@ -233,7 +233,8 @@ class ChainWalk:
     def _aggregate(self, step: Aggregate, number: int, opens: list[_Open], reports: list[StepReport]) -> list[_Open]:
         leaf = step.leaf
         typed = self.world.of(leaf.type)
-        over = f"{named(leaf)}{'.' + step.attribute if step.attribute else ''}"
+        over = f"{leaf.type}.{step.attribute}" if step.attribute else leaf.type
+        over += f" as {leaf.role}" if leaf.role != leaf.type else ""
         report = self._report(
             f"${step.name} = {step.function}({over} {_show_range(step.range)})", leaf, len(opens), reports
         )

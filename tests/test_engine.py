@@ -233,6 +233,16 @@ def test_counting_gives_the_number_of_matches_that_listing_gives(text):
     assert sum(numbers.values()) > 0
 
 
+def test_a_repetition_that_explodes_is_refused_with_a_sentence_and_can_still_be_counted():
+    rules = sase("Boom: SEQ(A a, B+ b[], C c) WITHIN 50 us")
+    events = [event(A, 1, 1), *(event(B, i, i) for i in range(2, 42)), event(C, 45, 99)]
+    with pytest.raises(RuleError, match=r"rule 'Boom': a repetition has 40 candidates at once.*LIMIT"):
+        Engine(rules).feed(events)
+    counting = Engine(rules, count_only=True)
+    counting.feed(events)
+    assert counting.counts() == {"Boom": 2**40 - 1}
+
+
 def test_choices_given_up_for_a_limit_are_counted():
     engine = Engine(sase("Few: SEQ(A a, B+ b[] LIMIT 2, C c) WITHIN 50 us"))
     found = engine.feed([event(A, 1, 1), *(event(B, i, i) for i in (2, 3, 4)), event(C, 9, 9)]) + engine.close()

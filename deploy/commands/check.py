@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from deploy.commands.common import declared_types, load_functions, prepare, primitive_types, read_sources, say
 from deploy.traces import TraceSource
 from node.explain_parts import named, show_us
+from protocol.events import EventType
 from protocol.languages import parse_rules
 from protocol.pattern import (
     Absence,
@@ -51,12 +53,15 @@ def check(
     """
     registered = load_functions(functions)
     sources = read_sources(files)
+    taken: list[EventType] = []
     if events is None:
         rules = parse_rules(sources, (), registered).rules
         unknown = sorted(primitive_types(rules) - declared_types(sources))
     else:
-        rules = prepare(sources, TraceSource.at(events, format), registered).rules.rules
+        work = prepare(sources, TraceSource.at(events, format), registered)
+        rules = work.rules.rules
         unknown = []
+        taken = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
     for rule in rules:
         print(describe(rule))
     print("ok")
@@ -66,6 +71,16 @@ def check(
                 f"warning: {rule.name}: no window bounds how old the events of {show_part(part)} may be, so they are "
                 f"kept for ever; give it a window of its own"
             )
+        for part in unlimited_repetitions(rule.pattern):
+            say(
+                f"warning: {rule.name}: {show_part(part)} has a match for every choice of its events (2^n - 1 of n); "
+                f"LIMIT n or SKIP TILL NEXT MATCH bounds them, and --count counts them without listing them"
+            )
+    if taken:
+        say(f"types taken from {events}:")
+        for made in taken:
+            attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in made.declaration()[1])
+            say(f"  event {made.name}({attributes})")
     if unknown:
         say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
 
@@ -142,6 +157,24 @@ def is_monotone(pattern: Pattern) -> bool:
     window: Window | None = getattr(root, "window", None)
     counts_events = window is not None and window.unit == "events"
     return pattern.skip == "any" and not counts_events and _only_grows(root)
+
+
+def unlimited_repetitions(pattern: Pattern) -> Iterator[Repetition]:
+    """Repetitions of which every choice of events is a match of its own."""
+
+    def inside(part: Part) -> Iterator[Repetition]:
+        match part:
+            case Repetition(_, limit):
+                if limit is None:
+                    yield part
+            case Leaf() | Negation():
+                return
+            case _:
+                for inner in part.parts:
+                    yield from inside(inner)
+
+    if pattern.skip == "any" and not isinstance(pattern.root, Chain):
+        yield from inside(pattern.root)
 
 
 def _only_grows(part: Part) -> bool:

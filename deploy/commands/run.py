@@ -91,6 +91,8 @@ def run(
     registered = load_functions(functions)
     tables = load_remote_tables(remote or ())
     sources = read_sources(rules)
+    tables_at = [option.partition("=")[2] for option in remote or ()]
+    _refuse_to_overwrite([events, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
     with Progress("looking at the types") as progress:
@@ -101,7 +103,8 @@ def run(
             work.rules.rules, work.rules.types.values(), functions=registered, remote=tables, count_only=count
         )
 
-    with contextlib.ExitStack() as stack:
+    interrupted = False
+    with _naming(out), contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
         late = _late_sink(late_out, stack)
         progress = stack.enter_context(Progress("reading"))
@@ -123,6 +126,12 @@ def run(
                 _feed(engine, _in_order(reader, progress), reader, sink, progress)
             sink.take(engine.close())
             sink.finish()
+        except KeyboardInterrupt:
+            # Ctrl-C is how a stream that has no end is ended: what was found so far counts.
+            if not source.is_stream:
+                raise
+            interrupted = True
+            sink.finish()
         finally:
             reader.rows.close()
         if count:
@@ -131,6 +140,8 @@ def run(
     found = sum(engine.counts().values()) if count else sink.count
     for line in summary(reader.tally, engine, found, seconds, quiet=quiet, lateness=lateness, late_out=late_out):
         say(line)
+    if interrupted:
+        raise KeyboardInterrupt
 
 
 Batches = Iterator[tuple[list[Event], int]]
@@ -186,7 +197,32 @@ class _Sink:
         self._output.flush()
 
 
+def _refuse_to_overwrite(read: Iterable[str | Path], *written: Path | None) -> None:
+    """An output that is also an input would be emptied before it is read."""
+    outputs = [path for path in written if path is not None]
+    inputs = [Path(path) for path in read]
+    for number, output in enumerate(outputs):
+        for other in (*inputs, *outputs[:number]):
+            if output == other or (output.exists() and other.exists() and output.samefile(other)):
+                if output.exists() and not output.is_file():
+                    continue  # a terminal or /dev/null may well be both
+                raise ConfigError(f"{output} would be overwritten while it is in use; write to another file")
+
+
+@contextlib.contextmanager
+def _naming(out: Path | None) -> Iterator[None]:
+    """A full disk does not say which file did not fit."""
+    try:
+        yield
+    except OSError as error:
+        if out is None or error.filename is not None or isinstance(error, BrokenPipeError):
+            raise
+        raise RunFailed(f"cannot write {out}: {error.strerror or error}") from None
+
+
 def _open_output(file: Path | None, stack: contextlib.ExitStack) -> IO[str]:
+    if file is None and sys.stdout is None:
+        raise ConfigError("standard output is closed; --out FILE writes the composite events to a file")
     if file is None:
         with contextlib.suppress(AttributeError, ValueError):
             # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the escape it came as.
@@ -253,11 +289,12 @@ def summary(
         lines.extend(f"  {example}" for example in tally.examples)
     if tally.late:
         by = f"more than {lateness} " if lateness is not None else ""
-        kept = f"; they are in {late_out}" if late_out else "; --late-out FILE keeps them"
+        they, them, are = ("they", "them", "are") if tally.late != 1 else ("it", "it", "is")
+        kept = f"; {they} {are} in {late_out}" if late_out else f"; --late-out FILE keeps {them}"
         if lateness is None:
-            kept += ", --lateness DURATION waits for them"
+            kept += f", --lateness DURATION waits for {them}"
         what = f"{tally.late:,} row{'s' * (tally.late != 1)}"
-        lines.append(f"{what} came {by}behind an earlier row and {'are' if tally.late != 1 else 'is'} left out{kept}")
+        lines.append(f"{what} came {by}behind an earlier row and {are} left out{kept}")
     if not quiet:
         if unnamed:
             named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items())[:NAMES_MAX])
@@ -267,5 +304,14 @@ def summary(
             named = ", ".join(f"{name}.{column}" for name, column in sorted(tally.ignored)[:NAMES_MAX])
             named += ", .." if len(tally.ignored) > NAMES_MAX else ""
             lines.append(f"in the trace, but not declared and so not read: {named}")
-    lines.extend(f"{name}: {number:,}" for name, number in sorted(engine.counters().items()) if number)
+    lines.extend(_figure(name, number) for name, number in sorted(engine.counters().items()) if number)
     return lines
+
+
+def _figure(name: str, number: int) -> str:
+    """A counter of the engine in words."""
+    kind, _, rule = name.partition(":")
+    if kind != "over_limit":
+        return f"{name}: {number:,}"
+    times = "once" if number == 1 else f"{number:,} times"
+    return f"{rule}: {times} a repetition had more events to choose from than its LIMIT, and no match was made"

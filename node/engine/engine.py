@@ -19,6 +19,7 @@ from typing import Any
 from node.engine.next_match import NextMatch
 from node.engine.program import Program, compile_rules
 from node.engine.rules import RulePlan
+from node.engine.runtime import TooManySubsets
 from node.engine.snapshot import decode_snapshot, encode_snapshot
 from node.engine.store import Store
 from protocol.composites import Composite
@@ -178,6 +179,8 @@ class Engine:
                 if frame.filename == f"<headwater {store.compiled.name}>" and frame.name in store.compiled.owners:
                     rules[store.compiled.owners[frame.name]] = None
         where = f"rule {next(iter(rules))!r}" if rules else "a rule"
+        if isinstance(error, TooManySubsets):
+            return RuleError(f"{where}: {error}")
         return RuleError(
             f"{where} could not be evaluated: {type(error).__name__}: {error}; "
             f"declare the kinds of its attributes, or check the functions it calls"

@@ -11,6 +11,8 @@ from protocol.composites import start_of
 
 Row = tuple[Any, ...]
 
+CANDIDATES_MAX = 22  # events whose subsets are listed at once: 4 million matches, some gigabytes; more is a mistake
+
 
 def add(left: Any, right: Any) -> Any:
     return None if left is None or right is None else left + right
@@ -117,8 +119,20 @@ FOLD_FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
 }
 
 
+class TooManySubsets(Exception):
+    """One event would complete more matches than anybody can want listed."""
+
+    def __init__(self, candidates: int) -> None:
+        super().__init__(
+            f"a repetition has {candidates} candidates at once, and every subset of them would be a match; "
+            f"give it a LIMIT, a shorter window or more conditions, use SKIP TILL NEXT MATCH, or only count the matches"
+        )
+
+
 def subsets(candidates: list[Row]) -> list[tuple[Row, ...]]:
     """Every non-empty subset, elements in order."""
+    if len(candidates) > CANDIDATES_MAX:
+        raise TooManySubsets(len(candidates))
     found: list[tuple[Row, ...]] = [()]
     for candidate in candidates:
         found += [(*chosen, candidate) for chosen in found]
@@ -128,6 +142,8 @@ def subsets(candidates: list[Row]) -> list[tuple[Row, ...]]:
 
 def subsets_with(candidates: list[Row], forced: Row) -> list[tuple[Row, ...]]:
     """Every subset that contains ``forced``, which is not among the sorted candidates."""
+    if len(candidates) > CANDIDATES_MAX:
+        raise TooManySubsets(len(candidates))
     split = bisect_left(candidates, forced)
     found: list[tuple[Row, ...]] = [()]
     for candidate in candidates[:split]:
@@ -144,12 +160,16 @@ def chains(candidates: list[Row], forced: Row | None, follows: Callable[[Row, Ro
         candidates = list(candidates)
         insort(candidates, forced)
     ending: list[list[tuple[Row, ...]]] = []
+    total_found = 0
     for position, candidate in enumerate(candidates):
         here: list[tuple[Row, ...]] = [(candidate,)]
         for before in range(position):
             if follows(candidates[before], candidate):
                 here += [(*chosen, candidate) for chosen in ending[before]]
         ending.append(here)
+        total_found += len(here)
+        if total_found > 1 << CANDIDATES_MAX:
+            raise TooManySubsets(len(candidates))
     found = [chosen for here in ending for chosen in here]
     if forced is None:
         return found
@@ -177,6 +197,7 @@ def group_chains(
     groups = [group for group in groups if within(*group)]
     groups.sort(key=lambda group: group[-1])
     ending: list[list[tuple[tuple[Row, ...], ...]]] = []
+    total_found = 0
     for position, group in enumerate(groups):
         here: list[tuple[tuple[Row, ...], ...]] = [(group,)]
         for before in range(position):
@@ -184,6 +205,9 @@ def group_chains(
             if earlier[-1][:3] < start_of(group[0]) and follows(earlier, group):
                 here += [(*chosen, group) for chosen in ending[before]]
         ending.append(here)
+        total_found += len(here)
+        if total_found > 1 << CANDIDATES_MAX:
+            raise TooManySubsets(len(groups))
     found = [chosen for here in ending for chosen in here]
     if forced is not None:
         found = [chosen for chosen in found if any(group[forced_leaf] is forced for group in chosen)]
