@@ -7,8 +7,10 @@ values give equal bytes. Decoding checks shape and names and raises CodecError, 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from hashlib import blake2b
-from typing import Any, Final, cast
+from types import UnionType
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 import msgpack
 
@@ -60,9 +62,29 @@ def _value(plain: Any) -> Any:
     cls = _CLASSES.get(name)
     if cls is None:
         raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")
-    if len(values) != len(fields(cls)):
-        raise CodecError(f"{name} with {len(values)} fields instead of {len(fields(cls))}")
+    hints = _hints(cls)
+    if len(values) != len(hints):
+        raise CodecError(f"{name} with {len(values)} fields instead of {len(hints)}")
+    for (field, hint), value in zip(hints.items(), values, strict=True):
+        if not _fits(value, hint):
+            raise CodecError(f"{name}.{field} cannot be {value!r:.60}")
     return cls(*values)
+
+
+@cache
+def _hints(cls: type[Any]) -> dict[str, Any]:
+    return {field.name: get_type_hints(cls)[field.name] for field in fields(cls)}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Whether a value is what a field is annotated to hold."""
+    if get_origin(hint) is Literal:
+        return value in get_args(hint)
+    if get_origin(hint) is tuple:
+        return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
+    if get_origin(hint) in (Union, UnionType):
+        return any(_fits(value, choice) for choice in get_args(hint))
+    return type(value) is hint
 
 
 def encode(value: Rule | Pattern | expressions.Expression) -> bytes:
