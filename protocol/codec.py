@@ -7,7 +7,6 @@ values give equal bytes. Decoding checks shape and names and raises CodecError, 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from functools import cache
 from hashlib import blake2b
 from types import UnionType
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -62,18 +61,13 @@ def _value(plain: Any) -> Any:
     cls = _CLASSES.get(name)
     if cls is None:
         raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")
-    hints = _hints(cls)
+    hints = get_type_hints(cls)
     if len(values) != len(hints):
         raise CodecError(f"{name} with {len(values)} fields instead of {len(hints)}")
     for (field, hint), value in zip(hints.items(), values, strict=True):
         if not _fits(value, hint):
             raise CodecError(f"{name}.{field} cannot be {value!r:.60}")
     return cls(*values)
-
-
-@cache
-def _hints(cls: type[Any]) -> dict[str, Any]:
-    return {field.name: get_type_hints(cls)[field.name] for field in fields(cls)}
 
 
 def _fits(value: Any, hint: Any) -> bool:
