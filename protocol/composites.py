@@ -8,7 +8,7 @@ Identity, attributes, start and end are computed when somebody reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, cast
@@ -29,6 +29,8 @@ class CompositeSpec:
     repeated: tuple[bool, ...]
     values: Callable[..., tuple[Value, ...]]
     """Called with the bindings, gives the attribute values in the order of ``type.attributes``."""
+    plain: bool = False
+    """Every match binds every role to one event."""
 
 
 class Composite(tuple[Any, ...]):
@@ -52,17 +54,18 @@ class Composite(tuple[Any, ...]):
     def type(self) -> str:
         return self.spec.type.name
 
-    def parts(self) -> Iterator[tuple[str, Any]]:
+    def parts(self) -> list[tuple[str, Any]]:
         """``(role, row)`` of every part, a repeated role element by element; row[3] of a composite is a Composite."""
-        spec = self.spec
+        spec = self[0]
+        if spec.plain:
+            return list(zip(spec.roles, self[1:], strict=False))
+        found: list[tuple[str, Any]] = []
         for role, repeated, binding in zip(spec.roles, spec.repeated, self[1:], strict=False):
-            if binding is None:
-                continue
-            if repeated:
-                for row in binding:
-                    yield role, row
-            else:
-                yield role, binding
+            if repeated and binding is not None:
+                found += [(role, row) for row in binding]
+            elif binding is not None:
+                found.append((role, binding))
+        return found
 
     @property
     def events(self) -> list[tuple[str, Event | Composite]]:
@@ -75,18 +78,18 @@ class Composite(tuple[Any, ...]):
         identity = [
             [role, row[3].id if isinstance(row[3], Composite) else [row[1], row[2]]] for role, row in self.parts()
         ]
-        packed = cast(bytes, msgpack.packb([self.rule, self.version, identity]))
+        packed = cast(bytes, msgpack.packb([self[0].rule, self[0].version, identity]))
         return blake2b(packed, digest_size=16).hexdigest()
 
     @property
     def start(self) -> Key:
         """Key of the earliest primitive part."""
-        return min(start_of(row) for _, row in self.parts())
+        return min([start_of(row) for _, row in self.parts()])
 
     @property
     def end(self) -> Key:
         """Key of the latest primitive part."""
-        latest: Key = max(row[:3] for _, row in self.parts())
+        latest: Key = max([row[:3] for _, row in self.parts()])
         return latest
 
     @property
@@ -99,7 +102,7 @@ class Composite(tuple[Any, ...]):
         return (*self.end, 1, *self._tail())
 
     def _tail(self) -> tuple[Any, ...]:
-        return self.rule, self.version, [(role, own_key(row)) for role, row in self.parts()]
+        return self[0].rule, self[0].version, [(role, own_key(row)) for role, row in self.parts()]
 
     @property
     def attributes(self) -> dict[str, Value]:

@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,8 @@ import pyarrow.parquet
 import pytest
 
 from deploy.command import main
+from node.engine import Engine
+from protocol.errors import RuleError
 
 PROJECT = Path(__file__).parent.parent
 FIRE = PROJECT / "examples" / "fire"
@@ -277,6 +280,16 @@ def test_user_functions_are_called_and_their_failures_are_runs_that_failed(desk:
     desk.file("f.py", "FUNCTIONS = {'twice': lambda x: 1 / 0}\n")
     done = desk.run("run", "r.sase", "--events", "e.csv", "--functions", "f.py")
     assert (done.code, done.err) == (1, "headwater: function twice(5) failed: ZeroDivisionError: division by zero\n")
+    desk.file("f.py", "def twice(x):\n    return [x]\n")
+    done = desk.run("run", "r.sase", "--events", "e.csv", "--functions", "f.py")
+    assert done.code == 1
+    assert "function twice(5) returned a list" in done.err
+    desk.file("f.py", "def twice(x, y):\n    return x\n")
+    done = desk.run("check", "r.sase", "--functions", "f.py")
+    assert done.code == 2
+    assert "twice takes 2 arguments, not 1" in done.err
+    desk.file("f.py", "def twice(x, y=2):\n    return x * y\n")
+    assert desk.run("check", "r.sase", "--functions", "f.py").code == 0
 
 
 @pytest.mark.parametrize(
@@ -284,6 +297,7 @@ def test_user_functions_are_called_and_their_failures_are_runs_that_failed(desk:
     [
         ("def f(:\n", "cannot be loaded: SyntaxError"),
         ("import nothing_of_this_name\n", "cannot be loaded: ModuleNotFoundError"),
+        ("import sys\nsys.exit(3)\n", "cannot be loaded: SystemExit: 3"),
         ("x = 1\n", "offers no functions"),
         ("FUNCTIONS = [1]\n", "offers no functions"),
         ("def lower(x):\n    return x\n", "there is already a function 'lower'"),
@@ -307,7 +321,11 @@ def test_bad_function_files_are_said_in_a_sentence(desk: Desk, content: str, sen
         (["run", "fire.tesla", "--events", "events.csv", "--lateness", "5"], "'5' is not a duration"),
         (["run", "fire.tesla", "--events", "events.csv", "--json"], "--json goes with --count"),
         (["run", "fire.tesla"], "--events"),
-        (["run"], "headwater --help tells more"),
+        (["run"], "headwater run --help tells more"),
+        (["run", "events.csv", "--events", "fire.tesla"], "fire.tesla is a file of rules, not of events"),
+        (["run", "fire.tesla", "--events", "events.csv", "--out", "events.csv"], "events.csv would be overwritten"),
+        (["run", "fire.tesla", "--events", "events.csv", "--out", "./fire.tesla"], "fire.tesla would be overwritten"),
+        (["run", "fire.tesla", "-e", "events.csv", "--out", "x", "--late-out", "x"], "x would be overwritten"),
         (["walk"], "walk"),
         (
             ["explain", "fire.tesla", "--events", "events.csv", "--rule", "Fier"],
@@ -343,7 +361,21 @@ def test_check_says_what_each_rule_does(desk: Desk) -> None:
         "ok",
     ]
     assert "unchecked: Smoke, Temp" in done.err
+    assert desk.run("check", "fire.tesla", "--events", "events.csv").err.splitlines() == [
+        "types taken from events.csv:",
+        "  event Smoke(area: string)",
+        "  event Temp(area: string, value: int)",
+    ]
+    desk.file("fire.tesla", DECLARED)
     assert desk.run("check", "fire.tesla", "--events", "events.csv").err == ""
+
+
+def test_check_warns_of_repetitions_that_have_a_match_for_every_choice(desk: Desk) -> None:
+    desk.file("r.sase", "X: SEQ(A a, B+ b[], C c) WITHIN 1 h\n")
+    assert "warning: X: B as b+ has a match for every choice of its events" in desk.run("check", "r.sase").err
+    for bounded in ("SEQ(A a, B+ b[] LIMIT 5, C c) WITHIN 1 h", "SEQ(A a, B+ b[]) WITHIN 1 h SKIP TILL NEXT MATCH"):
+        desk.file("r.sase", f"X: {bounded}\n")
+        assert "warning" not in desk.run("check", "r.sase").err
 
 
 def test_check_shows_the_mistakes_of_all_files(desk: Desk) -> None:
@@ -443,8 +475,34 @@ def test_a_reader_that_has_seen_enough_ends_the_run_quietly(desk: Desk) -> None:
         assert process.stderr is not None
         process.stdout.readline()
         process.stdout.close()
-        assert b"Traceback" not in process.stderr.read()
-        assert process.wait(30) in (0, 1)
+        assert process.stderr.read() == b""
+        assert process.wait(30) == 0
+
+
+def test_ctrl_c_ends_a_stream_with_what_was_found_so_far(desk: Desk) -> None:
+    desk.file("r.sase", "event A(v: int)\nX: SEQ(A a) WITHIN 1 s\n")
+    with command("run", "r.sase", "--events", "-", cwd=desk.folder) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"type,ts,v\nA,1,5\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert err.startswith(b"1 rows read")
+    assert err.endswith(b"headwater: stopped\n")
+
+
+def test_a_stream_of_unknown_types_says_what_it_waits_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    with command("run", "fire.tesla", "--events", "-", cwd=desk.folder) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(EVENTS.encode())
+        process.stdin.flush()
+        assert process.stderr.readline().startswith(b"waiting for 1,000 rows, or the end, to learn the event types")
+        process.stdin.close()
+        assert process.wait(30) == 0
 
 
 def test_a_pipe_gets_no_progress_bar(desk: Desk) -> None:
@@ -513,6 +571,65 @@ def test_a_full_disk_is_a_run_that_failed(desk: Desk) -> None:
     assert process.returncode == 1
     assert b"headwater: the run cannot go on: No space left on device" in process.stderr
     assert b"Traceback" not in process.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full, a disk that is always full")
+def test_a_full_disk_names_the_file_that_did_not_fit(desk: Desk) -> None:
+    done = desk.run("run", "fire.tesla", "--events", "events.csv", "--out", "/dev/full")
+    assert (done.code, done.err) == (1, "headwater: cannot write /dev/full: No space left on device\n")
+
+
+def test_a_process_without_standard_output_is_told_so(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stdout", None)
+        with pytest.raises(SystemExit) as left:
+            main(["run", "fire.tesla", "--events", "events.csv"])
+    assert left.value.code == 2
+
+
+def test_running_out_of_memory_is_a_run_that_failed(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(engine: Engine, events: Any) -> None:
+        raise RuleError("rule 'X' could not be evaluated") from MemoryError()
+
+    monkeypatch.setattr(Engine, "feed", explode)
+    done = desk.run("run", "fire.tesla", "--events", "events.csv")
+    assert done.code == 1
+    assert "out of memory" in done.err
+    assert "LIMIT n or SKIP TILL NEXT MATCH" in done.err
+
+
+def test_mistakes_that_come_from_the_trace_say_so(desk: Desk) -> None:
+    desk.file("e.csv", EVENTS + "Temp,9000001,p1,A1,n/a\n")
+    done = desk.run("run", "fire.tesla", "--events", "e.csv")
+    assert done.code == 2
+    assert "in e.csv, Temp.value is a string because of 'n/a'; a cell without a value is empty" in done.err
+    desk.file("e.jsonl", '{"type": "Smoke", "ts": 1, "area": "A1"}\n{"type": "Temp", "ts": 2, "value": {"c": 3}}\n')
+    done = desk.run("run", "fire.tesla", "--events", "e.jsonl")
+    assert "in e.jsonl, Temp.value holds a dict" in done.err
+    desk.file("e.jsonl", '{"type": "Smoke", "ts": 1, "area": "A1"}\n{"type": "Temp", "ts": 2\n')
+    done = desk.run("run", "fire.tesla", "--events", "e.jsonl")
+    assert "unknown event type 'Temp'" in done.err
+    assert "malformed rows were passed over to learn the types; the first: e.jsonl:2: the line is not JSON" in done.err
+
+
+def test_a_repetition_over_its_limit_is_said_in_words(desk: Desk) -> None:
+    desk.file("r.sase", "X: SEQ(A a, B+ b[] LIMIT 1, C c) WITHIN 1 h\n")
+    desk.file("e.csv", "type,ts\nA,1\nB,2\nB,3\nC,4\n")
+    done = desk.run("run", "r.sase", "--events", "e.csv")
+    assert "X: once a repetition had more events to choose from than its LIMIT, and no match was made" in done.err
+
+
+def test_explain_counts_matches_that_are_too_many_to_list(desk: Desk) -> None:
+    desk.file("r.sase", "X: SEQ(A a, B+ b[], C c) WITHIN 1 h\n")
+    desk.file("e.csv", "type,ts\nA,1\n" + "".join(f"B,{ts}\n" for ts in range(2, 62)) + "C,99\n")
+    done = desk.run("explain", "r.sase", "--events", "e.csv")
+    assert (done.code, done.out.splitlines()[0]) == (0, f"X: {2**60 - 1:,} matches")
+
+
+def test_without_a_command_the_help_is_shown_as_it_is(desk: Desk) -> None:
+    done = desk.run()
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Usage: headwater")
 
 
 def test_empty_input_is_no_crash(desk: Desk) -> None:

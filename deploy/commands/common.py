@@ -25,7 +25,6 @@ from protocol.languages.sources import decode
 from protocol.languages.syntax import TypeDeclaration
 from protocol.pattern import Rule, types_of
 
-
 PATIENCE_S: Final = 2.0  # before someone who waits for a stream is told what it waits for
 
 

@@ -91,7 +91,8 @@ def composite_spec(
     space: dict[str, Any] = {**NAMES, **pool.objects}
     exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
     event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
-    spec = CompositeSpec(rule.name, rule.version, event_type, logical.roles, logical.repeated, space["values"])
+    plain = not any(logical.repeated) and always == set(logical.roles)
+    spec = CompositeSpec(rule.name, rule.version, event_type, logical.roles, logical.repeated, space["values"], plain)
     return spec, parameters
 
 
