@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from deploy.trace_rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, parse_ts
 from deploy.trace_types import BOOLEANS, kind_of_texts
 from protocol.errors import ConfigError, EventError
 from protocol.events import Value
+from protocol.expressions import Remote, walk
+from protocol.pattern import Rule
 from protocol.remote import Found, RemoteEntry, RemoteTable
 
 _KEY: Final = re.compile(r"key([1-9][0-9]*)?")
@@ -33,6 +35,20 @@ def load_remote_tables(options: Iterable[str]) -> dict[str, RemoteTable]:
             raise ConfigError(f"--remote names the table {name!r} twice")
         tables[name] = load_remote_table(file)
     return tables
+
+
+def check_lookups(rules: Iterable[Rule], tables: Mapping[str, RemoteTable]) -> None:
+    """A lookup with more or fewer arguments than a table has key columns would find nothing, and not say why."""
+    for rule in rules:
+        for expression in (*rule.pattern.where, *(attribute.value for attribute in rule.attributes)):
+            for inner in walk(expression):
+                if isinstance(inner, Remote) and inner.table in tables:
+                    lengths, given = tables[inner.table].key_lengths(), len(inner.arguments)
+                    if lengths and given not in lengths:
+                        raise ConfigError(
+                            f"rule {rule.name!r} looks up {given} value{'s' * (given != 1)} in the table "
+                            f"{inner.table!r}, which has {max(lengths)} key column{'s' * (max(lengths) != 1)}"
+                        )
 
 
 def load_remote_table(file: str) -> RemoteTable:

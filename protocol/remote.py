@@ -55,6 +55,10 @@ class RemoteTable:
         index = bisect_right(times, ts)
         return values[index - 1] if index else None
 
+    def key_lengths(self) -> set[int]:
+        """With how many arguments a lookup can find something."""
+        return set(map(len, self._versions))
+
     def __len__(self) -> int:
         return len(self._versions)
 

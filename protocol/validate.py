@@ -352,5 +352,12 @@ def _name_flaws(pattern: Pattern, expression: e.Expression) -> Iterator[Flaw]:
             case e.Parameter(name):
                 if name not in parameters:
                     yield Flaw(f"unbound parameter ${name}", "", expression)
+            case e.Remote(table, arguments):
+                if not any(isinstance(p, e.Attribute | e.Fold) for argument in arguments for p in e.walk(argument)):
+                    yield Flaw(
+                        f"the lookup in {table!r} names no event, so there is no time to look at the table",
+                        "name an attribute of an event in its arguments",
+                        expression,
+                    )
             case _:
                 pass

@@ -154,7 +154,7 @@ def composite(rule: pt.Rule, binding: Binding, scope: Scope) -> Found:
         start=min(item.start for _, item in parts),
         end=end,
         own_key=(*end, 1, rule.name, rule.version, tuple((role, item.own_key) for role, item in parts)),
-        attributes={attribute.name: value(attribute.value, scope) for attribute in rule.attributes},
+        attributes={each.name: declared(each.kind, value(each.value, scope)) for each in rule.attributes},
         primitives=frozenset().union(*(item.primitives for _, item in parts)),
         binding=dict(binding),
     )
@@ -326,6 +326,11 @@ def aggregate(function: str, items: Iterable[Item], name: str | None) -> Any:
         case "avg":
             return exact_sum(values) / len(values)
     raise AssertionError(function)
+
+
+def declared(kind: str, given: Any) -> Any:
+    """An attribute declared as a float has floats only."""
+    return float(given) if kind == "float" and isinstance(given, int) else given
 
 
 def exact_sum(values: list[Any]) -> Any:

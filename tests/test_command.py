@@ -242,6 +242,16 @@ def test_remote_tables_answer_lookups(desk: Desk) -> None:
     assert [c["ts"] for c in done.composites] == [1]
 
 
+def test_a_lookup_must_have_as_many_arguments_as_the_table_has_keys(desk: Desk) -> None:
+    desk.file("r.sase", "X: SEQ(A a) WHERE a.v > REMOTE.limits[a.v] WITHIN 1 s\n")
+    desk.file("e.csv", REMOTE_EVENTS)
+    desk.file("t.csv", "key1,key2,value\n1,2,3\n")
+    for each in ("run", "explain"):
+        done = desk.run(each, "r.sase", "--events", "e.csv", "--remote", "limits=t.csv")
+        assert done.code == 2
+        assert "rule 'X' looks up 1 value in the table 'limits', which has 2 key columns" in done.err
+
+
 def test_rows_with_the_same_key_form_a_collection(desk: Desk) -> None:
     desk.file("r.sase", "X: SEQ(A a) WHERE a.v IN REMOTE.allowed[a.k, a.v] WITHIN 1 s\n")
     desk.file("e.csv", REMOTE_EVENTS)
@@ -321,6 +331,10 @@ def test_bad_function_files_are_said_in_a_sentence(desk: Desk, content: str, sen
         (["run", "fire.tesla", "--events", "events.csv", "--lateness", "5"], "'5' is not a duration"),
         (["run", "fire.tesla", "--events", "events.csv", "--json"], "--json goes with --count"),
         (["run", "fire.tesla"], "--events"),
+        *(
+            ([each, "fire.tesla", "-e", "a.csv", "-e", "b.csv"], "one trace, not 2")
+            for each in ("run", "check", "explain")
+        ),
         (["run"], "headwater run --help tells more"),
         (["run", "events.csv", "--events", "fire.tesla"], "fire.tesla is a file of rules, not of events"),
         (["run", "fire.tesla", "--events", "events.csv", "--out", "events.csv"], "events.csv would be overwritten"),
@@ -490,7 +504,7 @@ def test_ctrl_c_ends_a_stream_with_what_was_found_so_far(desk: Desk) -> None:
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert err.startswith(b"1 rows read")
+    assert err.startswith(b"1 row read")
     assert err.endswith(b"headwater: stopped\n")
 
 
@@ -548,6 +562,24 @@ def test_the_python_example_of_the_readme_runs(
     example = text.split("```python\n")[1].split("```")[0]
     exec(example, {})
     assert "Fire {'area': 'A1', 'temperature': 51.0}" in capsys.readouterr().out
+
+
+def test_the_python_example_of_the_language_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(PROJECT)
+    text = (PROJECT / "docs" / "language.md").read_text(encoding="utf-8")
+    exec(text.split("```python\n")[1].split("```")[0], {})
+    assert capsys.readouterr().out.startswith("Fire Fire\nQ Q\nQ: SEQ(A a, B b)\n")
+
+
+def test_the_examples_of_both_languages_in_the_documentation_are_right(desk: Desk) -> None:
+    text = (PROJECT / "docs" / "language.md").read_text(encoding="utf-8")
+    tesla, sase, _ = (part.split("```")[0] for part in text.split("```text\n")[1:])
+    desk.file("r1.tesla", tesla)
+    desk.file("r2.sase", sase)
+    done = desk.run("check", "r1.tesla", "r2.sase")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "ok")
 
 
 def test_a_type_that_the_trace_does_not_hold_must_be_declared(desk: Desk) -> None:

@@ -1330,6 +1330,166 @@ SAMPLES = [
         ),
     ),
     (
+        "SASE in a TESLA file",
+        "tesla",
+        "Q: SEQ(A a, B b) WITHIN 5 s",
+        (
+            "r.tesla:1:4: this is SASE, in a file of TESLA rules",
+            "    Q: SEQ(A a, B b) WITHIN 5 s",
+            "       ^ name the file .sase, or write define Name() from ..",
+        ),
+    ),
+    (
+        "original SASE in a TESLA file",
+        "tesla",
+        "PATTERN SEQ(A a, B b) WITHIN 5 s",
+        (
+            "r.tesla:1:1: this is SASE, in a file of TESLA rules",
+            "    PATTERN SEQ(A a, B b) WITHIN 5 s",
+            "    ^ name the file .sase, or write define Name() from ..",
+        ),
+    ),
+    (
+        "TESLA in a SASE file",
+        "sase",
+        "define Fire(area: string) from Smoke()",
+        (
+            "r.sase:1:1: this is TESLA, in a file of SASE rules",
+            "    define Fire(area: string) from Smoke()",
+            "    ^ name the file .tesla, or write SEQ(A a, B b)",
+        ),
+    ),
+    (
+        "PATTERN of original SASE",
+        "sase",
+        "PATTERN SEQ(A a, B b) WITHIN 5 s",
+        (
+            "r.sase:1:1: unexpected 'PATTERN'",
+            "    PATTERN SEQ(A a, B b) WITHIN 5 s",
+            "    ^ leave PATTERN out: a rule begins with SEQ(A a, B b)",
+        ),
+    ),
+    (
+        "EVENT of original SASE",
+        "sase",
+        "EVENT SEQ(A a, B b) WITHIN 5 s",
+        (
+            "r.sase:1:1: EVENT declares an event type, as in event Temp(value: float)",
+            "    EVENT SEQ(A a, B b) WITHIN 5 s",
+            "    ^ leave EVENT out: a rule begins with SEQ(A a, B b)",
+        ),
+    ),
+    (
+        "strategy of original SASE",
+        "sase",
+        "SEQ(A a, B b) WHERE skip_till_next_match(a, b) { a.v > 3 } WITHIN 5 s",
+        (
+            "r.sase:1:48: unexpected character '{'",
+            "    SEQ(A a, B b) WHERE skip_till_next_match(a, b) { a.v > 3 } WITHIN 5 s",
+            "                                                   ^ write conditions without braces, and SKIP TILL ANY MATCH or SKIP TILL NEXT MATCH after WITHIN",
+        ),
+    ),
+    (
+        "C's and",
+        "sase",
+        "SEQ(A a, B b) WHERE a.v > 3 && b.v > 3 WITHIN 5 s",
+        (
+            "r.sase:1:29: unexpected character '&'",
+            "    SEQ(A a, B b) WHERE a.v > 3 && b.v > 3 WITHIN 5 s",
+            "                                ^ write AND",
+        ),
+    ),
+    (
+        "C's or",
+        "tesla",
+        "define X() from A(v > 3 || v < 1)",
+        (
+            "r.tesla:1:25: unexpected character '|'",
+            "    define X() from A(v > 3 || v < 1)",
+            "                            ^ write OR",
+        ),
+    ),
+    (
+        "typographic quotes",
+        "tesla",
+        "define X() from A(s = \u2018x\u2019)",
+        (
+            "r.tesla:1:23: unexpected character '\u2018'",
+            "    define X() from A(s = \u2018x\u2019)",
+            "                          ^ write strings in ' or \"",
+        ),
+    ),
+    (
+        "LIKE of SQL",
+        "sase",
+        "SEQ(A a, B b) WHERE a.s LIKE 'x%' WITHIN 5 s",
+        (
+            "r.sase:1:25: unexpected 'LIKE'",
+            "    SEQ(A a, B b) WHERE a.s LIKE 'x%' WITHIN 5 s",
+            "                            ^ there is no LIKE; write matches(s, 'regular expression'), startswith(s, 'A') or contains(s, 'A')",
+        ),
+    ),
+    (
+        "IS NULL of SQL in SASE",
+        "sase",
+        "SEQ(A a, B b) WHERE a.s IS NULL WITHIN 5 s",
+        (
+            "r.sase:1:25: unexpected 'IS'",
+            "    SEQ(A a, B b) WHERE a.s IS NULL WITHIN 5 s",
+            "                            ^ there is no IS; NOT x = x holds where x has no value",
+        ),
+    ),
+    (
+        "IS NULL of SQL in TESLA",
+        "tesla",
+        "define X() from A(s is null)",
+        (
+            "r.tesla:1:21: unexpected 'is'",
+            "    define X() from A(s is null)",
+            "                        ^ there is no IS; NOT x = x holds where x has no value",
+        ),
+    ),
+    (
+        "repetition of none or more",
+        "sase",
+        "SEQ(A a, B* b[]) WITHIN 5 s",
+        (
+            "r.sase:1:11: unexpected '*'",
+            "    SEQ(A a, B* b[]) WITHIN 5 s",
+            "              ^ a repetition has one or more events; write '+'",
+        ),
+    ),
+    (
+        "step without a policy",
+        "tesla",
+        "define X() from A() and B(v > (3)) within 5 s from A",
+        (
+            "r.tesla:1:25: which B? A step says whether it takes each, the last or the first",
+            "    define X() from A() and B(v > (3)) within 5 s from A",
+            "                            ^ write each, last, first, n-last, n-first or not before B",
+        ),
+    ),
+    (
+        "step without a policy or brackets",
+        "tesla",
+        "define X() from A() and B within 5 s from A",
+        (
+            "r.tesla:1:25: which B? A step says whether it takes each, the last or the first",
+            "    define X() from A() and B within 5 s from A",
+            "                            ^ write each, last, first, n-last, n-first or not before B",
+        ),
+    ),
+    (
+        "bracket open at within",
+        "tesla",
+        "define X() from A() and last B( within 5 s from A",
+        (
+            "r.tesla:1:31: this bracket is not closed",
+            "    define X() from A() and last B( within 5 s from A",
+            "                                  ^ expected ')' before within",
+        ),
+    ),
+    (
         "more than a megabyte",
         "sase",
         "# " + "x" * 1_100_000,

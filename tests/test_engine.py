@@ -326,6 +326,32 @@ def test_patterns_of_many_parts_match(count):
     assert [c.id for c in backwards.feed([Event(f"T{i}", i, "n", i) for i in reversed(range(count))])] == [found[0].id]
 
 
+def test_sums_are_exact_where_partial_sums_are_too_large_and_have_no_value_where_no_number_fits():
+    b = EventType("B", {"w": "float"})
+    text = "S: define S(s: float) from A() as a and $s = Sum(B().w within 99 us from a) where s = $s"
+    rules = parse_rules([Source(text, "t.tesla", "tesla")], [A, b])
+
+    def total(*values: float):
+        engine = Engine(rules)
+        engine.feed([*(Event(b, i, "n", i, {"w": w}) for i, w in enumerate(values)), event(A, 50, 50)])
+        return [composite.attributes["s"] for composite in engine.close()]
+
+    assert total(1e308, 1e308, -1e308) == [1e308]
+    assert total(0.1, 0.2, 0.3, -0.6) == [2.7755575615628914e-17]
+    assert total(1e308, 1e308) == [None]
+
+
+def test_an_attribute_declared_as_float_has_floats():
+    rules = tesla("D: define D(s: float) from A() as a where s = a.v")
+    (found,) = Engine(rules).feed([event(A, 1, 1, v=2)])
+    assert repr(found.attributes["s"]) == "2.0"
+
+
+def test_a_remote_lookup_that_names_no_event_is_refused():
+    with pytest.raises(RuleError, match="names no event"):
+        sase("SEQ(A a) WHERE a.v = REMOTE.limits[3] WITHIN 1 us")
+
+
 def test_hundreds_of_rules_run_at_once_and_share_their_buffers():
     text = "\n".join(f"R{i}: SEQ(A a, B b, C c) WHERE SAME[id] AND c.v = {i} WITHIN 10 us" for i in range(300))
     engine = Engine(sase(text))

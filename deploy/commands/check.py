@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from deploy.commands.common import declared_types, load_functions, prepare, primitive_types, read_sources, say
+from deploy.commands.common import (
+    declared_types,
+    load_functions,
+    prepare,
+    primitive_types,
+    read_sources,
+    say,
+    the_trace,
+)
 from deploy.traces import TraceSource
 from node.explain_parts import named, show_us
 from protocol.events import EventType
@@ -37,7 +45,8 @@ from protocol.validate import operators_without_bound
 def check(
     files: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="FILE")],
     events: Annotated[
-        str | None, typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE")
+        list[str] | None,
+        typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE"),
     ] = None,
     format: Annotated[str | None, typer.Option(help="csv, jsonl or parquet.", metavar="FORMAT")] = None,
     functions: Annotated[
@@ -54,11 +63,11 @@ def check(
     registered = load_functions(functions)
     sources = read_sources(files)
     taken: list[EventType] = []
-    if events is None:
+    if not events:
         rules = parse_rules(sources, (), registered).rules
         unknown = sorted(primitive_types(rules) - declared_types(sources))
     else:
-        work = prepare(sources, TraceSource.at(events, format), registered)
+        work = prepare(sources, TraceSource.at(the_trace(events), format), registered)
         rules = work.rules.rules
         unknown = []
         taken = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
@@ -76,8 +85,8 @@ def check(
                 f"warning: {rule.name}: {show_part(part)} has a match for every choice of its events (2^n - 1 of n); "
                 f"LIMIT n or SKIP TILL NEXT MATCH bounds them, and --count counts them without listing them"
             )
-    if taken:
-        say(f"types taken from {events}:")
+    if events and taken:
+        say(f"types taken from {the_trace(events)}:")
         for made in taken:
             attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in made.declaration()[1])
             say(f"  event {made.name}({attributes})")

@@ -37,6 +37,13 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def the_trace(given: Sequence[str]) -> str:
+    """The one trace that --events names; of several the command line would take the last and not say so."""
+    if len(given) != 1:
+        raise ConfigError(f"--events takes one trace, not {len(given)}; put the rows into one file, in any order")
+    return given[0]
+
+
 def read_sources(files: Iterable[Path]) -> list[Source]:
     sources = []
     for file in files:

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from deploy.commands.common import load_functions, prepare, read_sources, say
-from deploy.remote_files import load_remote_tables
+from deploy.commands.common import load_functions, prepare, read_sources, say, the_trace
+from deploy.remote_files import check_lookups, load_remote_tables
 from deploy.traces import TraceSource
 from node.explain import Explanation
 from node.explain import explain as explain_rule
@@ -21,7 +21,9 @@ MISS_WIDTH = 100  # a miss that is longer is shown with its reason on a line of 
 
 def explain(
     rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULE")],
-    events: Annotated[str, typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")],
+    events: Annotated[
+        list[str], typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")
+    ],
     near: Annotated[int, typer.Option(help="How many of the nearest misses to show.", min=0, metavar="N")] = 3,
     only: Annotated[
         list[str] | None, typer.Option("--rule", help="Explain only the rule of this name.", metavar="NAME")
@@ -44,7 +46,8 @@ def explain(
     """
     registered = load_functions(functions)
     tables = load_remote_tables(remote or ())
-    work = prepare(read_sources(rules), TraceSource.at(events, format), registered)
+    work = prepare(read_sources(rules), TraceSource.at(the_trace(events), format), registered)
+    check_lookups(work.rules.rules, tables)
     chosen = [rule for rule in work.rules.rules if not only or rule.name in only]
     unknown = sorted(set(only or ()) - {rule.name for rule in chosen})
     if unknown:

@@ -12,10 +12,10 @@ from typing import IO, Annotated, Any, Final
 
 import typer
 
-from deploy.commands.common import RunFailed, load_functions, prepare, read_sources, say
+from deploy.commands.common import RunFailed, load_functions, prepare, read_sources, say, the_trace
 from deploy.output import JsonLines, in_key_order
 from deploy.progress import Progress
-from deploy.remote_files import load_remote_tables
+from deploy.remote_files import check_lookups, load_remote_tables
 from deploy.traces import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
 from deploy.units import duration_us
 from node.engine import Engine
@@ -28,7 +28,9 @@ NAMES_MAX: Final = 12  # how many types or attributes a line of the summary name
 
 def run(
     rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULES")],
-    events: Annotated[str, typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")],
+    events: Annotated[
+        list[str], typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")
+    ],
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet, where the file's name does not tell.", metavar="FORMAT")
     ] = None,
@@ -85,18 +87,21 @@ def run(
     """
     if as_json and not count:
         raise ConfigError("--json goes with --count; composite events are JSON lines already")
-    source = TraceSource.at(events, format)
+    trace = the_trace(events)
+    source = TraceSource.at(trace, format)
     lateness_us = None if lateness is None else duration_us(lateness)
     emit_live = source.is_stream if live is None else live
     registered = load_functions(functions)
     tables = load_remote_tables(remote or ())
     sources = read_sources(rules)
     tables_at = [option.partition("=")[2] for option in remote or ()]
-    _refuse_to_overwrite([events, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
+    _refuse_to_overwrite([trace, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
     with Progress("looking at the types") as progress:
         work = prepare(sources, source, registered, look_first=emit_live and not streaming, watch=progress.update)
+
+    check_lookups(work.rules.rules, tables)
 
     def new_engine() -> Engine:
         return Engine(
@@ -281,7 +286,7 @@ def summary(
     if not quiet or tally.bad or tally.late:
         speed = f"{rows / seconds:,.0f} events/s" if seconds > 0 else ""
         lines.append(
-            f"{rows:,} rows read, {tally.bad:,} skipped, {tally.late:,} late; "
+            f"{rows:,} row{'s' * (rows != 1)} read, {tally.bad:,} skipped, {tally.late:,} late; "
             f"{composites:,} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
         )
     if tally.bad:

@@ -25,6 +25,7 @@ from protocol.expressions import (
     Attribute,
     Binary,
     Call,
+    Constant,
     Expression,
     Items,
     Remote,
@@ -207,6 +208,8 @@ def _tree(pattern: Pattern, root: Part, composite_types: frozenset[str]) -> Bran
         for condition in _expand_same(pattern.where, branch, (), pattern.skip == "next")
         if roles_of(condition) <= positive
     ]
+    if pattern.skip == "any" and not any(unit.limit for unit in branch.units):
+        branch.where = [condition for condition in branch.where if not _is_gap(condition, branch)]
     for negation, place, left, right, owner in builder.found:
         window, members = builder.owners[owner]
         assert window is not None
@@ -232,6 +235,19 @@ def _tree(pattern: Pattern, root: Part, composite_types: frozenset[str]) -> Bran
         branch.forbidden.append(replace(forbidden, where=where))
     branch.horizon = FOREVER_US if any(operators_without_bound(root)) else _tree_horizon(root)
     return branch
+
+
+def _is_gap(condition: Expression, branch: Branch) -> bool:
+    """A conjunct ``b.ts - a.ts <= T`` with a before b bounds a distance; it becomes a Reach, which narrows searches."""
+    match condition:
+        case Binary(
+            "<=", Binary("-", Attribute(later, "ts", ""), Attribute(earlier, "ts", "")), Constant(int() as length)
+        ):
+            pair = branch.unit_of(earlier), branch.unit_of(later)
+            if pair in branch.before and not any(branch.units[unit].is_group for unit in pair):
+                branch.reaches.append(Reach(length, False, frozenset(pair)))
+                return True
+    return False
 
 
 def _tree_horizon(part: Part) -> int:

@@ -37,9 +37,6 @@ _COMPARISON = {
 }
 _HEADER_COLUMNS = {"ts": 0, "node": 1, "seq": 2}
 
-END_OF_TIME_US = 1 << 62
-"""The version of a remote table that a lookup without any event in its arguments sees: the newest."""
-
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -196,8 +193,7 @@ class Scope:
             for part in walk(argument)
             if isinstance(part, Attribute | Fold)
         )
-        stamps = list(named) or [str(END_OF_TIME_US)]
-        latest = stamps[0] if len(stamps) == 1 else f"max({', '.join(stamps)})"
+        latest = next(iter(named)) if len(named) == 1 else f"max({', '.join(named)})"
         return Piece(f"lookup({self.pool.name('T', table)}, {latest}, {inner})", nullable=True)
 
 

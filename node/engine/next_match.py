@@ -12,7 +12,7 @@ from typing import Any
 
 from node.engine.code import Writer
 from node.engine.joins import JoinWriter
-from node.engine.logical import Branch, needs_previous, needs_whole
+from node.engine.logical import Branch, elementwise, needs_previous, needs_whole
 from node.engine.reading import Mode
 from node.engine.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
 from node.engine.runtime import Row
@@ -83,6 +83,8 @@ class NextPlan:
             level = stage.next
 
     def _write(self, builder: StoreBuilder, stage: Stage) -> None:
+        if any(_is_own(condition, stage) for condition in stage.branch.where):
+            self._function(builder, stage, "own", "x", self._own)
         self._function(builder, stage, "accept", "run, x", self._accept)
         if stage.many:
             self._function(builder, stage, "take", "run, x", self._take)
@@ -188,6 +190,12 @@ class NextPlan:
         unit = branch.units[last]
         return last + 1 if unit.many and needs_whole(condition, unit.roles) else last
 
+    def _own(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+        """What an event must satisfy for itself: judged once, not for every run."""
+        with join.reading({(stage.leaf.role, ""): "x"}):
+            tests = [join.scope.truth(condition) for condition in stage.branch.where if _is_own(condition, stage)]
+        out.line(f"return {' and '.join(tests)}")
+
     def _accept(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
         depth, branch = stage.depth, stage.branch
         self._unpack(out, stage, depth)
@@ -200,6 +208,8 @@ class NextPlan:
         roles = branch.units[depth].roles
         for condition in branch.where:
             if self._home(branch, condition) != depth or (stage.many and needs_previous(condition, roles)):
+                continue
+            if _is_own(condition, stage):
                 continue
             names = {(stage.leaf.role, ""): variable} if stage.many else {}
             with join.reading(names):
@@ -245,6 +255,8 @@ class NextPlan:
         role = stage.leaf.role
         with join.reading({(role, ""): element, (role, "i-1"): f"k{depth}_0[-1]"}):
             for condition in branch.where:
+                if _is_own(condition, stage):
+                    continue
                 if self._home(branch, condition) == depth and role in roles_of(condition):
                     out.line(f"if not ({join.scope.truth(condition)}): return False")
         if branch.spreads:
@@ -312,19 +324,23 @@ class NextMatch:
         for number, purpose, name in self._compiled.exports:
             self.functions.setdefault(purpose, {})[number] = self._store.exports[name]
         self.accept: dict[int, Callable[[Run, Row], int]] = self.functions.get("accept", {})
+        self.own: dict[int, Callable[[Row], bool]] = self.functions.get("own", {})
         self.take: dict[int, Callable[[Run, Row], bool]] = self.functions.get("take", {})
         self.complete: dict[int, Callable[[Run], None]] = self.functions.get("finish", {})
         self.deadline: dict[int, Callable[[Run], int]] = self.functions.get("deadline", {})
         self._earliest = [float("-inf")] * len(self.stages)
-        self._next_sweep: float = float("-inf")
 
     def handle(self, row: Row) -> None:
         kind = row[3]
         name = kind.type if isinstance(kind, Composite) else kind.name
         moved: list[tuple[Stage, Run]] = []
-        for stage, following, takes in self.watching.get(name, ()):
+        for stage, all_following, may_take in self.watching.get(name, ()):
             runs = self.runs[stage.number]
             if runs:
+                following = [after for after in all_following if self._fits(after, row)]
+                takes = may_take and self._fits(stage, row)
+                if not following and not takes:
+                    continue
                 key = self.functions[f"key_of_row {name}"][stage.number](row) if stage.keyed else None
                 here = runs.get(key)
                 if here and (key is not None or not stage.keyed):
@@ -332,13 +348,17 @@ class NextMatch:
                     if not here:
                         del runs[key]
         for stage in self.starting.get(name, ()):
-            if self.accept[stage.number]((), row) == ACCEPTED:
+            if self._fits(stage, row) and self.accept[stage.number]((), row) == ACCEPTED:
                 moved.append((stage, ([row] if stage.many else row,)))
         for stage, run in moved:
             if stage.complete and not stage.many:
                 self.complete[stage.number](run)
             else:
                 self._open(stage, run)
+
+    def _fits(self, stage: Stage, row: Row) -> bool:
+        own = self.own.get(stage.number)
+        return own is None or own(row)
 
     def _open(self, stage: Stage, run: Run) -> None:
         key = self.functions["key_of_run"][stage.number](run) if stage.keyed else None
@@ -409,29 +429,29 @@ class NextMatch:
         )
         return min(ends, default=float("inf"))
 
-    def sweep(self, watermark: float) -> None:
-        """Drop runs whose window has passed."""
-        if self._compiled.counted is not None:
-            if watermark == float("inf"):
-                oldest: float = float("inf")
-            else:
-                oldest = self.state.number[0] + 2 - self._compiled.counted
-            column = -1
-        else:
-            if watermark < self._next_sweep:
-                return
-            self._next_sweep = watermark + max(1, self._compiled.horizon // SWEEPS_PER_HORIZON)
-            oldest, column = watermark + 1 - self._compiled.horizon, 0
-        many = [stage.branch.units[0].many for stage in self.stages]
+    def sweep(self, watermark: float) -> float:
+        """Drop runs whose window has passed; when to come again."""
+        horizon = self._compiled.horizon
+        due = watermark + max(1, horizon // SWEEPS_PER_HORIZON)
+        oldest, column = watermark + 1 - horizon, 0
+        if self._compiled.counted is not None and watermark != float("inf"):
+            oldest, column, due = self.state.number[0] + 2 - self._compiled.counted, -1, watermark
         for stage, by_key in zip(self.stages, self.runs, strict=True):
             if stage.complete and stage.many:
                 continue
+            many = stage.branch.units[0].many
             for key in list(by_key):
-                kept = [r for r in by_key[key] if (r[0][0] if many[stage.number] else r[0])[column] >= oldest]
+                kept = [run for run in by_key[key] if (run[0][0] if many else run[0])[column] >= oldest]
                 if kept:
                     by_key[key] = kept
                 else:
                     del by_key[key]
+        return due
+
+    @property
+    def waits(self) -> bool:
+        """Whether some runs are decided by time alone."""
+        return any(stage.complete and stage.many for stage in self.stages)
 
     def held(self) -> int:
         return sum(len(runs) for by_key in self.runs for runs in by_key.values())
@@ -441,6 +461,12 @@ def _roles(condition: Expression) -> frozenset[str]:
     from protocol.expressions import roles_of
 
     return roles_of(condition)
+
+
+def _is_own(condition: Expression, stage: Stage) -> bool:
+    """A conjunct about the event of the stage alone."""
+    roles = frozenset((stage.leaf.role,))
+    return roles_of(condition) == roles and (not stage.many or elementwise(condition, roles))
 
 
 def _forbidden_types(branch: Branch) -> set[str]:

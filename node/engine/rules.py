@@ -16,8 +16,8 @@ from node.engine.store_builder import StoreBuilder
 from protocol.composites import CompositeSpec
 from protocol.errors import RuleError
 from protocol.events import EventType
-from protocol.expressions import Attribute, Fold, Parameter, walk
-from protocol.pattern import Rule
+from protocol.expressions import Attribute, Constant, Fold, Parameter, walk
+from protocol.pattern import OutputAttribute, Rule
 
 
 @dataclass(slots=True)
@@ -85,7 +85,7 @@ def composite_spec(
         return f"{variable}[0]"
 
     scope = Scope(pool, attribute, fold, latest, {name: Piece(f"p_{name}", nullable=True) for name in parameters})
-    values = [scope.value(output.value).source for output in rule.attributes]
+    values = [_declared(output, scope) for output in rule.attributes]
     arguments = [*variables.values(), *(f"p_{name}" for name in parameters)]
     source = f"def values({', '.join(arguments)}):\n    return ({''.join(value + ', ' for value in values)})\n"
     space: dict[str, Any] = {**NAMES, **pool.objects}
@@ -94,6 +94,14 @@ def composite_spec(
     plain = not any(logical.repeated) and always == set(logical.roles)
     spec = CompositeSpec(rule.name, rule.version, event_type, logical.roles, logical.repeated, space["values"], plain)
     return spec, parameters
+
+
+def _declared(output: OutputAttribute, scope: Scope) -> str:
+    """Source of an output attribute's value: of the declared kind, and a number only if it is finite."""
+    source = scope.value(output.value).source
+    if output.kind == "float":
+        return f"as_declared({source})"
+    return source if isinstance(output.value, Attribute | Constant) else f"finite({source})"
 
 
 def add_rule(store: StoreBuilder, plan: RulePlan) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import Any
 
 from protocol.composites import start_of
@@ -90,16 +91,37 @@ def lookup(table: Any, ts: int, *arguments: Any) -> Any:
 
 
 def total(values: list[Any]) -> Any:
-    """The exact sum, rounded once; integers stay integers; no value over nothing."""
+    """The exact sum, rounded once; integers stay integers. No value over nothing, or where it fits no number."""
     if not values:
         return None
     if all(type(value) is int for value in values):
         return sum(values)
-    return math.fsum(values)
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):  # partial sums too large for a float, or infinities that cancel out
+        return _as_float(sum(map(Fraction, values), Fraction(0))) if all(map(math.isfinite, values)) else None
+
+
+def _as_float(exact: Fraction) -> float | None:
+    try:
+        return float(exact)
+    except OverflowError:
+        return None
 
 
 def mean(values: list[Any]) -> Any:
-    return None if not values else total(values) / len(values)
+    return None if not values else divide(total(values), len(values))
+
+
+def as_declared(value: Any) -> Any:
+    """A value for an attribute of kind float: integers become floats, and what is not finite is no value."""
+    if type(value) is int:
+        return _as_float(Fraction(value))
+    return finite(value)
+
+
+def finite(value: Any) -> Any:
+    return None if type(value) is float and not math.isfinite(value) else value
 
 
 def fold_min(values: list[Any]) -> Any:
@@ -246,7 +268,8 @@ NAMES: dict[str, Any] = {
     "less": less, "less_equal": less_equal, "greater": greater, "greater_equal": greater_equal,
     "equal": equal, "unequal": unequal, "contained": contained, "not_contained": not_contained,
     "call": call, "lookup": lookup, "subsets": subsets, "subsets_with": subsets_with, "chains": chains,
-    "group_chains": group_chains, "overlaps": overlaps, "start_of": start_of, "after": after, "exceeds": exceeds,
+    "group_chains": group_chains, "overlaps": overlaps, "start_of": start_of, "after": after,
+    "finite": finite, "as_declared": as_declared, "exceeds": exceeds,
     **{f"fold_{name}": function for name, function in FOLD_FUNCTIONS.items()},
 }  # fmt: skip
 """What generated code may call, by the name it uses."""

@@ -27,11 +27,16 @@ class Machine(Protocol):
 
     plan: Any
 
+    @property
+    def waits(self) -> bool: ...
+
     def bind(self, state: State) -> None: ...
 
     def finish(self, watermark: float) -> None: ...
 
-    def sweep(self, watermark: float) -> None: ...
+    def sweep(self, watermark: float) -> float:
+        """Free what has passed; when to come again."""
+        ...
 
     def undecided_before(self) -> float: ...
 
@@ -86,6 +91,7 @@ class Store:
         self._by_type: dict[Any, Handler] = {}
         self._schedule = [(float("-inf"), position) for position in range(len(self.compiled.buffers))]
         self._numbered_sweep = 0
+        self._machines_due: float = float("-inf")
 
     def replace_state(self, state: State) -> None:
         """Continue from another state of the same compiled store."""
@@ -150,7 +156,8 @@ class Store:
 
     def _decide(self, watermark: float) -> None:
         for machine in self.machines:
-            machine.finish(watermark)
+            if machine.waits:
+                machine.finish(watermark)
         waiting, numbered = self.state.waiting, self.state.waiting_numbered
         while numbered and (numbered[0][0] <= self.state.number[0] or watermark == float("inf")):
             _, serial, check, match, deadline = heapq.heappop(numbered)
@@ -169,8 +176,8 @@ class Store:
 
     def _sweep(self, watermark: float) -> None:
         """Drop what no future match can use. Every buffer is swept a few times per horizon: amortised constant."""
-        for machine in self.machines:
-            machine.sweep(watermark)
+        if self.machines and watermark >= self._machines_due:
+            self._machines_due = min(machine.sweep(watermark) for machine in self.machines)
         if watermark == float("inf"):
             for rows in self.state.rows:
                 rows.clear()

@@ -107,7 +107,7 @@ def _explain(text: str, language: Language, mistake: UnexpectedInput, fed: list[
 
 _HABITS_OF_NAMES: Final = {
     "pattern": "leave PATTERN out: a rule begins with SEQ(A a, B b)",
-    "is": "there is no IS; coalesce(x, 0) stands in for a value that may be missing",
+    "is": "there is no IS; NOT x = x holds where x has no value",
     "like": "there is no LIKE; write matches(s, 'regular expression'), startswith(s, 'A') or contains(s, 'A')",
 }
 _HABITS_OF_SIGNS: Final = {
