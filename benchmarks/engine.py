@@ -100,6 +100,7 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
         "limit/s": count / limit_s,
         "with creation/s": count / (best_s + build_s),
         "kept/s": count / kept_s,
+        "peak MB": before_mb + memory_mb,
         "state MB": memory_mb,
         "best other": workload.best_other,
     }
@@ -251,7 +252,7 @@ def main() -> None:
     options = parser.parse_args()
     print(f"Python {platform.python_version()}, {multiprocessing.cpu_count()} cores, one used, CPU seconds\n")
     columns = ("workload", "events", "matches", "events/s", "reach", "limit/s", "share of limit")
-    columns += ("with creation", "kept", "state MB")
+    columns += ("with creation", "kept", "peak MB", "of it state")
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     missed = []
     for workload in WORKLOADS:
@@ -262,7 +263,7 @@ def main() -> None:
             f"| {row['workload']} | {row['events']:,} | {row['matches']:,} | **{row['events/s']:,.0f}** | "
             f"{row['reach']:,} | "
             f"{row['limit/s']:,.0f} | {row['share of limit']:.1%} | {row['with creation/s']:,.0f} | "
-            f"{row['kept/s']:,.0f} | {row['state MB']:.0f} |",
+            f"{row['kept/s']:,.0f} | {row['peak MB']:.0f} | {row['state MB']:.1f} |",
             flush=True,
         )
         if row["events/s"] < row["reach"]:

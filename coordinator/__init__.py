@@ -1,0 +1,1 @@
+"""Will decide what runs where: processing trees, cost models, planners."""

@@ -1,0 +1,1 @@
+"""What people run: the command, and the reading of traces and tables."""

@@ -1,0 +1,1 @@
+"""One node: the engine that evaluates rules, and the explanation of what it finds."""

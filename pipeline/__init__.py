@@ -1,0 +1,1 @@
+"""Will prepare traces and analyse what runs collected, in bulk."""

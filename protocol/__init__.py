@@ -1,0 +1,1 @@
+"""What everything else speaks: events, patterns, rules and their languages, encodings."""

@@ -172,11 +172,12 @@ def test_an_engine_continues_from_a_snapshot_and_the_old_one_is_not_disturbed():
     engine = Engine(rules)
     engine.feed([event(A, 1, 1), event(A, 2, 2, id=1)])
     saved = engine.snapshot()
-    copy = Engine(rules)
-    copy.restore(saved)
-    for running in (engine, copy):
+    restored = Engine(rules)
+    restored.restore(saved)
+    copied = engine.copy()
+    for running in (engine, restored, copied):
         assert parts(running.feed([event(B, 5, 3)])) == [[("a", 1), ("b", 5)]]
-    assert parts(copy.close()) == parts(engine.close())
+    assert parts(restored.close()) == parts(engine.close()) == parts(copied.close())
     again = Engine(rules)
     again.restore(saved)
     assert parts(again.feed([event(B, 6, 4, id=1)])) == [[("a", 2), ("b", 6)]]

@@ -280,6 +280,12 @@ class Engine:
             self.program.fingerprint, self.watermark, self._running, self._stores, self.counters()["late_events"]
         )
 
+    def copy(self) -> Engine:
+        """Another engine in the same state; from here on they go their own ways."""
+        made = Engine(self.program)
+        made.restore(self.snapshot())
+        return made
+
     def restore(self, snapshot: bytes) -> None:
         """Continue from a snapshot; everything this engine held before is forgotten."""
         self.watermark, self.late_count = decode_snapshot(
