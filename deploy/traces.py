@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from deploy.identities import Identities
 from deploy.trace_rows import READ_ERRORS, TS_MAX, TS_MIN, BadRow, Row, Rows, TraceSource, parse_ts, wrong_width
 from deploy.trace_types import BOOLEANS, Survey, survey, value_of_text
 from deploy.units import iso_us
@@ -62,6 +63,8 @@ class Tally:
     read: int = 0
     bad: int = 0
     late: int = 0
+    repeated: int = 0
+    """Rows with the node and seq of an earlier one."""
     examples: list[str] = field(default_factory=list)
     unnamed: Counter[str] = field(default_factory=Counter)
     ignored: dict[tuple[str, str], Any] = field(default_factory=dict)
@@ -115,6 +118,7 @@ class TraceReader:
         pipe = self.rows.pipe
         tally = self.tally
         top, horizon = TS_MIN - 1, TS_MIN - 1
+        is_new = Identities().is_new if self.rows.gives_seq else None
         batch: list[Event] = []
         rows = self._rows()
         row: Row = None
@@ -127,6 +131,9 @@ class TraceReader:
                             raise OutOfOrder
                         late(self._record(row))
                         tally.late += 1
+                        continue
+                    if is_new is not None and not is_new(event[1], event[2]):
+                        tally.repeated += 1
                         continue
                     if event[0] > top:
                         top = event[0]
@@ -157,6 +164,7 @@ class TraceReader:
         events: list[Event] = []
         converters, type_at = self._converters, self._type_at
         converters.clear()
+        is_new = Identities().is_new if self.rows.gives_seq else None
         rows = self._rows()
         row: Row = None
         while True:
@@ -164,6 +172,9 @@ class TraceReader:
                 for row in rows:
                     event = converters[row[type_at]](row, TS_MIN - 1)
                     assert event is not None
+                    if is_new is not None and not is_new(event[1], event[2]):
+                        self.tally.repeated += 1
+                        continue
                     if event[3] is None:
                         self.tally.unnamed[row[type_at]] += 1
                         if not to_number:

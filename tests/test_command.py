@@ -531,7 +531,10 @@ def test_a_terminal_gets_a_progress_bar(desk: Desk) -> None:
 
     desk.file("r.sase", "event A(v: int)\nX: SEQ(A a, A b) WHERE a.v > b.v WITHIN 1 s\n")
     desk.file("many.csv", "type,ts,v\n" + "".join(f"A,{ts * 100_000},1\n" for ts in range(60_000)))
-    master, slave = pty.openpty()
+    try:
+        master, slave = pty.openpty()
+    except OSError:
+        pytest.skip("this machine has no pseudo-terminals")
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(
         [sys.executable, "-m", "deploy.command", "run", "r.sase", "--events", "many.csv", "--count"],

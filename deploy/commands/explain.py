@@ -75,6 +75,8 @@ def explain(
                 print()
             print("\n".join(show_explanation(found, near)))
     tally = reader.tally
+    if tally.repeated:
+        say(f"{tally.repeated:,} row{'s' * (tally.repeated != 1)} with the node and seq of an earlier row left out")
     if tally.bad:
         say(f"{tally.bad:,} malformed row{'s' * (tally.bad != 1)} left out, the first of them:")
         for example in tally.examples:

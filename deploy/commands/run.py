@@ -281,13 +281,19 @@ def summary(
 ) -> list[str]:
     """What became of every row, for standard error."""
     unnamed = sum(tally.unnamed.values())
-    rows = tally.read + unnamed + tally.late + tally.bad
+    rows = tally.read + unnamed + tally.late + tally.bad + tally.repeated
     lines = []
     if not quiet or tally.bad or tally.late:
         speed = f"{rows / seconds:,.0f} events/s" if seconds > 0 else ""
         lines.append(
             f"{rows:,} row{'s' * (rows != 1)} read, {tally.bad:,} skipped, {tally.late:,} late; "
             f"{composites:,} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
+        )
+    if tally.repeated:
+        repeats, count = ("repeats", "counts") if tally.repeated == 1 else ("repeat", "count")
+        lines.append(
+            f"{tally.repeated:,} row{'s' * (tally.repeated != 1)} {repeats} the node and seq of an earlier row and "
+            f"{count} as the same event; number the rows of each node over all types if that is not meant"
         )
     if tally.bad:
         lines.append(f"{tally.bad:,} malformed row{'s' * (tally.bad != 1)} left out, the first of them:")

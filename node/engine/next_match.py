@@ -19,7 +19,7 @@ from node.engine.runtime import Row
 from node.engine.store import SWEEPS_PER_HORIZON, State, Store
 from node.engine.store_builder import StoreBuilder
 from protocol.composites import Composite
-from protocol.expressions import Attribute, Binary, Expression, Fold, roles_of, walk
+from protocol.expressions import Attribute, Binary, Call, Expression, Fold, Unary, roles_of, walk
 from protocol.pattern import Leaf
 
 Run = tuple[Any, ...]
@@ -136,22 +136,22 @@ class NextPlan:
     def _equalities(self, stage: Stage, other: Stage) -> Iterator[tuple[Expression, Expression]]:
         """(value known at the stage, value of the event) for equalities that an event at ``other`` must satisfy."""
         branch, role = other.branch, other.leaf.role
-        bound = {
-            leaf.role
+        fixed = {  # what does not change any more while a run stands at the stage
+            (leaf.role, "first" if unit.many else "")
             for unit in branch.units[: stage.depth + 1]
-            if not unit.many
             for leaf in unit.leaves
-            if leaf.role != role
         }
         for condition in branch.where:
             if not isinstance(condition, Binary) or condition.operator != "=":
                 continue
-            if self._home(branch, condition) != other.depth:
-                continue
-            if any(isinstance(p, Fold) or (isinstance(p, Attribute) and p.index) for p in walk(condition)):
+            if self._home(branch, condition) != other.depth or any(isinstance(p, Fold) for p in walk(condition)):
                 continue
             for known, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
-                if roles_of(of_row) == {role} and roles_of(known) and roles_of(known) <= bound:
+                if _places(of_row) != {(role, "")}:
+                    continue
+                if other is stage and _places(known) == {(role, "i-1")} and _moved(known, "i-1", "") == of_row:
+                    yield _moved(known, "i-1", "first"), of_row  # equal to its predecessor, so to the first of all
+                elif _places(known) and _places(known) <= fixed - {(role, "")}:
                     yield known, of_row
 
     def _function(
@@ -461,6 +461,26 @@ def _roles(condition: Expression) -> frozenset[str]:
     from protocol.expressions import roles_of
 
     return roles_of(condition)
+
+
+def _places(expression: Expression) -> set[tuple[str, str]]:
+    """Which events an expression names: (role, index)."""
+    return {(part.role, part.index) for part in walk(expression) if isinstance(part, Attribute)}
+
+
+def _moved(expression: Expression, index: str, to: str) -> Expression:
+    """The same expression about other elements of its repetition."""
+    match expression:
+        case Attribute(role, name, found) if found == index:
+            return Attribute(role, name, to)  # type: ignore[arg-type]
+        case Call(function, arguments):
+            return Call(function, tuple(_moved(argument, index, to) for argument in arguments))
+        case Unary(operator, operand):
+            return Unary(operator, _moved(operand, index, to))
+        case Binary(operator, left, right):
+            return Binary(operator, _moved(left, index, to), _moved(right, index, to))
+        case _:
+            return expression
 
 
 def _is_own(condition: Expression, stage: Stage) -> bool:
