@@ -352,6 +352,10 @@ def _name_flaws(pattern: Pattern, expression: e.Expression) -> Iterator[Flaw]:
             case e.Parameter(name):
                 if name not in parameters:
                     yield Flaw(f"unbound parameter ${name}", "", expression)
+            case e.Binary(operator) if operator not in (*e.ARITHMETIC, *e.COMPARISONS, *e.CONNECTIVES):
+                yield Flaw(f"unknown operator {operator!r}", "", expression)
+            case e.Unary(operator) if operator not in ("-", "not"):
+                yield Flaw(f"unknown operator {operator!r}", "", expression)
             case e.Remote(table, arguments):
                 if not any(isinstance(p, e.Attribute | e.Fold) for argument in arguments for p in e.walk(argument)):
                     yield Flaw(

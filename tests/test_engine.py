@@ -8,6 +8,8 @@ import pytest
 
 from node.engine import Engine
 from node.engine.snapshot import SnapshotError
+from protocol import expressions as ex
+from protocol import pattern as pt
 from protocol.errors import EventError, RuleError
 from protocol.events import Event, EventType
 from protocol.functions import Functions
@@ -267,6 +269,12 @@ def test_an_event_without_a_required_attribute_is_refused():
         engine.feed([Event(EventType("A", {"v": "int"}), 1, "n", 1, {"v": 1})])
 
 
+def test_an_event_whose_values_are_of_another_kind_is_refused():
+    engine = Engine(sase(PAIR))
+    with pytest.raises(EventError, match=r"A\.id is declared int, but 'x' is string"):
+        engine.feed([Event("A", 1, "n", 1, {"id": "x", "v": 1})])
+
+
 def test_undeclared_types_take_whatever_attributes_the_rules_name():
     engine = Engine(parse_rules([Source(PAIR, "test.sase", "sase")]))
     assert len(engine.feed([Event("A", 1, "n", 1, {"id": "x"}), Event("B", 2, "n", 2, {"id": "x", "more": 1})])) == 1
@@ -351,6 +359,22 @@ def test_an_attribute_declared_as_float_has_floats():
 def test_a_remote_lookup_that_names_no_event_is_refused():
     with pytest.raises(RuleError, match="names no event"):
         sase("SEQ(A a) WHERE a.v = REMOTE.limits[3] WITHIN 1 us")
+
+
+def test_names_of_a_pattern_never_become_code():
+    wild = "x'); raise SystemExit #\n"
+    leaf = pt.Leaf(wild, wild)
+    measure = pt.Aggregate(wild, "count", pt.Leaf(wild + "2", wild), None, pt.Within(9, wild))
+    where = (
+        ex.Binary(">=", ex.Parameter(wild), ex.Constant(0)),
+        ex.Binary("=", ex.Attribute(wild, wild), ex.Constant(wild)),
+    )
+    output = (pt.OutputAttribute(wild, "any", ex.Parameter(wild)),)
+    rule = pt.Rule(wild, pt.Pattern(pt.Chain(leaf, (measure,)), where), wild + "3", output)
+    engine = Engine([rule])
+    engine.feed([Event(wild, 1, "n", 1, {wild: wild})])
+    (found,) = engine.close()
+    assert found.attributes == {wild: 0}
 
 
 def test_hundreds_of_rules_run_at_once_and_share_their_buffers():

@@ -24,7 +24,7 @@ from node.engine.snapshot import decode_snapshot, encode_snapshot
 from node.engine.store import Store
 from protocol.composites import Composite
 from protocol.errors import EventError, HeadwaterError, RuleError
-from protocol.events import Event, EventType
+from protocol.events import Event, EventType, conform
 from protocol.functions import Functions
 from protocol.pattern import types_of
 
@@ -304,25 +304,20 @@ def _all_of(handlers: tuple[Callable[[Row], None], ...]) -> Callable[[Row], None
 
 
 def _reordering(own: EventType, given: EventType, handler: Callable[[Row], None]) -> Callable[[Row], None]:
-    """Events of an equally named type with other columns are brought into the engine's order."""
-    missing = object()
-    places: list[int | None] = []
-    for attribute, optional in zip(own.attributes, own.optional, strict=True):
+    """Events of an equally named type with other columns are brought into the engine's order, and checked."""
+    columns: list[tuple[str, int | None, bool]] = []
+    for attribute, kind, optional in zip(own.attributes, own.kinds, own.optional, strict=True):
         place = given.position(attribute)
         if place is None and not optional:
             raise EventError(f"{given!r} lacks the attribute {attribute!r} that the rules know as {own!r}")
-        if place is not None and not optional and given.is_optional(attribute):
-            place = -place
-        places.append(place)
-    del missing
+        as_it_is = place is None or (given.kind(attribute) == kind and (optional or not given.is_optional(attribute)))
+        columns.append((attribute, place, as_it_is))
 
     def handle(row: Row) -> None:
         values = []
-        for attribute, place in zip(own.attributes, places, strict=True):
-            value = None if place is None else row[abs(place)]
-            if place is not None and place < 0 and value is None:
-                raise EventError(f"{row!r} has no value for {attribute!r}, which the rules require")
-            values.append(value)
+        for attribute, place, as_it_is in columns:
+            value = None if place is None else row[place]
+            values.append(value if as_it_is else conform(own, attribute, value))
         handler(Event.from_row((row[0], row[1], row[2], own, *values)))
 
     return handle

@@ -66,7 +66,8 @@ class Equalities(Reading):
         for step, level in enumerate(self.levels, start=1):
             if isinstance(level, Measure):
                 self.parameter_step[level.name] = step
-                self.parameters[level.name] = Piece(f"p_{level.name}", level.function != "count", simple=True)
+                # Named by number: the names of a pattern that came from elsewhere must not become code.
+                self.parameters[level.name] = Piece(f"p{step}", level.function != "count", simple=True)
 
     def all_bound(self) -> None:
         """Prepare for conditions on a finished match: every unit is bound, there is no trigger."""

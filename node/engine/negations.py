@@ -154,7 +154,7 @@ class Negations(Equalities):
         rest = [c for c in measure.where if not (roles_of(c) == {role} and self._is_own(c))]
         bound = {unit for unit, at in self.step_of.items() if at < step}
         found = self._equality_key(role, rest, bound, step - 1)
-        name = f"M_{measure.name}"
+        name = f"M{step}"
         if found is None:
             rows = self.buffers.buffer(measure.leaf.type, own, None, self.branch.horizon)
         else:
@@ -169,7 +169,7 @@ class Negations(Equalities):
             read = None if measure.attribute is None else self.columns(role).read("x", measure.attribute)
         if read is not None and read.nullable:
             tests.append(f"{read.source} is not None")
-        variable = f"p_{measure.name}"
+        variable = self.parameters[measure.name].source
         inside = f"{name}[{low}:{high}]"
         kept = f" if {' and '.join(tests)}" if tests else ""
         if measure.function == "count":

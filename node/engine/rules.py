@@ -84,9 +84,15 @@ def composite_spec(
             variable += "[0]" if isinstance(found, Attribute) and found.index == "first" else "[-1]"
         return f"{variable}[0]"
 
-    scope = Scope(pool, attribute, fold, latest, {name: Piece(f"p_{name}", nullable=True) for name in parameters})
+    scope = Scope(
+        pool,
+        attribute,
+        fold,
+        latest,
+        {name: Piece(f"p{number}", nullable=True) for number, name in enumerate(parameters)},
+    )
     values = [_declared(output, scope) for output in rule.attributes]
-    arguments = [*variables.values(), *(f"p_{name}" for name in parameters)]
+    arguments = [*variables.values(), *(f"p{number}" for number in range(len(parameters)))]
     source = f"def values({', '.join(arguments)}):\n    return ({''.join(value + ', ' for value in values)})\n"
     space: dict[str, Any] = {**NAMES, **pool.objects}
     exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
@@ -138,7 +144,7 @@ def bindings(join: JoinWriter, plan: RulePlan) -> str:
         for leaf_number, leaf in enumerate(unit.leaves):
             found[leaf.role] = f"k{number}_{leaf_number}" if unit.many else f"r{number}"
     parts = [found.get(role, "None") for role in plan.logical.roles]
-    parts += [f"p_{name}" for name in plan.parameters]
+    parts += [join.parameters[name].source for name in plan.parameters]
     return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
 
 
