@@ -377,6 +377,20 @@ def test_names_of_a_pattern_never_become_code():
     assert found.attributes == {wild: 0}
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        ex.Binary("or True or", ex.Attribute("a", "v"), ex.Constant(1)),
+        ex.Unary("print", ex.Attribute("a", "v")),
+        ex.Fold("exit", "a", "v"),
+    ],
+)
+def test_operators_and_functions_of_a_pattern_are_checked_before_they_become_code(condition):
+    root = pt.Sequence((pt.Repetition((pt.Leaf("a", "A"),)),), pt.Window(5, "us", "span"))
+    with pytest.raises(RuleError):
+        Engine([pt.Rule("r", pt.Pattern(root, (condition,)), "X")], TYPES)
+
+
 def test_hundreds_of_rules_run_at_once_and_share_their_buffers():
     text = "\n".join(f"R{i}: SEQ(A a, B b, C c) WHERE SAME[id] AND c.v = {i} WITHIN 10 us" for i in range(300))
     engine = Engine(sase(text))
