@@ -16,7 +16,8 @@ from typing import Any, Final
 from node.engine import Engine
 from node.explain_chain import ChainWalk
 from node.explain_parts import OPEN_MATCHES_MAX, Branch, Miss, Misses, World
-from node.explain_tree import TreeWalk, alternatives, has_repetition
+from node.explain_shape import alternatives, has_repetition
+from node.explain_tree import TreeWalk
 from node.expressions_eval import Row
 from protocol.events import Event, EventType
 from protocol.functions import Functions

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import combinations, islice, pairwise, product
+from itertools import combinations, pairwise, product
 from typing import Final, Literal
 
 from node.explain_parts import (
@@ -29,172 +28,17 @@ from node.explain_parts import (
     show_event,
     show_us,
 )
+from node.explain_shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
 from node.expressions_eval import Row, Scope, evaluate, holds, show_value
 from protocol.composites import own_key, start_of
 from protocol.events import Key
 from protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
-from protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Window, leaves
-from protocol.pattern import Sequence as SequenceOf
+from protocol.pattern import Part, Window, leaves
 
 GROUPS_MAX: Final = 500  # iterations of a repeated group that are tried for one open match
 SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
-BRANCHES_MAX: Final = 512  # combinations of OR branches that are made at all
 
 _roles_of: Final = lru_cache(maxsize=1024)(roles_of)
-
-Element = tuple[Row, ...]
-"""The events of a unit: one, or one for each leaf of a repeated group."""
-
-
-def alternatives(part: Part) -> Iterator[Part]:
-    """The tree with one choice for each of its ORs, for every combination of choices."""
-    match part:
-        case Disjunction(parts):
-            for inner in parts:
-                yield from alternatives(inner)
-        case SequenceOf(parts, window) | Conjunction(parts, window):
-            combined = product(*(list(alternatives(inner)) for inner in parts))
-            for chosen in islice(combined, BRANCHES_MAX):
-                yield type(part)(chosen, window)
-        case _:
-            yield part
-
-
-def has_repetition(part: Part) -> bool:
-    match part:
-        case Repetition():
-            return True
-        case Leaf() | Negation():
-            return False
-        case _:
-            return any(has_repetition(inner) for inner in part.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class _Unit:
-    """What one step binds: a leaf, or a repetition of one leaf or of a group."""
-
-    leaves: tuple[Leaf, ...]
-    many: bool = False
-    limit: int | None = None
-
-    @property
-    def roles(self) -> frozenset[str]:
-        return frozenset(leaf.role for leaf in self.leaves)
-
-    @property
-    def text(self) -> str:
-        if not self.many:
-            return named(self.leaves[0])
-        inner = ", ".join(named(leaf) for leaf in self.leaves)
-        return f"{inner}, one or more" if len(self.leaves) == 1 else f"({inner}), one or more"
-
-
-@dataclass(frozen=True, slots=True)
-class _Bound:
-    """A window with the units of each direct part of the operator that owns it."""
-
-    window: Window
-    parts: tuple[tuple[int, ...], ...]
-
-    @property
-    def units(self) -> tuple[int, ...]:
-        return tuple(unit for part in self.parts for unit in part)
-
-
-@dataclass(frozen=True, slots=True)
-class _Forbidden:
-    """A negation and where it stands: between units of a sequence, at one of its ends, or in a conjunction."""
-
-    part: Part
-    left: tuple[int, ...]
-    right: tuple[int, ...]
-    in_sequence: bool
-    owner: _Bound | None
-
-
-class _Shape:
-    """A tree without ORs as units, precedences, windows and negations."""
-
-    def __init__(self, root: Part) -> None:
-        self.units: list[_Unit] = []
-        self.before: set[tuple[int, int]] = set()
-        self.windows: list[_Bound] = []
-        self.negations: list[_Forbidden] = []
-        self._read(root)
-        self.unit_of = {leaf.role: number for number, unit in enumerate(self.units) for leaf in unit.leaves}
-
-    def _read(self, part: Part) -> tuple[tuple[int, ...], list[_Forbidden]]:
-        """The units inside a part, and the negations that still look for the operator owning their window."""
-        match part:
-            case Leaf():
-                self.units.append(_Unit((part,)))
-                return (len(self.units) - 1,), []
-            case Repetition(parts, limit):
-                self.units.append(_Unit(parts, True, limit))
-                return (len(self.units) - 1,), []
-            case SequenceOf(parts, window) | Conjunction(parts, window):
-                return self._operator(parts, window, isinstance(part, SequenceOf))
-            case _:
-                raise AssertionError("ORs are taken apart before, and a negation stands in an operator")
-
-    def _operator(
-        self, parts: tuple[Part, ...], window: Window | None, in_sequence: bool
-    ) -> tuple[tuple[int, ...], list[_Forbidden]]:
-        inside: list[tuple[int, ...] | Negation] = []
-        waiting: list[_Forbidden] = []
-        for inner in parts:
-            if isinstance(inner, Negation):
-                inside.append(inner)
-            else:
-                units, unowned = self._read(inner)
-                inside.append(units)
-                waiting.extend(unowned)
-        positive = tuple(units for units in inside if not isinstance(units, Negation))
-        if in_sequence:
-            for index, earlier in enumerate(positive):
-                for later in positive[index + 1 :]:
-                    self.before.update(product(earlier, later))
-        for index, item in enumerate(inside):
-            if isinstance(item, Negation):
-                left: tuple[int, ...] = ()
-                right: tuple[int, ...] = ()
-                if in_sequence:
-                    left = next((units for units in inside[:index][::-1] if not isinstance(units, Negation)), ())
-                    right = next((units for units in inside[index:] if not isinstance(units, Negation)), ())
-                waiting.append(_Forbidden(item.part, left, right, in_sequence, None))
-        if window is not None:
-            owner = _Bound(window, positive)
-            self.windows.append(owner)
-            self.negations.extend(_Forbidden(n.part, n.left, n.right, n.in_sequence, owner) for n in waiting)
-            waiting = []
-        return tuple(unit for some in positive for unit in some), waiting
-
-
-@dataclass(slots=True)
-class _Open:
-    """An open match: one element for each single unit bound, the possible elements of each repetition."""
-
-    single: dict[int, Element] = field(default_factory=dict)
-    many: dict[int, list[Element]] = field(default_factory=dict)
-
-    def rows(self, units: Sequence[int] | None = None) -> list[Row]:
-        found = [row for unit, element in self.single.items() if units is None or unit in units for row in element]
-        for unit, elements in self.many.items():
-            if units is None or unit in units:
-                found.extend(row for element in elements for row in element)
-        return found
-
-    def shown(self) -> tuple[str, ...]:
-        found: list[str] = []
-        for unit in sorted({*self.single, *self.many}):
-            if unit in self.single:
-                found.extend(show_event(row) for row in self.single[unit])
-            else:
-                elements = self.many[unit]
-                first = ", ".join(show_event(row) for row in elements[0])
-                found.append(first if len(elements) == 1 else f"{first} and {len(elements) - 1} more")
-        return tuple(found)
 
 
 class TreeWalk:
@@ -207,7 +51,7 @@ class TreeWalk:
         world: World,
         misses: Misses,
     ) -> None:
-        self.shape = _Shape(shape)
+        self.shape = Shape(shape)
         self.skip = skip
         self.world = world
         self.misses = misses
@@ -234,7 +78,7 @@ class TreeWalk:
 
     def run(self) -> Branch:
         reports: list[StepReport] = []
-        opens = [_Open()]
+        opens = [Open()]
         for number, unit in enumerate(self.shape.units):
             opens = self._bind(number, unit, opens, reports)
         depth = len(self.shape.units)
@@ -248,12 +92,12 @@ class TreeWalk:
 
     # One unit after the other
 
-    def _bind(self, number: int, unit: _Unit, opens: list[_Open], reports: list[StepReport]) -> list[_Open]:
+    def _bind(self, number: int, unit: Unit, opens: list[Open], reports: list[StepReport]) -> list[Open]:
         typed = self.world.of(unit.leaves[0].type)
         types = "/".join(dict.fromkeys(leaf.type for leaf in unit.leaves))
         report = StepReport(unit.text, types, len(typed.rows), before=len(opens) if number else 0)
         reports.append(report)
-        kept: list[_Open] = []
+        kept: list[Open] = []
         for match in opens:
             if report.tried > PAIRS_MAX:
                 report.capped = True
@@ -279,13 +123,13 @@ class TreeWalk:
             self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {name} event at all"))
         return bounded(kept, report)
 
-    def _single(self, number: int, match: _Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[_Open]:
+    def _single(self, number: int, match: Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[Open]:
         low, high = self._bounds(number, match, typed, report)
         report.tried += high - low
         found = []
         for row in typed.rows[low:high]:
             grown = self._fit(number, match, (row,))
-            if isinstance(grown, _Open):
+            if isinstance(grown, Open):
                 found.append(grown)
                 continue
             report.turned_away[grown.counted] += 1
@@ -299,7 +143,7 @@ class TreeWalk:
                     rejected.consider(outside)
         return found
 
-    def _repeat(self, number: int, unit: _Unit, match: _Open, report: StepReport, rejected: Nearest) -> _Open | None:
+    def _repeat(self, number: int, unit: Unit, match: Open, report: StepReport, rejected: Nearest) -> Open | None:
         """The open match with all possible elements of a repetition."""
         typed = self.world.of(unit.leaves[0].type)
         low, high = self._bounds(number, match, typed, report)
@@ -311,7 +155,7 @@ class TreeWalk:
                     report.capped = True
                     break
                 grown = self._fit(number, match, element)
-                if isinstance(grown, _Open):
+                if isinstance(grown, Open):
                     elements.append(element)
                 else:
                     report.turned_away[grown.counted] += 1
@@ -321,9 +165,9 @@ class TreeWalk:
         if not elements:
             return None
         # Elements bound before this repetition stay as they were: each of these may restrict them differently.
-        return _Open(match.single, {**match.many, number: elements})
+        return Open(match.single, {**match.many, number: elements})
 
-    def _iterations(self, unit: _Unit, begun: Element) -> Iterator[Element]:
+    def _iterations(self, unit: Unit, begun: Element) -> Iterator[Element]:
         """The events of one iteration of a group, given its first."""
         if len(begun) == len(unit.leaves):
             yield begun
@@ -334,7 +178,7 @@ class TreeWalk:
             if start_of(row) > begun[-1][:3]:
                 yield from self._iterations(unit, (*begun, row))
 
-    def _bounds(self, number: int, match: _Open, typed: Typed, report: StepReport) -> tuple[int, int]:
+    def _bounds(self, number: int, match: Open, typed: Typed, report: StepReport) -> tuple[int, int]:
         """The part of a type's events that is not excluded by order and the outermost window, counting the others."""
         low, high = 0, len(typed.rows)
         after = self._must_follow(number, match)
@@ -355,7 +199,7 @@ class TreeWalk:
                 low, high = since, until
         return low, high
 
-    def _must_follow(self, number: int, match: _Open) -> tuple[int, Key] | None:
+    def _must_follow(self, number: int, match: Open) -> tuple[int, Key] | None:
         """The unit that this one must come after, and the end of it."""
         latest: tuple[int, Key] | None = None
         for unit, element in match.single.items():
@@ -368,7 +212,7 @@ class TreeWalk:
                     latest = unit, end
         return latest
 
-    def _fit(self, number: int, match: _Open, element: Element) -> _Open | Objection:
+    def _fit(self, number: int, match: Open, element: Element) -> Open | Objection:
         """The open match with one more element, or what speaks against it."""
         against = Objection(element)
         ids = {identity(row) for row in element}
@@ -406,8 +250,8 @@ class TreeWalk:
             many[unit] = fitting
         if self.shape.units[number].many:
             # The elements of this unit are gathered by the caller; the element stands in only to be judged.
-            return _Open(match.single, many)
-        return _Open(single, many)
+            return Open(match.single, many)
+        return Open(single, many)
 
     def _fitting_elements(
         self, unit: int, elements: list[Element], number: int, single: dict[int, Element]
@@ -491,7 +335,7 @@ class TreeWalk:
         length = show_us(window.length) if window.unit == "us" else f"{window.length} events"
         return f"outside the window ({length})"
 
-    def _miss(self, steps: int, match: _Open, type_name: str, rejected: Nearest) -> None:
+    def _miss(self, steps: int, match: Open, type_name: str, rejected: Nearest) -> None:
         no = rejected.found
         self.misses.offer(
             steps,
@@ -503,8 +347,8 @@ class TreeWalk:
     # Negations and conditions over whole repetitions
 
     def _forbid(
-        self, number: int, negation: _Forbidden, depth: int, opens: list[_Open], reports: list[StepReport]
-    ) -> list[_Open]:
+        self, number: int, negation: Forbidden, depth: int, opens: list[Open], reports: list[StepReport]
+    ) -> list[Open]:
         inner = list(leaves(negation.part))
         what = ", ".join(named(leaf) for leaf in inner)
         types = "/".join(dict.fromkeys(leaf.type for leaf in inner))
@@ -525,7 +369,7 @@ class TreeWalk:
             self.misses.offer(depth, 1, 0.0, lambda match=match, story=story: Miss(depth, match.shown(), story))  # type: ignore[misc]
         return bounded(kept, report)
 
-    def _place(self, negation: _Forbidden) -> str:
+    def _place(self, negation: Forbidden) -> str:
         if not negation.in_sequence:
             return " anywhere near"
         if negation.left and negation.right:
@@ -534,15 +378,15 @@ class TreeWalk:
             f" before {self._role(negation.right[0])}" if negation.right else f" after {self._role(negation.left[-1])}"
         )
 
-    def _forbidding(self, number: int, negation: _Forbidden, match: _Open, report: StepReport) -> Element | None:
+    def _forbidding(self, number: int, negation: Forbidden, match: Open, report: StepReport) -> Element | None:
         parts = {identity(row) for row in match.rows()}
         conjuncts = self.of_negation.get(number, ())
         agreed = match.rows()[:1]
         window = negation.owner.window if negation.owner else None
         for shape in alternatives(negation.part):
-            sub = _Shape(shape)
+            sub = Shape(shape)
             if not sub.windows and len(sub.units) > 1 and window is not None:
-                sub.windows.append(_Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
+                sub.windows.append(Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
             candidates = self._sub_matches(sub, (), report)
             if len(sub.units) == 1:
                 typed = self.world.of(sub.units[0].leaves[0].type)
@@ -563,7 +407,7 @@ class TreeWalk:
                     return element
         return None
 
-    def _sub_matches(self, sub: _Shape, begun: Element, report: StepReport) -> Iterator[Element]:
+    def _sub_matches(self, sub: Shape, begun: Element, report: StepReport) -> Iterator[Element]:
         """The matches of a negated part, by order and windows alone."""
         number = len(begun)
         if number == len(sub.units):
@@ -583,7 +427,7 @@ class TreeWalk:
             if all(identity(row) != identity(other) for other in begun):
                 yield from self._sub_matches(sub, (*begun, row), report)
 
-    def _near_range(self, negation: _Forbidden, match: _Open, typed: Typed) -> tuple[int, int]:
+    def _near_range(self, negation: Forbidden, match: Open, typed: Typed) -> tuple[int, int]:
         """Indexes between which the events in the range of a negation lie; these are still to be judged."""
         low, high = 0, len(typed.rows)
         if negation.left:
@@ -597,7 +441,7 @@ class TreeWalk:
             high = min(high, typed.up_to_ts(min(start_of(row)[0] for row in rows) + owner.window.length))
         return low, high
 
-    def _in_range(self, negation: _Forbidden, match: _Open, row: Row) -> bool:
+    def _in_range(self, negation: Forbidden, match: Open, row: Row) -> bool:
         end = row[:3]
         owner = negation.owner
         rows = match.rows(owner.units) if owner else match.rows()
@@ -625,7 +469,7 @@ class TreeWalk:
             return False
         return not ((before is None or not negation.in_sequence) and high is not None and at > high)
 
-    def _finish(self, depth: int, opens: list[_Open], reports: list[StepReport]) -> None:
+    def _finish(self, depth: int, opens: list[Open], reports: list[StepReport]) -> None:
         conditions = ", ".join(quoted(conjunct) for conjunct in self.at_end)
         limits = [unit for unit in self.shape.units if unit.limit is not None]
         text = "over the whole repetition" + (f": {conditions}" if conditions else "")
@@ -646,7 +490,7 @@ class TreeWalk:
             )
         bounded(kept, report)
 
-    def _over_limit(self, match: _Open, limits: list[_Unit]) -> Objection | None:
+    def _over_limit(self, match: Open, limits: list[Unit]) -> Objection | None:
         for unit in limits:
             found = len(match.many[self.shape.unit_of[unit.leaves[0].role]])
             if unit.limit is not None and found > unit.limit:
@@ -655,7 +499,7 @@ class TreeWalk:
                 return Objection.about_all(text, told, 1, found - unit.limit)
         return None
 
-    def _unsatisfied(self, match: _Open, report: StepReport) -> Objection | None:
+    def _unsatisfied(self, match: Open, report: StepReport) -> Objection | None:
         """None if some choice of elements satisfies the conditions over repetitions, or there are too many to try."""
         if not self.at_end:
             return None
@@ -673,7 +517,7 @@ class TreeWalk:
                 last = no
         return last
 
-    def _judge(self, match: _Open, chosen: dict[int, tuple[Element, ...]]) -> Objection | None:
+    def _judge(self, match: Open, chosen: dict[int, tuple[Element, ...]]) -> Objection | None:
         base = self._scope(match.single).rows
         elements = {
             leaf.role: [element[index] for element in run]
@@ -722,7 +566,7 @@ def _runs(elements: list[Element]) -> Iterator[tuple[Element, ...]]:
                 yield chosen
 
 
-def _breaks_window(sub: _Shape, rows: Element, world: World) -> bool:
+def _breaks_window(sub: Shape, rows: Element, world: World) -> bool:
     for bound in sub.windows:
         some = [rows[unit] for unit in bound.units]
         if bound.window.unit == "events":
