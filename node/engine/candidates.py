@@ -176,7 +176,8 @@ class Candidates(Negations):
         for other, step in self.element_step.items():
             if other == unit or step >= self.step_of[unit]:
                 continue
-            if other == self.trigger and self.step_of[other] in (0, *range(self.step_of[unit], len(self.levels) + 1)):
+            finished = 0 < self.step_of[other] < self.step_of[unit]
+            if other == self.trigger and not finished:
                 continue  # the triggering event is not among the candidates yet
             if (unit, other) in self.branch.before or (other, unit) in self.branch.before:
                 continue
