@@ -180,7 +180,7 @@ def seconds_and_set_up(text: str, types: list[EventType], batches: list[list[Eve
 
 def growth_with_rules() -> str:
     """Cost per event with more and more rules that do not name its type, and of rules that begin alike."""
-    batches = batches_of(WORKLOADS[0].trace(100_000))
+    batches = batches_of(WORKLOADS[0].trace(400_000))
     known = list(WORKLOADS[0].types().values())
     strangers, alike, set_ups = [], [], []
     for count in (0, 10, 100, 1000):

@@ -64,6 +64,9 @@ class Found:
 Binding = dict[str, Any]
 
 
+STEPS_MAX = 500_000  # combinations of events tried for one rule: a few seconds; a case beyond it is left out
+
+
 class TooManyMatches(Exception):
     """The case has more matches than the caller wants to enumerate."""
 
@@ -490,6 +493,7 @@ class TreeEvaluator:
         self.pattern = pattern
         self.root: Any = flattened(pattern.root)
         self.items = items  # in own-key order
+        self.steps = 0
         own_types = pt.types_of(pattern)
         numbered = [item for item in items if item.type in own_types]
         self.number = {item.identity: i for i, item in enumerate(numbered)}
@@ -539,6 +543,9 @@ class TreeEvaluator:
             return
         slot, *rest = slots
         for binding in self.fill(slot, chosen):
+            self.steps += 1
+            if self.steps > STEPS_MAX:
+                raise TooManyMatches(f"more than {STEPS_MAX} combinations to try")
             # These only cut short what the judgement above would refuse whatever else is bound: more parts never undo a
             # wrong order, a false conjunct, or too wide a span.
             distinct = len({item.identity for item in all_items(binding)}) == len(all_items(binding))
