@@ -191,7 +191,9 @@ class Store:
             horizon = self.compiled.buffers[position][1]
             newest = _drop_before(self.state.rows[position], watermark + 1 - horizon)
             due = watermark + max(1, horizon // SWEEPS_PER_HORIZON)
-            if newest is not None and newest <= watermark:
+            if newest is None:  # what comes from now on cannot be old before a whole horizon has passed
+                due = watermark + max(1, horizon)
+            elif newest <= watermark:
                 due = min(due, newest + horizon)
             heapq.heapreplace(schedule, (max(due, watermark + 1), position))
 
