@@ -102,6 +102,8 @@ class Candidates(Negations):
                 continue
             if plain[u]:
                 add(upper, u, f"bisect_left({name}, {self.row_of(u, 'first')})")
+                if level.choice is not None and level.choice.policy == "last":
+                    upper[-1] = replace(upper[-1], step=own_step)
             elif self.branch.before[unit, u] == "start":
                 add(upper, u, f"bisect_left({name}, {self.start_key(u)})")
             else:

@@ -87,7 +87,7 @@ class Engine:
         over = {f"v{plan.number}": [0] for plan, _ in program.plans}
         machines = [(NextMatch(plan), place) for plan, place in program.machines]
         names: dict[str, Any] = {**found, **over, **{machine.name: machine.handle for machine, _ in machines}}
-        self._stores = [Store(compiled, names) for compiled in program.stores]
+        self._stores = [Store(compiled, names, program.types) for compiled in program.stores]
         for machine, place in machines:
             machine.attach(self._stores[place])
         self._running: list[_Running] = []

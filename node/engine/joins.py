@@ -19,6 +19,8 @@ from node.engine.reading import Level
 from node.engine.repetitions import Repetitions
 from protocol.expressions import parameters_of
 
+NEAR = 16  # how far back from the newest event `last` looks before it bisects the whole buffer
+
 LOOPS_MAX = 15  # loops inside each other in one generated function; Python refuses more than 20 blocks
 
 Emit = Callable[[Writer, "JoinWriter"], None]
@@ -303,7 +305,8 @@ class JoinWriter(Repetitions):
         if last and choice.count == 1 and not conditions:
             self._choose_nearest(level, row)
             return False
-        for bound in self._bounds_of(level, 0)[0]:
+        lower, upper, _ = self._bounds_of(level, 0)
+        for bound in (*lower, *upper):
             if bound.step == self.step_of[level.unit]:
                 out.line(f"{bound.variable} = {bound.source}")
         low, high = self._range_source(level, 0)
@@ -333,8 +336,18 @@ class JoinWriter(Repetitions):
     def _choose_nearest(self, level: Level, row: str) -> None:
         """The last candidate without further conditions: one step back, then see whether it is near enough."""
         name = level.names[0]
+        _, upper, _ = self._bounds_of(level, 0)
         _, high = self._range_source(level, 0)
-        if high:
+        if len(upper) == 1 and upper[0].step == self.step_of[level.unit]:
+            # Mostly the very last one, or one of the last few: look there before bisecting the whole window.
+            (origin,) = (gap.later for gap in self.branch.gaps_from(level.unit))
+            self.out.line(f"{row} = {name}[-1]")
+            self.out.line(f"if not {row} < r{origin}:")
+            self.out.line(f"    i = len({name}) - {NEAR}")
+            self.out.line(f"    i = bisect_left({name}, r{origin}, i if i > 0 and {name}[i] < r{origin} else 0)")
+            self.out.line(f"    if not i: {self.skip}")
+            self.out.line(f"    {row} = {name}[i - 1]")
+        elif high:
             self.out.line(f"i = {high}")
             self.out.line(f"if not i: {self.skip}")
             self.out.line(f"{row} = {name}[i - 1]")

@@ -16,6 +16,7 @@ from typing import Any, Protocol, cast
 from node.engine.runtime import NAMES, Row
 from node.engine.store_builder import CompiledStore
 from protocol.composites import Composite
+from protocol.events import EventType
 
 CHUNK_EVENTS = 1024  # after this many events an ordered store decides and frees, even within one long advance
 SWEEPS_PER_HORIZON = 4  # a buffer holds at most a quarter of its horizon more than it needs
@@ -66,8 +67,9 @@ class State:
 class Store:
     """A running store."""
 
-    def __init__(self, compiled: CompiledStore, names: Mapping[str, Any]) -> None:
+    def __init__(self, compiled: CompiledStore, names: Mapping[str, Any], types: Mapping[str, EventType]) -> None:
         self.compiled = compiled
+        self._types = types
         self.state = State(compiled)
         self._names = names
         self.machines: list[Machine] = []
@@ -88,7 +90,7 @@ class Store:
         self.handlers: dict[str, Handler]
         self.exports: dict[str, Callable[..., Any]]
         self.handlers, self._checks, self.exports = space["build"](self.state)
-        self._by_type: dict[Any, Handler] = {}
+        self._by_type = {t: self.handlers[name] for name, t in self._types.items() if name in self.handlers}
         self._schedule = [(float("-inf"), position) for position in range(len(self.compiled.buffers))]
         self._numbered_sweep = 0
         self._machines_due: float = float("-inf")
@@ -101,15 +103,6 @@ class Store:
             machine.bind(state)
 
     # ------------------------------------------------------------------------------------------------------ in order
-
-    def _handler(self, row: Row) -> Handler:
-        kind = row[3]
-        if isinstance(kind, Composite):
-            return self.handlers[kind.type]
-        found = self._by_type.get(kind)
-        if found is None:
-            found = self._by_type[kind] = self.handlers[kind.name]
-        return found
 
     def advance(self, watermark: float) -> None:
         """Nothing at or before the watermark will follow."""
@@ -138,21 +131,18 @@ class Store:
 
     def _run(self, rows: list[Row]) -> None:
         before: Row = ()
+        by_type, handlers = self._by_type, self.handlers
         if self.compiled.has_composites:
             for row in rows:
                 if row != before:
-                    self._handler(row)(row)
                     before = row
+                    kind = row[3]
+                    (handlers[kind.type] if isinstance(kind, Composite) else by_type[kind])(row)
             return
-        by_type = self._by_type
         for row in rows:
-            if row == before:  # the same event delivered again
-                continue
-            before = row
-            handler = by_type.get(row[3])
-            if handler is None:
-                handler = self._handler(row)
-            handler(row)
+            if row != before:  # otherwise the same event was delivered again
+                before = row
+                by_type[row[3]](row)
 
     def _decide(self, watermark: float) -> None:
         for machine in self.machines:
