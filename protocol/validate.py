@@ -139,13 +139,23 @@ def operators_without_bound(part: Part | Chain) -> Iterator[Part]:
     if part.window.unit == "events":
         return
     for inner in part.parts:
-        branches = [inner] if not isinstance(inner, Disjunction) else list(inner.parts)
-        for branch in branches:
-            if isinstance(branch, Sequence | Conjunction):
-                dissolves = isinstance(branch, Sequence) and isinstance(part, Sequence)
-                if branch.window is None and not dissolves and len(list(positive_leaves(branch))) > 1:
-                    yield branch
-                yield from operators_without_bound(branch)
+        for direct in _direct_parts(inner, part):
+            if isinstance(direct, Sequence | Conjunction):
+                several = len(list(positive_leaves(direct))) > 1 or bool(repeated_roles(direct))
+                if direct.window is None and several:
+                    yield direct
+                yield from operators_without_bound(direct)
+
+
+def _direct_parts(part: Part, operator: Part) -> Iterator[Part]:
+    """What may stand directly in the operator for this part: branches for an OR, its parts for a SEQ that dissolves."""
+    if isinstance(part, Disjunction) or (
+        isinstance(part, Sequence) and part.window is None and isinstance(operator, Sequence)
+    ):
+        for inner in part.parts:
+            yield from _direct_parts(inner, operator)
+    else:
+        yield part
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from protocol.events import Event, EventType
 from protocol.functions import Functions
 from protocol.languages import RuleSet, Source, parse_rules
 from protocol.remote import RemoteTable
+from protocol.validate import operators_without_bound
 
 A = EventType("A", {"id": "int", "v": "int"})
 B = EventType("B", {"id": "int", "v": "int"})
@@ -157,6 +158,26 @@ def test_state_does_not_grow_with_the_stream():
         engine.advance(start)
         held.append(engine.stored())
     assert max(held[20:]) <= 1000 + 250 + 100 + 100
+
+
+@pytest.mark.parametrize(
+    ("text", "bounded"),
+    [
+        ("seq(A a, B b; 5 us)", True),
+        ("and(seq(A a, B b; 5 us), C c; 5 us)", True),
+        ("and(seq(A a, B b), C c; 5 us)", False),
+        ("seq(and(B+ b[]), C c; 5 us)", False),
+        ("seq(or(seq(A a, and(B b, C c)), C c2); 5 us)", False),
+        ("SEQ(AND(A a, B b), C c) WITHIN 5 us", True),
+    ],
+)
+def test_only_what_some_window_bounds_is_freed(text, bounded):
+    rules = sase(text)
+    assert bounded != any(operators_without_bound(rules.rules[0].pattern.root))
+    engine = Engine(rules)
+    engine.feed([event(A, 1, 1), event(B, 1, 2)])
+    engine.advance(1000)
+    assert (engine.stored() == 0) == bounded
 
 
 def test_one_long_advance_frees_what_its_own_windows_have_passed():
