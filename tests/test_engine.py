@@ -180,6 +180,17 @@ def test_only_what_some_window_bounds_is_freed(text, bounded):
     assert (engine.stored() == 0) == bounded
 
 
+def test_rules_whose_events_come_only_now_and_then_miss_nothing_and_are_freed():
+    engine = Engine(sase("Eager: SEQ(A a, B b) WITHIN 10 us\nOrdered: SEQ(A a, !C c, B b) WITHIN 10 us"))
+    for start in range(0, 100_000, 10_000):
+        found = engine.feed([event(A, start, start)]) + engine.advance(start)
+        found += engine.feed([event(B, start + 5, start + 1)]) + engine.advance(start + 5)
+        assert sorted(c.rule for c in found) == ["Eager", "Ordered"]
+        for quiet in range(start + 6, start + 60, 9):
+            assert engine.advance(quiet) == []
+        assert engine.stored() == 0
+
+
 def test_one_long_advance_frees_what_its_own_windows_have_passed():
     engine = Engine(sase("SEQ(A a, !B b, C c) WITHIN 10 us"))
     engine.feed([event(A, i, i) for i in range(50_000)])

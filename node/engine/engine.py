@@ -74,6 +74,7 @@ class Engine:
         self.late_count = 0
         self._late: list[Event] = []
         self._dispatch: dict[EventType, Callable[[Row], None] | None] = {}
+        self._admitted: dict[str, list[EventType]] = {}
         self._start()
 
     def _start(self) -> None:
@@ -88,6 +89,8 @@ class Engine:
         machines = [(NextMatch(plan), place) for plan, place in program.machines]
         names: dict[str, Any] = {**found, **over, **{machine.name: machine.handle for machine, _ in machines}}
         self._stores = [Store(compiled, names, program.types) for compiled in program.stores]
+        for store in self._stores:
+            store.fell_asleep = self._dismiss
         for machine, place in machines:
             machine.attach(self._stores[place])
         self._running: list[_Running] = []
@@ -226,12 +229,14 @@ class Engine:
         return result
 
     def _admit(self, event_type: EventType) -> Callable[[Row], None] | None:
-        """The handler for a type met for the first time: None if no rule names it."""
+        """The handler for a type met for the first time, or again after a while: None if no rule names it."""
         own = self.program.types.get(event_type.name)
         handler: Callable[[Row], None] | None = None
         if own is not None:
             handlers = []
+            self._admitted.setdefault(own.name, []).append(event_type)
             for store in self._readers_of[own.name]:
+                store.wake(own.name)
                 if store.compiled.ordered:
                     handlers.append(store.state.pending.append)
                 else:
@@ -243,6 +248,11 @@ class Engine:
             raise EventError(f"{event_type.name!r} is the output of a rule and cannot be fed as a source's event")
         self._dispatch[event_type] = handler
         return handler
+
+    def _dismiss(self, name: str) -> None:
+        """A store has nothing of this type and sleeps: the next event of the type must be admitted again."""
+        for event_type in self._admitted.pop(name, ()):
+            del self._dispatch[event_type]
 
     # ------------------------------------------------------------------------------------------------------ inspection
 
@@ -292,6 +302,7 @@ class Engine:
             snapshot, self.program.fingerprint, self.program.types, self._running, self._stores
         )
         self._dispatch.clear()
+        self._admitted.clear()
         self._late.clear()
 
 

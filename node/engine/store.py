@@ -73,6 +73,9 @@ class Store:
         self.state = State(compiled)
         self._names = names
         self.machines: list[Machine] = []
+        self.fell_asleep: Callable[[str], None] = lambda event_type: None
+        """Told when a buffer of the type is empty and will not be looked at before ``wake``: rules whose events do not
+        come cost nothing."""
         self.accept: list[Callable[[Composite], None]] = []
         self._bind()
 
@@ -92,6 +95,7 @@ class Store:
         self.handlers, self._checks, self.exports = space["build"](self.state)
         self._by_type = {t: self.handlers[name] for name, t in self._types.items() if name in self.handlers}
         self._schedule = [(float("-inf"), position) for position in range(len(self.compiled.buffers))]
+        self._asleep: dict[str, list[int]] = {}
         self._numbered_sweep = 0
         self._machines_due: float = float("-inf")
 
@@ -185,7 +189,22 @@ class Store:
                 due = watermark + max(1, horizon)
             elif newest <= watermark:
                 due = min(due, newest + horizon)
-            heapq.heapreplace(schedule, (max(due, watermark + 1), position))
+            name = self.compiled.buffer_types[position]
+            if newest is None and name is not None and name in self._types and name not in self._pending_types():
+                heapq.heappop(schedule)
+                self._asleep.setdefault(name, []).append(position)
+                self.fell_asleep(name)
+            else:
+                heapq.heapreplace(schedule, (max(due, watermark + 1), position))
+
+    def _pending_types(self) -> set[str]:
+        return {row[3].type if isinstance(row[3], Composite) else row[3].name for row in self.state.pending}
+
+    def wake(self, event_type: str) -> None:
+        """Events of the type come again: look after its buffers again."""
+        for position in self._asleep.pop(event_type, ()):
+            due = self.state.watermark + max(1, self.compiled.buffers[position][1])
+            heapq.heappush(self._schedule, (due, position))
 
     def _sweep_numbered(self, window: int) -> None:
         """Under a count window rows go by their numbers, and not before windows of time inside it have passed too."""

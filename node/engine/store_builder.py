@@ -23,6 +23,8 @@ class CompiledStore:
     counted: int | None
     has_composites: bool
     buffers: tuple[tuple[bool, int], ...]
+    """(split by a key, horizon) of each."""
+    buffer_types: tuple[str | None, ...]
     code: CodeType
     source: str
     """The generated program, for reading."""
@@ -37,6 +39,8 @@ class BufferSpec:
     name: str
     key: Piece | None
     horizon: int
+    event_type: str | None
+    """None for matches of a negated sub-pattern."""
 
 
 @dataclass(slots=True)
@@ -95,7 +99,7 @@ class StoreBuilder:
             if (spec.key and spec.key.source) == (key and key.source):
                 spec.horizon = max(spec.horizon, horizon)
                 return spec.name
-        spec = self._spec(key, horizon)
+        spec = self._spec(key, horizon, event_type)
         group.buffers.append(spec)
         return spec.name
 
@@ -107,8 +111,8 @@ class StoreBuilder:
         spec.horizon = max(spec.horizon, horizon)
         return spec.name
 
-    def _spec(self, key: Piece | None, horizon: int) -> BufferSpec:
-        spec = BufferSpec(f"b{len(self.specs)}", key, horizon)
+    def _spec(self, key: Piece | None, horizon: int, event_type: str | None = None) -> BufferSpec:
+        spec = BufferSpec(f"b{len(self.specs)}", key, horizon, event_type)
         self.specs.append(spec)
         return spec
 
@@ -154,6 +158,7 @@ class StoreBuilder:
             self.counted,
             self.has_composites,
             tuple((spec.key is not None, spec.horizon) for spec in self.specs),
+            tuple(spec.event_type for spec in self.specs),
             compile(source, f"<headwater {self.name}>", "exec"),
             source,
             self.pool,
