@@ -11,7 +11,7 @@ where ``a`` has no value.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
@@ -130,6 +130,25 @@ def walk(expression: Expression) -> Iterator[Expression]:
             yield from walk(operand)
         case Same(key):
             yield from walk(key)
+
+
+def rewritten(expression: Expression, change: Callable[[Attribute], Attribute]) -> Expression:
+    """The same expression with every attribute in it changed."""
+    match expression:
+        case Attribute():
+            return change(expression)
+        case Call(function, arguments):
+            return Call(function, tuple(rewritten(argument, change) for argument in arguments))
+        case Remote(table, arguments):
+            return Remote(table, tuple(rewritten(argument, change) for argument in arguments))
+        case Unary(operator, operand):
+            return Unary(operator, rewritten(operand, change))
+        case Binary(operator, left, right):
+            return Binary(operator, rewritten(left, change), rewritten(right, change))
+        case Items(items):
+            return Items(tuple(rewritten(item, change) for item in items))
+        case _:
+            return expression
 
 
 @lru_cache(maxsize=4096)

@@ -24,14 +24,12 @@ from node.engine.logical import (
 from protocol.expressions import (
     Attribute,
     Binary,
-    Call,
     Constant,
     Expression,
-    Items,
-    Remote,
+    Index,
     Same,
-    Unary,
     parameters_of,
+    rewritten,
     roles_of,
 )
 from protocol.pattern import (
@@ -282,23 +280,9 @@ def _negated(
     return tuple(branches), None
 
 
-def with_role(expression: Expression, role: str, index: str = "") -> Expression:
+def with_role(key: Expression, role: str, index: Index = "") -> Expression:
     """A SAME key for one role."""
-    match expression:
-        case Attribute("", name):
-            return Attribute(role, name, index)  # type: ignore[arg-type]
-        case Call(function, arguments):
-            return Call(function, tuple(with_role(argument, role, index) for argument in arguments))
-        case Remote(table, arguments):
-            return Remote(table, tuple(with_role(argument, role, index) for argument in arguments))
-        case Unary(operator, operand):
-            return Unary(operator, with_role(operand, role, index))
-        case Binary(operator, left, right):
-            return Binary(operator, with_role(left, role, index), with_role(right, role, index))
-        case Items(items):
-            return Items(tuple(with_role(item, role, index) for item in items))
-        case _:
-            return expression
+    return rewritten(key, lambda attribute: Attribute(role, attribute.name, index))
 
 
 def _same_along(key: Expression, branch: Branch, hidden: Sequence[str]) -> Iterator[Expression]:

@@ -7,7 +7,7 @@ far; each event in trace order either moves it to a following state, is taken in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from node.engine.code import Writer
@@ -19,7 +19,7 @@ from node.engine.runtime import Row
 from node.engine.store import SWEEPS_PER_HORIZON, State, Store
 from node.engine.store_builder import StoreBuilder
 from protocol.composites import Composite
-from protocol.expressions import Attribute, Binary, Call, Expression, Fold, Unary, roles_of, walk
+from protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk
 from protocol.pattern import Leaf
 
 Run = tuple[Any, ...]
@@ -149,8 +149,8 @@ class NextPlan:
             for known, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
                 if _places(of_row) != {(role, "")}:
                     continue
-                if other is stage and _places(known) == {(role, "i-1")} and _moved(known, "i-1", "") == of_row:
-                    yield _moved(known, "i-1", "first"), of_row  # equal to its predecessor, so to the first of all
+                if other is stage and _places(known) == {(role, "i-1")} and _moved(known, "") == of_row:
+                    yield _moved(known, "first"), of_row  # equal to its predecessor, so to the first of all
                 elif _places(known) and _places(known) <= fixed - {(role, "")}:
                     yield known, of_row
 
@@ -457,30 +457,14 @@ class NextMatch:
         return sum(len(runs) for by_key in self.runs for runs in by_key.values())
 
 
-def _roles(condition: Expression) -> frozenset[str]:
-    from protocol.expressions import roles_of
-
-    return roles_of(condition)
-
-
 def _places(expression: Expression) -> set[tuple[str, str]]:
     """Which events an expression names: (role, index)."""
     return {(part.role, part.index) for part in walk(expression) if isinstance(part, Attribute)}
 
 
-def _moved(expression: Expression, index: str, to: str) -> Expression:
+def _moved(expression: Expression, to: Index) -> Expression:
     """The same expression about other elements of its repetition."""
-    match expression:
-        case Attribute(role, name, found) if found == index:
-            return Attribute(role, name, to)  # type: ignore[arg-type]
-        case Call(function, arguments):
-            return Call(function, tuple(_moved(argument, index, to) for argument in arguments))
-        case Unary(operator, operand):
-            return Unary(operator, _moved(operand, index, to))
-        case Binary(operator, left, right):
-            return Binary(operator, _moved(left, index, to), _moved(right, index, to))
-        case _:
-            return expression
+    return rewritten(expression, lambda attribute: replace(attribute, index=to))
 
 
 def _is_own(condition: Expression, stage: Stage) -> bool:
