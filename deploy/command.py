@@ -12,8 +12,10 @@ import typer
 
 from deploy.commands.check import check
 from deploy.commands.common import RunFailed, say
+from deploy.commands.experiment import experiment
 from deploy.commands.explain import explain
 from deploy.commands.run import run
+from deploy.commands.simulate import simulate
 from protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)
@@ -32,6 +34,8 @@ app = typer.Typer(
 app.command()(run)
 app.command()(check)
 app.command()(explain)
+app.command()(simulate)
+app.add_typer(experiment, name="experiment")
 
 
 def version_text() -> str:
@@ -62,6 +66,7 @@ def headwater(
     headwater check fire.tesla                        is the rule right, and what does it do?
     headwater run fire.tesla --events events.csv      find its composite events, as JSON lines
     headwater explain fire.tesla --events events.csv  why did my pattern not fire?
+    headwater simulate fire.yaml                      run a whole network in virtual time: results, traffic, delay
 
     Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 the run failed, 2 the input
     is wrong.

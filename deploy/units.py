@@ -1,4 +1,4 @@
-"""Durations and times as people write them."""
+"""Durations, times, rates and bandwidths as people write them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,15 @@ MICROSECONDS: Final = {
     "d": 86_400_000_000, "day": 86_400_000_000, "days": 86_400_000_000,
 }  # fmt: skip
 
+BITS: Final = {
+    "bit": 1, "bits": 1, "kbit": 1_000, "mbit": 1_000_000, "gbit": 1_000_000_000,
+    "bps": 1, "kbps": 1_000, "mbps": 1_000_000, "gbps": 1_000_000_000,
+}  # fmt: skip
+BYTES: Final = {"B": 8, "kB": 8_000, "KB": 8_000, "MB": 8_000_000, "GB": 8_000_000_000}
+"""Bytes are told from bits by their capital B: ``Mb`` would be read either way, so it is neither."""
+
+_BANDWIDTH: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*(/\s*s(?:ec|econd)?)?\s*")
+_RATE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(?:/|per\s)\s*([a-zµ]+)\s*", re.IGNORECASE)
 _DURATION: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -29,6 +38,30 @@ def duration_us(text: str) -> int:
     if found is None or (unit not in MICROSECONDS and not (unit == "" and float(found[1]) == 0)):
         raise ConfigError(f"{text!r} is not a duration; write a number and a unit: us, ms, s, min, h or d (as in 5s)")
     return round(float(found[1]) * MICROSECONDS.get(unit, 1))
+
+
+def bandwidth_bps(text: str) -> int:
+    """``10Mbit``, ``500 kbit/s``, ``2 MB/s`` as bits per second, at least one."""
+    found = _BANDWIDTH.fullmatch(text)
+    factor = BYTES.get(found[2]) or BITS.get(found[2].lower()) if found else None
+    if found is None or factor is None:
+        raise ConfigError(f"{text!r} is not a bandwidth; write a number and a unit: kbit, Mbit, Gbit or MB (10Mbit)")
+    bits = round(float(found[1]) * factor)
+    if bits < 1:
+        raise ConfigError(f"{text!r} is no bandwidth at all; leave it out for a link without limit")
+    return bits
+
+
+def rate_per_s(text: str) -> float:
+    """``2/s``, ``120 per minute``, ``0.5/h`` as events per second; more than none."""
+    found = _RATE.fullmatch(text)
+    unit = MICROSECONDS.get(found[2].lower()) if found else None
+    if found is None or unit is None:
+        raise ConfigError(f"{text!r} is not a rate; write events per unit of time, as in 2/s, 120/min or 5/h")
+    rate = float(found[1]) * 1_000_000 / unit
+    if not 0 < rate < float("inf"):
+        raise ConfigError(f"{text!r}: a rate is more than nothing; leave the source out instead")
+    return rate
 
 
 def iso_us(text: str) -> int:

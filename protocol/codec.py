@@ -29,6 +29,11 @@ _CLASSES: Final[dict[str, type[Any]]] = {
 }
 
 
+def register(*classes: type[Any]) -> None:
+    """Let frozen dataclasses of other modules travel, too."""
+    _CLASSES.update({cls.__name__: cls for cls in classes})
+
+
 class CodecError(HeadwaterError):
     """Bytes that are not an encoding this version understands: whoever sent them must act."""
 
@@ -81,8 +86,8 @@ def _fits(value: Any, hint: Any) -> bool:
     return type(value) is hint
 
 
-def encode(value: Rule | Pattern | expressions.Expression) -> bytes:
-    """The canonical bytes of a rule, a pattern or an expression."""
+def encode(value: Any) -> bytes:
+    """The canonical bytes of a rule, a pattern, an expression, or whatever else is registered."""
     return cast(bytes, msgpack.packb([VERSION, _plain(value)]))
 
 

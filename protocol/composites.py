@@ -8,14 +8,17 @@ Identity, attributes, start and end are computed when somebody reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, cast
 
 import msgpack
 
+from protocol.errors import EventError
 from protocol.events import Event, EventType, Key, Value
+from protocol.pattern import Chain, Disjunction, Leaf, Part, Rule, positive_leaves, repeated_roles
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +144,12 @@ class Composite(tuple[Any, ...]):
         return not isinstance(other, Composite) or self._tail() > other._tail()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Composite) and tuple.__eq__(self, other)
+        if not isinstance(other, Composite):
+            return False
+        if self[0] is other[0]:
+            return tuple.__eq__(self, other)
+        # One of them may have come over a link, or from an engine of its own: what counts is which match it is.
+        return (self.rule, self.version) == (other.rule, other.version) and self._tail() == other._tail()
 
     def __hash__(self) -> int:
         return hash(self.id)
@@ -162,3 +170,114 @@ def own_key(row: tuple[Any, ...]) -> tuple[Any, ...]:
     """The key that orders the event in a row among all events."""
     inner = row[3]
     return inner.key if isinstance(inner, Composite) else (*row[:3], 0)
+
+
+# -------------------------------------------------------------------------------------------------------- on the wire
+
+
+def to_wire(composite: Composite) -> list[Any]:
+    """Plain data that msgpack can hold: ``[rule, version, type, [value, ..], [part, ..]]``.
+
+    A part is ``[role, ts, node, seq, type]``, or ``[role, composite on the wire]``. Of events only what names them
+    travels; the attributes of the composite itself go along as values.
+    """
+    spec = composite.spec
+    return [
+        spec.rule,
+        spec.version,
+        spec.type.name,
+        [_plain(value) for value in spec.values(*composite[1:])],
+        [
+            [role, to_wire(row[3])] if isinstance(row[3], Composite) else [role, row[0], row[1], row[2], row[3].name]
+            for role, row in composite.parts()
+        ],
+    ]
+
+
+def from_wire(data: Any, specs: Mapping[tuple[str, int], CompositeSpec]) -> Composite:
+    """The composite that ``to_wire`` gave this data for: the same id, key, start, end, JSON and attributes.
+
+    ``specs`` holds what ``wire_spec`` made, by rule name and version, for the rule and for those of composite parts.
+    The rows of primitive parts have no attribute values. Anything else than such data is an EventError.
+    """
+    try:
+        rule, version, type_name, values, parts = data
+        spec = specs.get((rule, version))
+        if spec is None:
+            raise EventError(f"a composite event of rule {rule!r} version {version!r}, which is not known here")
+        if spec.type.name != type_name or len(spec.type.attributes) != len(values):
+            raise EventError(f"a composite event of rule {rule!r} is no {spec.type!r}")
+        bound: dict[str, list[tuple[Any, ...]]] = {role: [] for role in spec.roles}
+        for role, *inner in parts:
+            if len(inner) == 1:
+                bound[role].append(from_wire(inner[0], specs).row())
+            else:
+                ts, node, seq, name = inner
+                if type(ts) is not int or type(node) is not str or type(seq) is not int or type(name) is not str:
+                    raise EventError(f"a composite event of rule {rule!r} has a malformed part {inner!r:.60}")
+                bound[role].append((ts, node, seq, EventType(name)))
+        bindings: list[Any] = []
+        for role, repeated in zip(spec.roles, spec.repeated, strict=True):
+            rows = bound[role]
+            if len(rows) > 1 and not repeated:
+                raise EventError(f"a composite event of rule {rule!r} has {len(rows)} events as {role!r}")
+            bindings.append((tuple(rows) if repeated else rows[0]) if rows else None)
+        if not parts or (spec.plain and None in bindings):
+            raise EventError(f"a composite event of rule {rule!r} lacks parts")
+        return Composite((spec, *bindings, tuple(_value(value) for value in values)))
+    except (TypeError, ValueError, LookupError, RecursionError) as error:
+        raise EventError(f"not a composite event: {error!r}") from error
+
+
+def wire_spec(rule: Rule) -> CompositeSpec:
+    """What ``from_wire`` needs to know of a rule whose composites come over a link."""
+    root = rule.pattern.root
+    event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
+    roles = tuple(leaf.role for leaf in positive_leaves(root))
+    repeats = repeated_roles(root)
+    repeated = tuple(role in repeats for role in roles)
+    return carrying_spec(rule.name, rule.version, event_type, roles, repeated, not repeats and not _has_choice(root))
+
+
+def wire_specs(rules: Iterable[Rule]) -> dict[tuple[str, int], CompositeSpec]:
+    """``wire_spec`` of each rule by its name and version."""
+    return {(rule.name, rule.version): wire_spec(rule) for rule in rules}
+
+
+@lru_cache(maxsize=4096)
+def carrying_spec(
+    rule: str, version: int, event_type: EventType, roles: tuple[str, ...], repeated: tuple[bool, ...], plain: bool
+) -> CompositeSpec:
+    """The spec of composites that carry their attribute values with them, as a tuple after the bindings."""
+    return CompositeSpec(rule, version, event_type, roles, repeated, _carried, plain)
+
+
+def _carried(*bindings: Any) -> tuple[Value, ...]:
+    return cast(tuple[Value, ...], bindings[-1])
+
+
+def _has_choice(part: Part | Chain) -> bool:
+    """Whether some role may stay unbound."""
+    if isinstance(part, Leaf | Chain):
+        return False
+    return isinstance(part, Disjunction) or any(map(_has_choice, getattr(part, "parts", ())))
+
+
+def _plain(value: Any) -> Any:
+    """Integers that msgpack cannot hold become text, tuples (of remote tables) lists that say so."""
+    if isinstance(value, tuple):
+        return ["()", *map(_plain, value)]
+    if type(value) is int and not -(1 << 63) <= value < 1 << 64:
+        return ["int", str(value)]
+    return value
+
+
+def _value(plain: Any) -> Any:
+    if not isinstance(plain, list):
+        return plain
+    kind, *inside = plain
+    if kind == "int":
+        return int(inside[0])
+    if kind != "()":
+        raise ValueError(f"unknown kind of value {kind!r}")
+    return tuple(map(_value, inside))

@@ -1,8 +1,8 @@
-"""``headwater check``: are these rules right, and what do they do?"""
+"""``headwater check``: are these rules right, and this network, and what do they do?"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -17,9 +17,12 @@ from deploy.commands.common import (
     say,
     the_trace,
 )
+from deploy.network_file import NetworkFile, read_network
 from deploy.traces import TraceSource
 from node.explain_parts import named, show_us
+from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import EventType
+from protocol.functions import Functions
 from protocol.languages import parse_rules
 from protocol.pattern import (
     Absence,
@@ -41,9 +44,13 @@ from protocol.pattern import (
 from protocol.pattern import Sequence as SequenceOf
 from protocol.validate import operators_without_bound
 
+NETWORK_FILES = (".yaml", ".yml")
+
 
 def check(
-    files: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="FILE")],
+    files: Annotated[
+        list[Path], typer.Argument(help="Rule files (.tesla, .sase) or network files (.yaml).", metavar="FILE")
+    ],
     events: Annotated[
         list[str] | None,
         typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE"),
@@ -53,14 +60,49 @@ def check(
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
 ) -> None:
-    """Check rules and say what each of them does.
+    """Check rules and networks and say what they do.
 
-    For each rule: what it emits, from which events, how far it reaches and when it is decided.
+    For each rule: what it emits, from which events, how far it reaches and when it is decided. For a network: its size,
+    its rules, and whether everything that is asked for can happen.
 
     All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
     are taken on trust.
     """
     registered = load_functions(functions)
+    networks = [file for file in files if file.suffix.lower() in NETWORK_FILES]
+    if networks and events:
+        raise ConfigError("--events is for rule files; a network file names its own traces (trace: FILE)")
+    rule_files = [file for file in files if file not in networks]
+    mistakes = [*_check_networks(networks, registered)]
+    if rule_files:
+        try:
+            check_rules(rule_files, events, format, registered)
+        except HeadwaterError as error:
+            mistakes.append(error)
+    if len(mistakes) == 1:
+        raise mistakes[0]
+    if mistakes:
+        raise ConfigError("\n".join(map(str, mistakes)))
+
+
+def _check_networks(files: list[Path], functions: Functions) -> Iterator[HeadwaterError]:
+    """Prints what each network is; gives what is wrong with those that are none."""
+    for file in files:
+        try:
+            found = read_network(file, functions)
+        except HeadwaterError as error:
+            yield error
+            continue
+        print(describe_network(found))
+        for rule in found.network.rules:
+            print(describe(rule))
+        print("ok")
+        for warning in found.warnings:
+            say(str(warning))
+        warn_of_rules(found.network.rules)
+
+
+def check_rules(files: list[Path], events: list[str] | None, format: str | None, registered: Functions) -> None:
     sources = read_sources(files)
     taken: list[EventType] = []
     if not events:
@@ -74,6 +116,18 @@ def check(
     for rule in rules:
         print(describe(rule))
     print("ok")
+    warn_of_rules(rules)
+    if events and taken:
+        say(f"types taken from {the_trace(events)}:")
+        for made in taken:
+            attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in made.declaration()[1])
+            say(f"  event {made.name}({attributes})")
+    if unknown:
+        say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
+
+
+def warn_of_rules(rules: Iterable[Rule]) -> None:
+    """Say which rules are right and yet may keep, or find, more than anyone wants."""
     for rule in rules:
         for part in operators_without_bound(rule.pattern.root):
             say(
@@ -85,13 +139,23 @@ def check(
                 f"warning: {rule.name}: {show_part(part)} has a match for every choice of its events (2^n - 1 of n); "
                 f"LIMIT n or SKIP TILL NEXT MATCH bounds them, and --count counts them without listing them"
             )
-    if events and taken:
-        say(f"types taken from {the_trace(events)}:")
-        for made in taken:
-            attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in made.declaration()[1])
-            say(f"  event {made.name}({attributes})")
-    if unknown:
-        say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
+
+
+def describe_network(found: NetworkFile) -> str:
+    """One line: how large it is, and how its rules are evaluated."""
+    network = found.network
+    sizes = [
+        f"{len(items)} {name if len(items) == 1 else name + 's'}"
+        for name, items in (
+            ("node", network.nodes),
+            ("link", network.links),
+            ("source", network.sources),
+            ("sink", network.sinks),
+            ("rule", network.rules),
+        )
+    ]
+    length = f", for {show_us(found.duration_us)}" if found.duration_us is not None else ""
+    return f"{found.path}: {', '.join(sizes)}; strategy {network.strategy}{length}"
 
 
 def describe(rule: Rule) -> str:

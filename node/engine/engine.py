@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from node.engine.intake import Handler, Row, all_of, reordering, widening
 from node.engine.next_match import NextMatch
 from node.engine.program import Program, compile_rules
 from node.engine.rules import RulePlan
@@ -24,11 +25,10 @@ from node.engine.snapshot import decode_snapshot, encode_snapshot
 from node.engine.store import Store
 from protocol.composites import Composite
 from protocol.errors import EventError, HeadwaterError, RuleError
-from protocol.events import Event, EventType, conform
+from protocol.events import HEADER_WIDTH, EventType
 from protocol.functions import Functions
 from protocol.pattern import types_of
 
-Row = tuple[Any, ...]
 FOREVER = float("inf")
 
 
@@ -53,7 +53,8 @@ class Engine:
     ``rules`` is a sequence of Rule, a RuleSet as ``parse_rules`` returns it, or a Program that ``compile_rules`` made
     (the other arguments are then its own). ``types`` declares the event types; a type that is not declared takes
     whatever attributes the rules name. ``functions`` holds user functions, ``remote`` maps the names of remote tables
-    to objects with ``lookup(arguments, ts)``. With ``count_only`` matches are counted (see ``counts``) instead of
+    to objects with ``lookup(arguments, ts)``. ``composites`` declares types of composite events whose rules run
+    elsewhere: their rows are fed like events. With ``count_only`` matches are counted (see ``counts``) instead of
     listed, which for repetitions is much cheaper.
     """
 
@@ -62,6 +63,7 @@ class Engine:
         rules: Any,
         types: Iterable[EventType] = (),
         *,
+        composites: Iterable[EventType] = (),
         functions: Functions | None = None,
         remote: Mapping[str, Any] | None = None,
         count_only: bool = False,
@@ -69,11 +71,16 @@ class Engine:
         if isinstance(rules, Program):
             self.program = rules
         else:
-            self.program = compile_rules(rules, types, functions=functions, remote=remote, count_only=count_only)
+            self.program = compile_rules(
+                rules, types, composites=composites, functions=functions, remote=remote, count_only=count_only
+            )
         self.watermark: float = -FOREVER
         self.late_count = 0
-        self._late: list[Event] = []
-        self._dispatch: dict[EventType, Callable[[Row], None] | None] = {}
+        self._late: list[Any] = []
+        self._dispatch: dict[EventType, Handler | None] = {}
+        self._dispatch_composites: dict[str, Handler | None] = {}
+        self._dispatch_old: dict[EventType | str, Handler | None] = {}
+        self._output: float | None = None
         self._admitted: dict[str, list[EventType]] = {}
         self._start()
 
@@ -130,15 +137,18 @@ class Engine:
 
     # --------------------------------------------------------------------------------------------------------- running
 
-    def feed(self, events: Iterable[Event]) -> list[Composite]:
+    def feed(self, events: Iterable[Row]) -> list[Composite]:
         """Take events in any order; the composites that are certain now.
 
         An event at or before the watermark is late: it is kept apart (``take_late``) and changes nothing. The same
-        event (node and seq) again changes nothing either.
+        event (node and seq) again changes nothing either. Composite events of declared types come as the rows that
+        ``Composite.row`` gives, with the values in the declared order.
         """
         dispatch = self._dispatch
         watermark = self.watermark
         try:
+            if self.program.composites:
+                events = self._take_composites(events)
             for event in events:
                 try:
                     handler = dispatch[event[3]]
@@ -155,8 +165,59 @@ class Engine:
         except Exception as error:
             raise self._failure(error) from error
 
+    def _take_composites(self, rows: Iterable[Row]) -> list[Row]:
+        """Hand composite rows to their readers; the other rows."""
+        others = []
+        for row in rows:
+            kind = row[3]
+            if not isinstance(kind, Composite):
+                others.append(row)
+                continue
+            name = kind.type
+            if name not in self._dispatch_composites:
+                self._dispatch_composites[name] = self._route_composites(name, Store.taker)
+            handler = self._dispatch_composites[name]
+            if handler is not None:
+                if row[0] <= self.watermark:
+                    self._late.append(row)
+                else:
+                    handler(row)
+        return others
+
+    def insert_old(self, rows: Iterable[Row]) -> list[Composite]:
+        """Take events, some of them at or before the watermark, as parts of matches that are still to be found.
+
+        The caller promises that none of the old ones is the last part of such a match, or negated, aggregated or
+        limited in one. They are put at their place and complete nothing; those that are there already, or are older
+        than anything still needed, change nothing. Monotone rules take them like any event that is out of order.
+        """
+        if not self.program.takes_old:
+            raise RuleError(
+                "old events cannot be inserted for rules that skip till the next match or have a count window; "
+                "feed such rules every event before its watermark"
+            )
+        newer: list[Row] = []
+        self._output = None
+        try:
+            for row in rows:
+                if row[0] > self.watermark:
+                    newer.append(row)
+                    continue
+                kind = row[3].type if isinstance(row[3], Composite) else row[3]
+                if kind not in self._dispatch_old:
+                    self._dispatch_old[kind] = self._route_old(kind)
+                handler = self._dispatch_old[kind]
+                if handler is not None:
+                    handler(row)
+            return self.feed(newer)
+        except HeadwaterError:
+            raise
+        except Exception as error:
+            raise self._failure(error) from error
+
     def advance(self, watermark: float) -> list[Composite]:
         """Promise that no event at or before ``watermark`` will follow; the composites that this decides."""
+        self._output = None
         if watermark > self.watermark:
             self.watermark = watermark
         try:
@@ -228,26 +289,40 @@ class Engine:
         self._found.clear()
         return result
 
-    def _admit(self, event_type: EventType) -> Callable[[Row], None] | None:
+    def _admit(self, event_type: EventType | Composite) -> Handler | None:
         """The handler for a type met for the first time, or again after a while: None if no rule names it."""
-        own = self.program.types.get(event_type.name)
-        handler: Callable[[Row], None] | None = None
-        if own is not None:
-            handlers = []
-            self._admitted.setdefault(own.name, []).append(event_type)
-            for store in self._readers_of[own.name]:
-                store.wake(own.name)
-                if store.compiled.ordered:
-                    handlers.append(store.state.pending.append)
-                else:
-                    handlers.append(store.handlers[own.name])
-            handler = handlers[0] if len(handlers) == 1 else _all_of(tuple(handlers))
-            if own is not event_type:
-                handler = _reordering(own, event_type, handler)
-        elif event_type.name in self.program.columns:
-            raise EventError(f"{event_type.name!r} is the output of a rule and cannot be fed as a source's event")
+        if isinstance(event_type, Composite):  # no type of composites was declared
+            return self._route_composites(event_type.type, Store.taker)
+        handler = self._route(event_type, Store.taker)
+        if handler is not None:
+            self._admitted.setdefault(event_type.name, []).append(event_type)
         self._dispatch[event_type] = handler
         return handler
+
+    def _route(self, event_type: EventType, taker: Callable[[Store, str], Handler]) -> Handler | None:
+        """What brings events of a type to the stores that read them: None if no rule names it."""
+        own = self.program.types.get(event_type.name)
+        if own is None:
+            if event_type.name in self.program.columns:
+                raise EventError(f"{event_type.name!r} is the output of a rule and cannot be fed as a source's event")
+            return None
+        handler = all_of([taker(store, own.name) for store in self._readers_of[own.name]])
+        return handler if own is event_type else reordering(own, event_type, handler)
+
+    def _route_composites(self, name: str, taker: Callable[[Store, str], Handler]) -> Handler | None:
+        """The same for composites that come from outside."""
+        declared = self.program.composites.get(name)
+        if declared is None:
+            if name in self.program.columns and name in self._readers_of:
+                raise EventError(f"{name!r} was fed as a composite event; declare it among the engine's composites")
+            return None
+        width = HEADER_WIDTH + len(self.program.columns[name].position)
+        return widening(declared, width, all_of([taker(store, name) for store in self._readers_of[name]]))
+
+    def _route_old(self, kind: EventType | str) -> Handler | None:
+        if isinstance(kind, str):
+            return self._route_composites(kind, Store.old_taker)
+        return self._route(kind, Store.old_taker)
 
     def _dismiss(self, name: str) -> None:
         """A store has nothing of this type and sleeps: the next event of the type must be admitted again."""
@@ -256,8 +331,28 @@ class Engine:
 
     # ------------------------------------------------------------------------------------------------------ inspection
 
-    def take_late(self) -> list[Event]:
-        """The events that came too late since the last call."""
+    def ordered(self) -> bool:
+        """Whether some rule is decided by watermark; the others are told as their parts arrive."""
+        return any(running.store.compiled.ordered for running in self._running)
+
+    def triggers(self) -> frozenset[str]:
+        """The types whose events can complete a match of a rule that is decided by watermark: the anchor of a chain,
+        and whatever else no other part must follow."""
+        return frozenset().union(*(store.compiled.completing for store in self._stores))
+
+    def output_watermark(self) -> float:
+        """No composite that ends at or before this will be given any more."""
+        if self._output is None:
+            self._output = min(map(self._output_watermark, self._running), default=self.watermark)
+        return self._output
+
+    def waits_until(self) -> float:
+        """The event time that the watermark must reach before anything held back now is decided; infinity if nothing
+        is. (Under a count window something may also be held until further events come.)"""
+        return min(store.waits_until(self.watermark) for store in self._stores if store.compiled.ordered)
+
+    def take_late(self) -> list[Any]:
+        """The events that came too late since the last call, composites as their rows."""
         late, self._late = self._late, []
         self.late_count += len(late)
         return late
@@ -302,33 +397,8 @@ class Engine:
             snapshot, self.program.fingerprint, self.program.types, self._running, self._stores
         )
         self._dispatch.clear()
+        self._dispatch_composites.clear()
+        self._dispatch_old.clear()
+        self._output = None
         self._admitted.clear()
         self._late.clear()
-
-
-def _all_of(handlers: tuple[Callable[[Row], None], ...]) -> Callable[[Row], None]:
-    def handle(row: Row) -> None:
-        for handler in handlers:
-            handler(row)
-
-    return handle
-
-
-def _reordering(own: EventType, given: EventType, handler: Callable[[Row], None]) -> Callable[[Row], None]:
-    """Events of an equally named type with other columns are brought into the engine's order, and checked."""
-    columns: list[tuple[str, int | None, bool]] = []
-    for attribute, kind, optional in zip(own.attributes, own.kinds, own.optional, strict=True):
-        place = given.position(attribute)
-        if place is None and not optional:
-            raise EventError(f"{given!r} lacks the attribute {attribute!r} that the rules know as {own!r}")
-        as_it_is = place is None or (given.kind(attribute) == kind and (optional or not given.is_optional(attribute)))
-        columns.append((attribute, place, as_it_is))
-
-    def handle(row: Row) -> None:
-        values = []
-        for attribute, place, as_it_is in columns:
-            value = None if place is None else row[place]
-            values.append(value if as_it_is else conform(own, attribute, value))
-        handler(Event.from_row((row[0], row[1], row[2], own, *values)))
-
-    return handle

@@ -63,6 +63,7 @@ class NextPlan:
             name for branch in plan.logical.branches for name in _forbidden_types(branch) if name not in types
         }
         builder.machines.append((self.name, types))
+        builder.completing |= {stage.leaf.type for stage in self.stages if stage.complete}
         for name in forbidden_types | set(types):
             builder.groups.setdefault(name, {})
 
@@ -428,6 +429,21 @@ class NextMatch:
             for run in runs
         )
         return min(ends, default=float("inf"))
+
+    def decided_at(self) -> float:
+        """When the first open last repetition ends by time alone, or a moment before; infinity if there is none."""
+        if self._compiled.counted is not None:
+            return float("inf")
+        first = float("inf")
+        for stage in self.stages:
+            runs = self.runs[stage.number]
+            if not (stage.complete and stage.many) or not runs:
+                continue
+            if self._earliest[stage.number] == float("-inf"):
+                deadline = self.deadline[stage.number]
+                self._earliest[stage.number] = min(deadline(run) for found in runs.values() for run in found)
+            first = min(first, self._earliest[stage.number])
+        return first
 
     def sweep(self, watermark: float) -> float:
         """Drop runs whose window has passed; when to come again."""

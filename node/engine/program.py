@@ -28,6 +28,8 @@ class Program:
     rules: tuple[Rule, ...]
     types: Mapping[str, EventType]
     """The primitive event types that rules read, by name."""
+    composites: Mapping[str, EventType]
+    """The types of composite events that come from outside, by name."""
     columns: Mapping[str, Columns]
     plans: tuple[tuple[RulePlan, int], ...]
     """Each rule with the number of its store."""
@@ -36,6 +38,8 @@ class Program:
     count_only: bool
     fingerprint: str
     """The same for equal rules and types: tells whether a snapshot fits."""
+    takes_old: bool
+    """Whether ``Engine.insert_old`` is possible: no rule skips till next or counts events."""
 
     def read_types(self) -> frozenset[str]:
         return frozenset(name for rule in self.rules for name in types_of(rule.pattern))
@@ -45,34 +49,39 @@ def compile_rules(
     rules: Any,
     types: Iterable[EventType] = (),
     *,
+    composites: Iterable[EventType] = (),
     functions: Functions | None = None,
     remote: Mapping[str, Any] | None = None,
     count_only: bool = False,
 ) -> Program:
     """Compile a sequence of rules, or a RuleSet with its types; the arguments are those of Engine."""
     given = list(types)
+    outside = {t.name: t for t in composites}
     if hasattr(rules, "rules"):
-        known = {t.name for t in given}
+        known = {t.name for t in given} | outside.keys()
         given += [t for t in rules.types.values() if t.name not in known]
         rules = rules.rules
     ordered = in_dependency_order(tuple(rules))
     for rule in ordered:
         for flaw in check_rule(rule):
             raise RuleError(f"rule {rule.name!r}: {flaw}")
-    input_types = _input_types(ordered, given)
-    compiler = _Compiler(ordered, input_types, functions if functions is not None else Functions(), remote or {})
+    input_types = _input_types(ordered, given, outside)
+    pool = Pool(functions if functions is not None else Functions(), remote or {})
+    compiler = _Compiler(ordered, input_types, outside, pool)
     return compiler.compile(count_only)
 
 
 class _Compiler:
     def __init__(
-        self, rules: tuple[Rule, ...], types: dict[str, EventType], functions: Functions, remote: Mapping[str, Any]
+        self, rules: tuple[Rule, ...], types: dict[str, EventType], outside: dict[str, EventType], pool: Pool
     ) -> None:
         self.rules = rules
         self.types = types
-        self.pool = Pool(functions, remote)
-        self.columns = _all_columns(rules, types)
-        self.composite_types = frozenset(rule.emits for rule in rules)
+        read = {name for rule in rules for name in types_of(rule.pattern)}
+        self.outside = {name: outside[name] for name in sorted(outside.keys() & read)}
+        self.pool = pool
+        self.columns = _all_columns(rules, types, self.outside)
+        self.composite_types = frozenset(rule.emits for rule in rules) | self.outside.keys()
         self.shared = {ordered: self.builder("ordered" if ordered else "eager", ordered) for ordered in (False, True)}
         self.builders: list[StoreBuilder] = list(self.shared.values())
 
@@ -104,12 +113,14 @@ class _Compiler:
         return Program(
             self.rules,
             self.types,
+            self.outside,
             self.columns,
             tuple(plans),
             tuple(builder.compile() for builder in self.builders),
             tuple(machines),
             count_only,
-            digest(self.rules, tuple(self.types[name].declaration() for name in sorted(self.types))),
+            digest(self.rules, *(_declarations(known) for known in (self.types, self.outside))),
+            not machines and all(builder.counted is None for builder in self.builders),
         )
 
     def home(self, rule: Rule, logical: Logical) -> StoreBuilder:
@@ -124,9 +135,15 @@ class _Compiler:
         return builder
 
 
-def _input_types(rules: Sequence[Rule], given: Sequence[EventType]) -> dict[str, EventType]:
+def _declarations(types: Mapping[str, EventType]) -> tuple[Any, ...]:
+    return tuple(types[name].declaration() for name in sorted(types))
+
+
+def _input_types(
+    rules: Sequence[Rule], given: Sequence[EventType], outside: Mapping[str, EventType]
+) -> dict[str, EventType]:
     """The primitive types rules read; one that is not declared has the attributes that they name, of any kind."""
-    emitted = {rule.emits for rule in rules}
+    emitted = {rule.emits for rule in rules} | outside.keys()
     found = {t.name: t for t in given}
     for name in sorted(emitted & found.keys()):
         raise RuleError(f"{name!r} is both an event type of a source and the output of a rule; rename one of them")
@@ -155,13 +172,18 @@ def _attributes_used(rule: Rule) -> Iterable[tuple[str, str]]:
                 yield step.leaf.type, step.attribute
 
 
-def _all_columns(rules: Sequence[Rule], types: Mapping[str, EventType]) -> dict[str, Columns]:
+def _all_columns(
+    rules: Sequence[Rule], types: Mapping[str, EventType], outside: Mapping[str, EventType]
+) -> dict[str, Columns]:
     columns = {}
     for name, event_type in types.items():
         pairs = zip(event_type.attributes, event_type.optional, strict=True)
         optional = frozenset(attribute for attribute, may_lack in pairs if may_lack)
         position = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(event_type.attributes)}
         columns[name] = Columns(name, position, optional, composite=False)
+    for name, event_type in outside.items():
+        position = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(event_type.attributes)}
+        columns[name] = Columns(name, position, frozenset(position), composite=True)
     for rule in rules:  # several rules may emit one type: readers see the attributes of all of them
         known = columns.get(rule.emits)
         united = dict(known.position) if known is not None else {}

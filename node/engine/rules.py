@@ -126,6 +126,8 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
             modes = [Mode(store.ordered, newest=not store.has_composites_in(branch))] if last else []
             if not store.ordered:
                 modes.append(Mode(ordered=False, newest=False))
+            if last:
+                store.completing.add(leaf.type)
             for mode in dict.fromkeys(modes):
                 writer = JoinWriter(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
                 writer.over_limit = f"v{plan.number}"
@@ -155,9 +157,9 @@ def emit(plan: RulePlan, branch: Branch, check: int | None, out: Writer, join: J
         times, numbers = _deadlines(join, branch)
         if numbers:
             entry = f"{_greatest(numbers)}, next(serial), {check}, {match}, {_greatest(times)}"
-            out.line(f"heappush(waiting_numbered, ({entry}))")
+            out.line(f"fresh_numbered.append(({entry}))")
         else:
-            out.line(f"heappush(waiting, ({_greatest(times)}, next(serial), {check}, {match}))")
+            out.line(f"fresh.append(({_greatest(times)}, next(serial), {check}, {match}))")
     elif plan.counts:
         out.line(f"{plan.out}[0] += {_how_many(join)}")
     elif join.collect is not None:

@@ -2,7 +2,7 @@
 
 A snapshot is msgpack: a fingerprint of the rules and types it belongs to, then per store its buffers, waiting matches,
 pending events and open runs. Rows occur many times (in several buffers, in matches), so each is written once into a
-table and referred to by its number.
+table and referred to by its number. Composites that came from outside are written in their wire form.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from typing import Any, cast
 import msgpack
 
 from node.engine.store import State, Store
-from protocol.composites import Composite
-from protocol.errors import HeadwaterError
+from protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
+from protocol.errors import EventError, HeadwaterError
 from protocol.events import EventType
 
-FORMAT = 1
+FORMAT = 2
 _BIG_INT = 1
+_PLAIN, _FROM_OUTSIDE = -1, -2  # in place of the number of a rule
 
 
 class SnapshotError(HeadwaterError):
@@ -34,6 +35,8 @@ class _Table:
         self._numbers: dict[int, int] = {}
         self._alive: list[Any] = []
         self._rule_numbers = rule_numbers
+        self.specs: dict[tuple[str, int], CompositeSpec] = {}
+        """Of the rules elsewhere whose composites this engine holds."""
 
     def ref(self, value: Any) -> Any:
         """Something msgpack can hold: ``[number]`` for tuples and composites, ``{"t": name}`` for event types."""
@@ -46,13 +49,34 @@ class _Table:
         number = self._numbers.get(id(value))
         if number is None:
             if isinstance(value, Composite):
-                entry = [self._rule_numbers[id(value.spec)], [self.ref(binding) for binding in value[1:]]]
+                rule = self._rule_numbers.get(id(value.spec))
+                if rule is None:
+                    self._note_specs(value)
+                    entry = [_FROM_OUTSIDE, to_wire(value)]
+                else:
+                    entry = [rule, [self.ref(binding) for binding in value[1:]]]
             else:
-                entry = [-1, [self.ref(item) for item in value]]
+                entry = [_PLAIN, [self.ref(item) for item in value]]
             number = self._numbers[id(value)] = len(self.entries)
             self.entries.append(entry)
             self._alive.append(value)
         return [number]
+
+    def _note_specs(self, composite: Composite) -> None:
+        self.specs[composite.rule, composite.version] = composite.spec
+        for _, row in composite.parts():
+            if isinstance(row[3], Composite):
+                self._note_specs(row[3])
+
+
+def _plain_spec(spec: CompositeSpec) -> list[Any]:
+    return [spec.rule, spec.version, spec.type.declaration(), spec.roles, spec.repeated, spec.plain]
+
+
+def _spec(plain: Sequence[Any]) -> CompositeSpec:
+    rule, version, (name, attributes), roles, repeated, is_plain = plain
+    event_type = EventType(name, [(attribute, kind) for attribute, kind in attributes])
+    return carrying_spec(rule, version, event_type, tuple(roles), tuple(repeated), is_plain)
 
 
 def _scalar(value: Any) -> Any:
@@ -96,7 +120,16 @@ def encode_snapshot(
             }
         )
     counts = [[rule.found[0] if rule.plan.counts else rule.passed_on[0], rule.over_limit[0]] for rule in running]
-    whole = [FORMAT, fingerprint, watermark, late, counts, table.entries, saved]
+    whole = [
+        FORMAT,
+        fingerprint,
+        watermark,
+        late,
+        counts,
+        table.entries,
+        saved,
+        list(map(_plain_spec, table.specs.values())),
+    ]
     return cast(bytes, msgpack.packb(whole))
 
 
@@ -106,13 +139,14 @@ def decode_snapshot(
     """Fill the stores; the watermark and the number of late events."""
     try:
         whole = msgpack.unpackb(data, strict_map_key=False, ext_hook=_ext)
-        form, found, watermark, late, counts, entries, saved = whole
+        form, *rest = whole
     except SnapshotError:
         raise
     except Exception as error:
         raise SnapshotError(f"this is not a snapshot of an engine: {error}") from error
-    if form != FORMAT:
+    if form != FORMAT or len(rest) != 7:
         raise SnapshotError(f"the snapshot has format {form!r}; this version reads {FORMAT}")
+    found, watermark, late, counts, entries, saved, plain_specs = rest
     if found != fingerprint:
         raise SnapshotError("the snapshot belongs to an engine with other rules or event types")
     table: list[Any] = []
@@ -125,11 +159,15 @@ def decode_snapshot(
         return ref
 
     try:
+        specs = {(spec.rule, spec.version): spec for spec in map(_spec, plain_specs)}
         for rule, inside in entries:
+            if rule == _FROM_OUTSIDE:
+                table.append(from_wire(inside, specs))
+                continue
             values = tuple(map(value, inside))
-            table.append(values if rule < 0 else Composite((running[rule].plan.spec, *values)))
+            table.append(values if rule == _PLAIN else Composite((running[rule].plan.spec, *values)))
         states = [_state(store, one, value) for store, one in zip(stores, saved, strict=True)]
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, EventError) as error:
         raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
     for rule, (counted, over) in zip(running, counts, strict=True):
         rule.over_limit[0] = over

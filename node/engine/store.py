@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
+from types import CodeType
 from typing import Any, Protocol, cast
 
 from node.engine.runtime import NAMES, Row
@@ -41,13 +42,18 @@ class Machine(Protocol):
 
     def undecided_before(self) -> float: ...
 
+    def decided_at(self) -> float: ...
+
     def held(self) -> int: ...
 
 
 class State:
     """What changes while a store runs: plain containers, so that it can be saved, restored and counted."""
 
-    __slots__ = ("newest", "number", "pending", "rows", "runs_of", "serial", "waiting", "waiting_numbered", "watermark")
+    __slots__ = (
+        "fresh", "fresh_numbered", "newest", "number", "pending", "rows",
+        "runs_of", "serial", "waiting", "waiting_numbered", "watermark",
+    )  # fmt: skip
 
     def __init__(self, compiled: CompiledStore) -> None:
         self.rows: list[Any] = [{} if keyed else [] for keyed, _ in compiled.buffers]
@@ -57,6 +63,9 @@ class State:
         """A heap of matches that a later event may still forbid: (deadline, serial number, check, match)."""
         self.waiting_numbered: list[tuple[int, int, int, Composite, int | None]] = []
         """The same for deadlines that are event numbers of a count window, each with a deadline in time or None."""
+        self.fresh: list[tuple[int, int, int, Composite]] = []
+        self.fresh_numbered: list[tuple[int, int, int, Composite, int | None]] = []
+        """Matches that were found and are not among the waiting ones yet; empty between two advances."""
         self.serial = count()
         self.pending: list[Row] = []
         self.runs_of: dict[int, list[dict[Any, list[Any]]]] = {}
@@ -80,24 +89,31 @@ class Store:
         self._bind()
 
     def _bind(self) -> None:
-        space: dict[str, Any] = {
-            **NAMES,
-            "bisect_left": bisect_left,
-            "bisect_right": bisect_right,
-            "heappush": heapq.heappush,
-            "C": Composite,
-            **self.compiled.pool.objects,
-            **self._names,
-        }
-        exec(self.compiled.code, space)
         self.handlers: dict[str, Handler]
         self.exports: dict[str, Callable[..., Any]]
-        self.handlers, self._checks, self.exports = space["build"](self.state)
+        self.handlers, self._checks, self.exports = self._build(self.compiled.code)
+        self._old_handlers: dict[str, Handler] | None = None
         self._by_type = {t: self.handlers[name] for name, t in self._types.items() if name in self.handlers}
         self._schedule = [(float("-inf"), position) for position in range(len(self.compiled.buffers))]
         self._asleep: dict[str, list[int]] = {}
         self._numbered_sweep = 0
         self._machines_due: float = float("-inf")
+
+        self._ends: _Ends | None = None
+        self._look_again()
+
+    def _build(self, code: CodeType) -> Any:
+        """What the ``build`` function of a generated program gives for the state."""
+        space: dict[str, Any] = {
+            **NAMES,
+            "bisect_left": bisect_left,
+            "bisect_right": bisect_right,
+            "C": Composite,
+            **self.compiled.pool.objects,
+            **self._names,
+        }
+        exec(code, space)
+        return space["build"](self.state)
 
     def replace_state(self, state: State) -> None:
         """Continue from another state of the same compiled store."""
@@ -106,18 +122,46 @@ class Store:
         for machine in self.machines:
             machine.bind(state)
 
+    # -------------------------------------------------------------------------------------------------------- arrivals
+
+    def taker(self, event_type: str) -> Handler:
+        """What takes the events of a type as they arrive."""
+        self.wake(event_type)
+        return self.state.pending.append if self.compiled.ordered else self.handlers[event_type]
+
+    def old_taker(self, event_type: str) -> Handler:
+        """What takes events of a type that may be older than the watermark and complete nothing."""
+        pending = self.state.pending
+        if not self.compiled.ordered:
+            insert = self.handlers[event_type]
+        else:
+            if self._old_handlers is None:
+                source = compile(self.compiled.old_source, f"<headwater {self.compiled.name}>", "exec")
+                self._old_handlers = self._build(source)
+            insert = self._old_handlers[event_type]
+
+        def take(row: Row) -> None:
+            self.wake(event_type)
+            if self.compiled.ordered and row[0] > self.state.watermark:
+                pending.append(row)
+            else:
+                insert(row)
+
+        return take
+
     # ------------------------------------------------------------------------------------------------------ in order
 
     def advance(self, watermark: float) -> None:
         """Nothing at or before the watermark will follow."""
         state = self.state
-        if watermark <= state.watermark and not state.pending:
+        if watermark <= state.watermark and (not state.pending or watermark == float("-inf")):
             return
         state.watermark = max(state.watermark, watermark)
         if not self.compiled.ordered:
             self._sweep(watermark)
             return
         pending = state.pending
+        self._look_again()
         if pending:
             pending.sort()
             cut = len(pending) if watermark == float("inf") else bisect_left(pending, (watermark + 1,))
@@ -153,18 +197,52 @@ class Store:
             if machine.waits:
                 machine.finish(watermark)
         waiting, numbered = self.state.waiting, self.state.waiting_numbered
+        for fresh, heap in ((self.state.fresh, waiting), (self.state.fresh_numbered, numbered)):
+            for entry in cast(list[Any], fresh):
+                heapq.heappush(cast(list[Any], heap), entry)
+                if self._ends is not None:
+                    self._ends.add(entry)
+            fresh.clear()
         while numbered and (numbered[0][0] <= self.state.number[0] or watermark == float("inf")):
             _, serial, check, match, deadline = heapq.heappop(numbered)
             heapq.heappush(waiting, (match.ts if deadline is None else deadline, serial, check, match))
         while waiting and waiting[0][0] <= watermark:
-            _, _, check, match = heapq.heappop(waiting)
+            _, serial, check, match = heapq.heappop(waiting)
+            if self._ends is not None:
+                self._ends.gone.add(serial)
             if self._checks[check](match):
                 self.accept[check](match)
+        if self._ends is not None and len(self._ends.gone) > 2 * len(waiting) + CHUNK_EVENTS:
+            self._ends = None  # nobody asks any more, or a fresh look is cheap
 
     def undecided_before(self, checks: frozenset[int]) -> float:
         """The least end of a match still waiting under one of these checks; infinity if there is none."""
-        entries = (*self.state.waiting, *self.state.waiting_numbered)
-        return min((cast(Composite, entry[3]).ts for entry in entries if entry[2] in checks), default=float("inf"))
+        if self._ends is None:  # kept only where somebody asks
+            self._ends = _Ends((*self.state.waiting, *self.state.waiting_numbered))
+        return min(map(self._ends.least, checks), default=float("inf"))
+
+    def _look_again(self) -> None:
+        """Rows have left the pending ones, which so far only grew."""
+        self._looked_at = 0
+        self._next_trigger = float("inf")
+
+    def waits_until(self, watermark: float) -> float:
+        """The first moment after the watermark at which something held back now is decided; infinity if nothing is.
+
+        What should have been decided already waits for another rule, which says itself when.
+        """
+        pending, compiled = self.state.pending, self.compiled
+        for row in pending[self._looked_at :]:
+            if watermark < row[0] < self._next_trigger:
+                kind = row[3]
+                name = kind.type if isinstance(kind, Composite) else kind.name
+                if name in compiled.completing or compiled.counted is not None:  # any event moves a count window on
+                    self._next_trigger = row[0]
+        self._looked_at = len(pending)
+        moments = [self._next_trigger, *(machine.decided_at() for machine in self.machines)]
+        if self.state.waiting:
+            moments.append(self.state.waiting[0][0])
+        return min((moment for moment in moments if moment > watermark), default=float("inf"))
 
     # -------------------------------------------------------------------------------------------------------- freeing
 
@@ -232,6 +310,26 @@ class Store:
         for rows in self.state.rows:
             held += sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)
         return held + sum(machine.held() for machine in self.machines)
+
+
+class _Ends:
+    """The least end of the waiting matches of each check, while they come and go."""
+
+    def __init__(self, waiting: Iterable[tuple[Any, ...]]) -> None:
+        self._heaps: dict[int, list[tuple[int, int]]] = {}
+        self.gone: set[int] = set()
+        """Serial numbers of matches that wait no more and are still in a heap."""
+        for entry in waiting:
+            self.add(entry)
+
+    def add(self, entry: tuple[Any, ...]) -> None:
+        heapq.heappush(self._heaps.setdefault(entry[2], []), (entry[3].ts, entry[1]))
+
+    def least(self, check: int) -> float:
+        heap = self._heaps.get(check, [])
+        while heap and heap[0][1] in self.gone:
+            self.gone.discard(heapq.heappop(heap)[1])
+        return heap[0][0] if heap else float("inf")
 
 
 def _drop_before(rows: Any, low: float) -> int | None:

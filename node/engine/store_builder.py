@@ -30,6 +30,11 @@ class CompiledStore:
     """The generated program, for reading."""
     pool: Pool
     owners: Mapping[str, str]
+    old_source: str
+    """A second program that puts old events at their place in the buffers of an ordered store. It is compiled only
+    where one comes, since most engines never see any."""
+    completing: frozenset[str]
+    """In an ordered store: the types whose events can complete a match."""
 
 
 @dataclass(slots=True)
@@ -76,6 +81,8 @@ class StoreBuilder:
         """The rule each function belongs to, so that a failure can name it."""
         self.exports: list[str] = []
         """Functions that a machine outside the generated code wants to call."""
+        self.completing: set[str] = set()
+        """Types whose events can complete a match once they are handled in trace order."""
         self._derived: dict[int, tuple[Forbidden, BufferSpec]] = {}
         self.has_composites = False
 
@@ -134,13 +141,11 @@ class StoreBuilder:
         out = Writer()
         out.line("def build(state):")
         out.depth += 1
-        out.line("rows = state.rows")
-        for position, spec in enumerate(self.specs):
-            out.line(f"{spec.name} = rows[{position}]")
+        self._name_buffers(out)
         out.line("newest = state.newest")
         out.line("number = state.number")
-        out.line("waiting = state.waiting")
-        out.line("waiting_numbered = state.waiting_numbered")
+        out.line("fresh = state.fresh")
+        out.line("fresh_numbered = state.fresh_numbered")
         out.line("serial = state.serial")
         for source in (*self.functions, *self.late_checks):
             for text in source.splitlines():
@@ -163,7 +168,49 @@ class StoreBuilder:
             source,
             self.pool,
             self.owners,
+            self._old_source() if self.ordered else "",
+            frozenset(self.completing if self.ordered else ()),
         )
+
+    def _name_buffers(self, out: Writer) -> None:
+        out.line("rows = state.rows")
+        for position, spec in enumerate(self.specs):
+            out.line(f"{spec.name} = rows[{position}]")
+
+    def _old_source(self) -> str:
+        """For every type a function that inserts an event that is older than others before it, and nothing else."""
+        out = Writer()
+        out.line("def build(state):")
+        out.depth += 1
+        self._name_buffers(out)
+        types = sorted(self.groups)
+        for position, event_type in enumerate(types):
+            out.line(f"def old{position}(e):")
+            out.depth += 1
+            for group in self.groups[event_type].values():
+                with _under(out, group.conditions):
+                    for spec in group.buffers:
+                        self._insert_old(out, spec)
+            out.line("return")
+            out.depth -= 1
+        out.line(f"return {{{', '.join(f'{name!r}: old{position}' for position, name in enumerate(types))}}}")
+        return str(out)
+
+    @staticmethod
+    def _insert_old(out: Writer, spec: BufferSpec) -> None:
+        """An event that is there already is not put there again."""
+        depth = out.depth
+        if spec.key is None:
+            out.line(f"L = {spec.name}")
+        else:
+            out.line(f"k = {spec.key.source}")
+            if spec.key.nullable:
+                out.line("if k is not None:")
+                out.depth += 1
+            out.line(f"L = {spec.name}.setdefault(k, [])")
+        out.line("i = bisect_left(L, e)")
+        out.line("if i == len(L) or L[i] != e: L.insert(i, e)")
+        out.depth = depth
 
     def _handler(self, out: Writer, name: str, event_type: str) -> None:
         groups = list(self.groups.get(event_type, {}).values())

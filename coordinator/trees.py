@@ -1,0 +1,256 @@
+"""The coordinator's part in processing trees: which there are, under which epoch, and whether they are as they should.
+
+Nothing is sent from here. Methods return orders (``protocol.tree_messages``) with the node each of them is for; the
+order of the list matters per node only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+from coordinator.election import LinkName, children_of, leader, shortest_path_tree
+from protocol.errors import ConfigError
+from protocol.network import Network
+from protocol.tree_messages import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder
+
+Orders: TypeAlias = list[tuple[str, TreeOrder]]
+
+_ONE_TREE = ("centr", "st", "st-pp")
+_TREE_PER_SINK = ("mt", "mt-pp")
+
+
+class TreeKeeper:
+    """Decides the roots: the leader for strategies with one tree, every node with a sink for the others.
+
+    A leader stays until it is lost, even if another node has become nearer to all: each change costs every node a new
+    tree. A tree that stood and was replaced stays with the nodes until ``drained``; a build that never stood is taken
+    back at once.
+    """
+
+    def __init__(
+        self, network: Network, strategy: str | None = None, used_epochs: Mapping[str, int] | None = None
+    ) -> None:
+        """``used_epochs``: the last epoch that each tree has had in an earlier life of the coordinator."""
+        self.network = network
+        self.strategy = network.strategy if strategy is None else strategy
+        if self.strategy not in (*_ONE_TREE, *_TREE_PER_SINK):
+            raise ConfigError(
+                f"strategy {self.strategy!r} has no processing trees; those with trees are "
+                f"{', '.join((*_ONE_TREE, *_TREE_PER_SINK))}"
+            )
+        self._neighbours = network.neighbours()
+        self._lost_links: set[LinkName] = set()
+        self._lost_nodes: set[str] = set()
+        self._used_epochs: dict[str, int] = dict(used_epochs or {})
+        self._current: dict[str, int] = {}
+        self._begun: set[str] = set()
+        self._standing: set[str] = set()
+        self._superseded: list[tuple[str, int]] = []
+        self._expected: dict[str, dict[str, str | None]] = {}
+        for tree in self._wanted_roots():
+            self._next_epoch(tree)
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The roots, which are the trees' names, in order."""
+        return tuple(sorted(self._current))
+
+    @property
+    def leader(self) -> str | None:
+        """The root of the only tree, where the strategy has one (and a node is left)."""
+        return self.roots[0] if self.strategy in _ONE_TREE and self.roots else None
+
+    @property
+    def used_epochs(self) -> dict[str, int]:
+        """The last epoch of every tree there ever was: what a coordinator must remember over a restart."""
+        return dict(sorted(self._used_epochs.items()))
+
+    @property
+    def superseded(self) -> tuple[tuple[str, int], ...]:
+        """Builds (tree, epoch) that were replaced and that nodes still hold until they have drained."""
+        return tuple(sorted(self._superseded))
+
+    def epoch(self, tree: str) -> int:
+        """The epoch under which a tree is, or is being, built."""
+        return self._current[tree]
+
+    def expected(self, tree: str) -> Mapping[str, str | None]:
+        """The parent that every node of the tree should have (the root: None)."""
+        return self._expected[tree]
+
+    def cut_off(self, tree: str) -> tuple[str, ...]:
+        """Nodes that are not lost themselves but that the root can no longer reach."""
+        return tuple(node for node in self._remaining_nodes() if node not in self._expected[tree])
+
+    def all_stand(self) -> bool:
+        """Whether every tree stands under its current epoch."""
+        return self._standing == self._current.keys()
+
+    # -- building -----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> Orders:
+        """Have the nodes build every tree that has not been begun."""
+        return [self._start(tree) for tree in self.roots if tree not in self._begun]
+
+    def installed(self, tree: str) -> Orders:
+        """Have a tree put in place as computed, instead of built; under a new epoch if a build was begun."""
+        orders = self._replace(tree) if tree in self._begun else []
+        self._begun.add(tree)
+        parents, epoch = self._expected[tree], self._current[tree]
+        children = children_of(parents)
+        # The root comes last, so that it tells that the tree stands after the others were told of it.
+        last_root = sorted(parents, key=lambda node: (node == tree, node))
+        return orders + [(node, InstallTree(tree, epoch, parents[node], children[node])) for node in last_root]
+
+    def tree_stands(self, tree: str, epoch: int) -> bool:
+        """The root tells that its tree stands. False: the news is about a build that was replaced meanwhile."""
+        if self._current.get(tree) != epoch:
+            return False
+        self._standing.add(tree)
+        return True
+
+    def tree_broken(self, tree: str, epoch: int) -> Orders:
+        """A node tells that a tree lost a link there: it is built anew, unless that has been decided already."""
+        return self._rebuild([tree]) if self._current.get(tree) == epoch else []
+
+    def drained(self, tree: str, epoch: int) -> Orders:
+        """Nothing moves along a replaced build any more: have all nodes forget it."""
+        if (tree, epoch) not in self._superseded:
+            return []
+        self._superseded.remove((tree, epoch))
+        return self._forget(tree, epoch)
+
+    # -- losses, for good ---------------------------------------------------------------------------------------------
+
+    def lost_link(self, one: str, other: str) -> Orders:
+        """A link is lost: both ends drop it, and trees that use it or do not stand yet are built anew without it."""
+        if other not in self._neighbours.get(one, {}):
+            raise ConfigError(f"no link joins {one!r} and {other!r}; name two neighbours")
+        link = (min(one, other), max(one, other))
+        if link in self._lost_links or one in self._lost_nodes or other in self._lost_nodes:
+            return []
+        self._lost_links.add(link)
+        concerned = [
+            tree
+            for tree in self.roots
+            if tree not in self._standing
+            or other == self._expected[tree].get(one)
+            or one == self._expected[tree].get(other)
+        ]
+        return [(one, DropLink(other)), (other, DropLink(one)), *self._rebuild(concerned)]
+
+    def lost_node(self, node: str) -> Orders:
+        """A node is lost: its tree ends, a lost leader is replaced, and every other tree it was in is built anew."""
+        if node not in self._neighbours:
+            raise ConfigError(f"the network has no node {node!r}; name one of {', '.join(sorted(self._neighbours))}")
+        if node in self._lost_nodes:
+            return []
+        self._lost_nodes.add(node)
+        orders: Orders = [
+            (neighbour, DropLink(node))
+            for neighbour in self._neighbours[node]
+            if neighbour not in self._lost_nodes | {node}
+        ]
+        if node in self._current:
+            orders += self._end(node)
+        orders += [order for name in self.superseded if name[0] == node for order in self.drained(*name)]
+        concerned = [tree for tree in self.roots if tree not in self._standing or node in self._expected[tree]]
+        newcomers = [tree for tree in self._wanted_roots() if tree not in self._current]
+        for tree in newcomers:
+            self._next_epoch(tree)
+        return orders + self._rebuild(concerned) + [self._start(tree) for tree in newcomers]
+
+    # -- checking -----------------------------------------------------------------------------------------------------
+
+    def check(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+        """What nodes report of themselves (``node.trees.Trees.table``) against the computed trees, in words.
+
+        Nothing is said where all is well. Nodes that are lost or cut off need not report.
+        """
+        findings: list[str] = []
+        rows = {(node, row["tree"], row["epoch"]): row for node, table in tables.items() for row in table}
+        for tree in self.roots:
+            epoch, parents = self._current[tree], self._expected[tree]
+            children = children_of(parents)
+            for node in sorted(parents):
+                where = f"tree of {tree}, epoch {epoch}: {node}"
+                row = rows.get((node, tree, epoch))
+                if node not in tables:
+                    findings.append(f"{where} has not reported")
+                elif row is None:
+                    findings.append(f"{where} does not know the tree")
+                else:
+                    findings += [f"{where} {finding}" for finding in _differences(row, parents[node], children[node])]
+        return findings
+
+    # -- small helpers ------------------------------------------------------------------------------------------------
+
+    def _remaining_nodes(self) -> list[str]:
+        return sorted(node for node in self._neighbours if node not in self._lost_nodes)
+
+    def _wanted_roots(self) -> list[str]:
+        if self.strategy in _TREE_PER_SINK:
+            return sorted({sink.node for sink in self.network.sinks} - self._lost_nodes)
+        if self._current or not self._remaining_nodes():
+            return list(self._current)
+        return [leader(self.network, self._lost_links, self._lost_nodes)]
+
+    def _next_epoch(self, tree: str) -> None:
+        self._current[tree] = self._used_epochs[tree] = self._used_epochs.get(tree, 0) + 1
+        self._expected[tree] = shortest_path_tree(self.network, tree, self._lost_links, self._lost_nodes)
+
+    def _start(self, tree: str) -> tuple[str, TreeOrder]:
+        self._begun.add(tree)
+        return tree, StartTree(tree, self._current[tree])
+
+    def _rebuild(self, trees: list[str]) -> Orders:
+        orders: Orders = []
+        for tree in trees:
+            if tree not in self._begun:
+                # Nobody knows of this epoch yet; only the computed tree must follow the network.
+                self._expected[tree] = shortest_path_tree(self.network, tree, self._lost_links, self._lost_nodes)
+                continue
+            orders += self._replace(tree)
+            orders.append(self._start(tree))
+        return orders
+
+    def _replace(self, tree: str) -> Orders:
+        """A new epoch; the build it replaces waits for draining if it stood, and is taken back if it did not."""
+        old = (tree, self._current[tree])
+        stood = tree in self._standing
+        self._standing.discard(tree)
+        if stood:
+            self._superseded.append(old)
+        self._next_epoch(tree)
+        return [] if stood else self._forget(*old)
+
+    def _end(self, tree: str) -> Orders:
+        """The root is lost: what climbs its tree arrives nowhere, so there is nothing to drain."""
+        epoch = self._current.pop(tree)
+        del self._expected[tree]
+        self._standing.discard(tree)
+        begun = tree in self._begun
+        self._begun.discard(tree)
+        return self._forget(tree, epoch) if begun else []
+
+    def _forget(self, tree: str, epoch: int) -> Orders:
+        return [(node, ForgetTree(tree, epoch)) for node in self._remaining_nodes()]
+
+
+def _differences(row: Mapping[str, Any], parent: str | None, children: tuple[str, ...]) -> list[str]:
+    found: list[str] = []
+    if row["state"] == "broken":
+        found.append("lost a link of the tree")
+    elif row["state"] == "building":
+        found.append(f"still waits for {', '.join(row['waiting_for'])}")
+    if row["parent"] != parent:
+        found.append(f"has parent {row['parent'] or 'none'}, should have {parent or 'none'}")
+    reported = set(row["children"])
+    if missing := sorted(set(children) - reported):
+        found.append(f"lacks the children {', '.join(missing)}")
+    if extra := sorted(reported - set(children)):
+        found.append(f"has the children {', '.join(extra)}, which are not its own")
+    return found

@@ -1,0 +1,240 @@
+"""``headwater simulate``: a whole network in virtual time, and what it cost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from deploy.commands.common import RunFailed, say
+from deploy.network.feeds import MqttFeed, RateFeed, TraceFeed
+from deploy.network_check import counts_events
+from deploy.progress import Progress
+from deploy.simulation.figures import delivery_lines, figures, render
+from deploy.simulation.outcome import Delivery, Outcome
+from deploy.units import duration_us
+from node.explain_parts import show_us
+from protocol.composites import Composite
+from protocol.errors import ConfigError, HeadwaterError
+from protocol.events import Event
+from protocol.languages.diagnostics import closest
+from protocol.network import STRATEGIES
+
+if TYPE_CHECKING:
+    from deploy.network_file import NetworkFile
+
+SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
+RULE_SUFFIXES: Final = (".tesla", ".sase")
+EXAMPLES_MAX: Final = 3  # of each kind of difference between two runs
+
+
+def simulate(
+    network: Annotated[Path, typer.Argument(help="The network file.", metavar="NETWORK.yaml")],
+    strategy: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: as the file says]", metavar="STRATEGY"),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Equal seeds give equal runs, to the byte. [default: as the file says, or 0]", metavar="N"),
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            help="How long events are born (10s, 5 min). [default: as the file says, or as long as its traces]",
+            metavar="DURATION",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write what sinks received here, as JSON lines in order of arrival.", metavar="FILE"),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and what fails.")] = False,
+) -> None:
+    """Run a network in virtual time.
+
+    All nodes of the network run in this process: sources give their events, nodes evaluate the rules as the strategy
+    distributes them, links delay and lose frames. Then the report says what the sinks received, what crossed the
+    links, how long composite events took, and which node did what.
+
+    Unless the strategy is centr (every event to one node), centr runs over the same events, too: the report compares
+    the two, and it is a failure if their sinks received different composite events.
+
+    Example: headwater simulate fire.yaml --strategy mt --out fires.jsonl
+    """
+    from deploy.network_file import read_network
+
+    _check_strategy(strategy)
+    given_us = None if duration is None else duration_us(duration)
+    file = read_network(network)
+    for warning in file.warnings:
+        say(str(warning))
+    plan = _Plan(
+        file=file,
+        path=network,
+        strategy=strategy or file.network.strategy,
+        seed=next((each for each in (seed, file.seed) if each is not None), SEED),
+        until_us=file.duration_us if given_us is None else given_us,
+    )
+    _check_feeds(plan)
+    _check_rules(plan)
+    _refuse_to_overwrite(plan, out)
+    started = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        output = _open_output(out, stack)
+        outcome = _run(plan, plan.strategy)
+        if output is not None:
+            try:
+                output.writelines(delivery_lines(outcome.delivered))
+                output.flush()
+            except OSError as error:
+                raise RunFailed(f"cannot write {out}: {error.strerror or error}") from None
+    central = None
+    if plan.strategy != "centr":
+        central = _run(plan, "centr")
+        _compare(plan, outcome, central)
+    found = figures(outcome, central)
+    if as_json:
+        print(json.dumps(found.to_json(), ensure_ascii=False))
+    elif not quiet:
+        print(render(found))
+    if not quiet:
+        seconds = time.perf_counter() - started
+        span = show_us(outcome.finished_us - outcome.started_us)
+        born = len(outcome.born)
+        say(f"{born:,} event{'s' * (born != 1)} in {span} of virtual time, seed {plan.seed}; took {seconds:.2f} s")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be simulated."""
+
+    file: NetworkFile
+    path: Path
+    strategy: str
+    seed: int
+    until_us: int | None
+
+    def command(self) -> str:
+        """What repeats the run."""
+        words = ["headwater", "simulate", str(self.path), "--strategy", self.strategy, "--seed", str(self.seed)]
+        if self.until_us is not None:
+            words += ["--duration", f"{self.until_us}us"]
+        return shlex.join(words)
+
+
+def _run(plan: _Plan, strategy: str) -> Outcome:
+    from deploy.simulation.births import births
+    from deploy.simulation.simulator import simulate as run_simulation
+
+    born = 0
+
+    def counted(events: Iterable[tuple[int, int, Event]]) -> Iterator[tuple[int, int, Event]]:
+        nonlocal born
+        for each in events:
+            born += 1
+            yield each
+
+    with Progress(f"simulating {strategy}") as progress:
+
+        def watch(now_us: int) -> None:
+            progress.update(born, min(1.0, now_us / plan.until_us) if plan.until_us else None)
+
+        try:
+            return run_simulation(
+                plan.file.network,
+                counted(births(plan.file, seed=plan.seed, until_us=plan.until_us)),
+                strategy=strategy,
+                seed=plan.seed,
+                until_us=plan.until_us,
+                on_progress=watch,
+            )
+        except Exception as error:
+            # Wrong input says what is wrong; whatever else goes wrong must be possible to look at again.
+            if isinstance(error, RunFailed) or not isinstance(error, HeadwaterError):
+                say(f"strategy {strategy} failed with seed {plan.seed}; to repeat it: {plan.command()}")
+            raise
+
+
+def _compare(plan: _Plan, outcome: Outcome, central: Outcome) -> None:
+    """No strategy may change what sinks receive."""
+    ours, theirs = ({_identity(each): each for each in run.delivered} for run in (outcome, central))
+    if ours.keys() == theirs.keys():
+        return
+    surplus = [each for identity, each in ours.items() if identity not in theirs]
+    missing = [each for identity, each in theirs.items() if identity not in ours]
+    examples = [f"  too many at {each.node}: {each.item!r}" for each in surplus[:EXAMPLES_MAX]]
+    examples += [f"  missing at {each.node}: {each.item!r}" for each in missing[:EXAMPLES_MAX]]
+    raise RunFailed(
+        f"{plan.strategy} and centr delivered different events ({len(surplus):,} only with {plan.strategy}, "
+        f"{len(missing):,} only with centr), which is a bug; seed {plan.seed}, to repeat it: {plan.command()}\n"
+        + "\n".join(examples)
+    )
+
+
+def _identity(delivery: Delivery) -> tuple[Any, ...]:
+    item = delivery.item
+    if isinstance(item, Composite):
+        return delivery.sink, item.id, *item.attributes.values()
+    return delivery.sink, item.node, item.seq
+
+
+def _check_strategy(strategy: str | None) -> None:
+    if strategy is None or strategy in STRATEGIES:
+        return
+    near = closest(strategy, STRATEGIES)
+    hint = f"did you mean {near!r}?" if near else f"there is: {', '.join(STRATEGIES)}"
+    raise ConfigError(f"there is no strategy {strategy!r}; {hint}")
+
+
+def _check_feeds(plan: _Plan) -> None:
+    """Only what a simulation can bring about, and only so much of it that it ends."""
+    if plan.until_us is not None and plan.until_us <= 0:
+        raise ConfigError("a run of no duration has no events; give it more, as in --duration 10s")
+    for source, feed in zip(plan.file.network.sources, plan.file.feeds, strict=True):
+        where = f"{plan.path}: the source of {source.type} at {source.node}"
+        if isinstance(feed, MqttFeed):
+            raise ConfigError(
+                f"{where} reads {feed.topic!r} from a broker, which a simulation has not; give it a trace or a rate"
+            )
+        if isinstance(feed, RateFeed) and plan.until_us is None:
+            raise ConfigError(
+                f"{where} makes events for ever; say how long with duration: in the file, or with --duration 10s"
+            )
+
+
+def _check_rules(plan: _Plan) -> None:
+    for rule in plan.file.network.rules:
+        if plan.strategy != "centr" and counts_events(rule):
+            raise ConfigError(
+                f"rule {rule.name!r} has a window of so many events, which only one place that sees them all can "
+                "count; use --strategy centr, or give the rule a window of time"
+            )
+
+
+def _refuse_to_overwrite(plan: _Plan, out: Path | None) -> None:
+    """An output that is also an input would be emptied before it is read."""
+    if out is None or not out.is_file():  # a terminal or /dev/null is no harm
+        return
+    if out.suffix in RULE_SUFFIXES:
+        raise ConfigError(f"{out} is a rule file; write what sinks receive to another file")
+    for read in (plan.path, *(feed.path for feed in plan.file.feeds if isinstance(feed, TraceFeed))):
+        if read.exists() and out.samefile(read):
+            raise ConfigError(f"{out} would be overwritten while it is in use; write to another file")
+
+
+def _open_output(out: Path | None, stack: contextlib.ExitStack) -> IO[str] | None:
+    if out is None:
+        return None
+    try:
+        return stack.enter_context(open(out, "w", encoding="utf-8", errors="backslashreplace"))
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror}") from None

@@ -1,0 +1,1 @@
+"""Experiments of papers, repeated in the simulator."""

@@ -1,0 +1,201 @@
+"""Results of an experiment in CSV files, one per figure, that a stopped experiment is resumed from."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deploy.experiments.jobs import Job, Result
+from deploy.experiments.measures import HEADLINE_KINDS
+from deploy.simulation.figures import OVERHEAD_KINDS
+from deploy.simulation.outcome import KINDS
+from protocol.errors import ConfigError
+from protocol.network import STRATEGIES
+
+KEY_COLUMNS: Final = ("figure", "x", "strategy", "seed", "time_s", "scenario")
+DELAY_COLUMNS: Final = ("delay_mean_ms", "delay_p50_ms", "delay_p95_ms", "delay_p99_ms", "delay_max_ms")
+COLUMNS: Final = (
+    *KEY_COLUMNS,
+    "born",
+    "delivered",
+    *DELAY_COLUMNS,
+    "traffic_per_s",
+    "messages_per_s",
+    "bytes_per_s",
+    "overhead_events_per_s",
+    "overhead_messages_per_s",
+    "overhead_bytes_per_s",
+    *(f"{kind}_{unit}_per_s" for kind in KINDS for unit in ("events", "bytes")),
+    "wall_s",
+)
+
+RowKey = tuple[int, float, str, int, float, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line: a point of a figure under a strategy with a seed. ``figures`` has every column after the key."""
+
+    figure: int
+    x: float
+    strategy: str
+    seed: int
+    time_s: float
+    scenario: str
+    figures: dict[str, float | None]
+
+    @property
+    def key(self) -> RowKey:
+        return self.figure, self.x, self.strategy, self.seed, self.time_s, self.scenario
+
+
+def rows_of(job: Job, result: Result) -> list[Row]:
+    """A row for every point that the job gives."""
+    found = result.measures
+    figures: dict[str, float | None] = {
+        "born": found.born,
+        "delivered": found.delivered,
+        **{column: getattr(found, column) for column in DELAY_COLUMNS},
+        "traffic_per_s": found.traffic_per_s,
+        "messages_per_s": sum(found.messages_per_s[kind] for kind in HEADLINE_KINDS),
+        "bytes_per_s": sum(found.bytes_per_s[kind] for kind in HEADLINE_KINDS),
+        "overhead_events_per_s": sum(found.events_per_s[kind] for kind in OVERHEAD_KINDS),
+        "overhead_messages_per_s": sum(found.messages_per_s[kind] for kind in OVERHEAD_KINDS),
+        "overhead_bytes_per_s": sum(found.bytes_per_s[kind] for kind in OVERHEAD_KINDS),
+        **{f"{kind}_events_per_s": found.events_per_s[kind] for kind in KINDS},
+        **{f"{kind}_bytes_per_s": found.bytes_per_s[kind] for kind in KINDS},
+        "wall_s": result.wall_s,
+    }
+    assert set(figures) == set(COLUMNS) - set(KEY_COLUMNS)
+    scenario = job.scenario.fingerprint()
+    return [Row(figure, x, job.strategy, job.seed, job.time_s, scenario, figures) for figure, x in job.places]
+
+
+class Results:
+    """The rows of a folder. Every row is on disk as soon as ``add`` returns."""
+
+    def __init__(self, folder: Path) -> None:
+        """Read what is there. A line that was cut off when the experiment was stopped is left out and not kept."""
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._rows: dict[RowKey, Row] = {}
+        for file in sorted(folder.glob("figure-*.csv")):
+            rows, whole = _read(file)
+            self._rows |= {row.key: row for row in rows}
+            if not whole:
+                _write(file, rows)
+
+    def path(self, figure: int, ending: str = "csv") -> Path:
+        return self.folder / f"figure-{figure}.{ending}"
+
+    def add(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self._rows[row.key] = row
+            file = self.path(row.figure)
+            new = not file.exists()
+            with file.open("a", encoding="utf-8", newline="") as out:
+                writer = csv.writer(out, lineterminator="\n")
+                if new:
+                    writer.writerow(COLUMNS)
+                writer.writerow(_cells(row))
+
+    def missing(self, jobs: Iterable[Job]) -> list[Job]:
+        """The jobs that must be run. What a finished run of another figure gives as well is copied, not run."""
+        finished = {row.key[2:]: row for row in self._rows.values()}
+        left = []
+        for job in jobs:
+            scenario = job.scenario.fingerprint()
+            known = finished.get((job.strategy, job.seed, job.time_s, scenario))
+            if known is None:
+                left.append(job)
+                continue
+            places = (
+                Row(figure, x, job.strategy, job.seed, job.time_s, scenario, known.figures) for figure, x in job.places
+            )
+            self.add(row for row in places if row.key not in self._rows)
+        return left
+
+    def of(self, jobs: Iterable[Job]) -> list[Row]:
+        """The rows of these jobs that are there, in the order of the figures."""
+        wanted = {
+            (figure, x, job.strategy, job.seed, job.time_s, job.scenario.fingerprint())
+            for job in jobs
+            for figure, x in job.places
+        }
+        return sorted((row for key, row in self._rows.items() if key in wanted), key=_order)
+
+    def tidy(self) -> None:
+        """Put the rows in order, so that files do not depend on which run was finished first."""
+        for figure in sorted({row.figure for row in self._rows.values()}):
+            _write(self.path(figure), sorted((row for row in self._rows.values() if row.figure == figure), key=_order))
+
+
+def _order(row: Row) -> tuple[object, ...]:
+    known = STRATEGIES.index(row.strategy) if row.strategy in STRATEGIES else len(STRATEGIES)
+    return row.figure, row.x, known, row.seed, row.time_s, row.scenario
+
+
+def _cells(row: Row) -> list[str]:
+    values = (*row.key, *(row.figures[column] for column in COLUMNS[len(KEY_COLUMNS) :]))
+    return ["" if value is None else _number(value) if isinstance(value, int | float) else value for value in values]
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(round(value, 6))
+
+
+def _read(file: Path) -> tuple[list[Row], bool]:
+    """The rows of a file, and whether it holds nothing else."""
+    text = file.read_text(encoding="utf-8", errors="replace")
+    lines = text.split("\n")
+    if not text or (len(lines) == 1 and ",".join(COLUMNS).startswith(text)):
+        return [], False  # stopped before even the header was written
+    if lines[0] != ",".join(COLUMNS):
+        raise ConfigError(
+            f"{file} has other columns than this version writes, so it cannot be added to; "
+            "move it away or choose another folder with --out"
+        )
+    rows, whole = [], text.endswith("\n")
+    # What follows the last newline was cut off, even where it happens to look like a row.
+    for cells in csv.reader(lines[1:-1]):
+        row = _row(cells)
+        if row is None:
+            whole = False
+        else:
+            rows.append(row)
+    return rows, whole
+
+
+def _row(cells: list[str]) -> Row | None:
+    if len(cells) != len(COLUMNS):
+        return None
+    figure, x, strategy, seed, time_s, scenario, *rest = cells
+    try:
+        numbers = [float(cell) if cell else None for cell in rest]
+        row = Row(
+            int(figure),
+            float(x),
+            strategy,
+            int(seed),
+            float(time_s),
+            scenario,
+            dict(zip(COLUMNS[len(KEY_COLUMNS) :], numbers, strict=True)),
+        )
+    except ValueError:
+        return None
+    return row if all(number is None or math.isfinite(number) for number in numbers) else None
+
+
+def _write(file: Path, rows: Iterable[Row]) -> None:
+    # Beside it and then in its place: whoever stops us finds the old file or the new one, never half of one.
+    beside = file.with_suffix(".csv.new")
+    with beside.open("w", encoding="utf-8", newline="") as out:
+        writer = csv.writer(out, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        writer.writerows(_cells(row) for row in rows)
+    os.replace(beside, file)

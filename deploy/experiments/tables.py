@@ -1,0 +1,48 @@
+"""The rows of a figure as means over seeds, and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from deploy.experiments.confidence import Mean, mean
+from deploy.experiments.results import Row
+from deploy.experiments.sweeps import Sweep
+from protocol.network import STRATEGIES
+
+Curve = Mapping[float, Mean]
+
+
+def curves(rows: Iterable[Row], figure: int, column: str) -> dict[str, Curve]:
+    """For every strategy, in the order people name them, the means of a column over x. Seeds without a value are left
+    out."""
+    found: dict[str, dict[float, list[float]]] = {}
+    for row in rows:
+        value = row.figures[column]
+        if row.figure == figure and value is not None:
+            found.setdefault(row.strategy, {}).setdefault(row.x, []).append(value)
+    return {
+        strategy: {x: mean(values) for x, values in sorted(found[strategy].items())}
+        for strategy in STRATEGIES
+        if strategy in found
+    }
+
+
+def table(rows: Sequence[Row], sweep: Sweep) -> str:
+    """Delay and traffic of every strategy at every x, as text."""
+    delays = curves(rows, sweep.figure, "delay_mean_ms")
+    traffic = curves(rows, sweep.figure, "traffic_per_s")
+    lines = [f"figure {sweep.figure}: {sweep.title}"]
+    width = len(sweep.axis)
+    lines.append(f"  {sweep.axis}  {'strategy':8}  {'delay ms':>16}  {'events/s on links':>20}")
+    for x in sorted({x for curve in traffic.values() for x in curve}):
+        for strategy, curve in traffic.items():
+            if x in curve:
+                delay = delays.get(strategy, {}).get(x)
+                lines.append(f"  {x:>{width}g}  {strategy:8}  {_shown(delay):>16}  {_shown(curve[x]):>20}")
+    return "\n".join(lines)
+
+
+def _shown(value: Mean | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value.value:,.2f}" + ("" if value.half_width is None else f" ± {value.half_width:,.2f}")

@@ -1,0 +1,352 @@
+"""The sections of a network file, one by one. What is wrong is noted in the sheet, and reading goes on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal, TypeVar, cast
+
+import yaml
+
+from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
+from deploy.network.generators import read_values
+from deploy.network.sheet import Sheet, is_null, scalars, without
+from deploy.trace_rows import EXTENSIONS, TraceSource
+from deploy.units import bandwidth_bps, duration_us, rate_per_s
+from protocol.errors import ConfigError, HeadwaterError
+from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
+from protocol.languages import Language
+from protocol.languages import Source as RuleSource
+from protocol.languages.diagnostics import listed, suggestion
+from protocol.network import Link, Source
+
+SECTIONS: Final = (
+    "events", "nodes", "links", "sources", "sinks", "rules", "strategy", "duration", "seed",
+)  # fmt: skip
+LINK_KEYS: Final = ("between", "delay", "bandwidth", "jitter", "loss")
+SOURCE_KEYS: Final = ("node", "type", "lateness", "trace", "rate", "values", "times", "mqtt")
+FEED_KEYS: Final = ("trace", "rate", "mqtt")
+SINK_KEYS: Final = ("node", "subscribe")
+LINK_EXAMPLE: Final = "write - {between: [a, b], delay: 5ms}"
+SOURCE_EXAMPLE: Final = "write - {node: a, type: Temp, trace: temp.csv}"
+SINK_EXAMPLE: Final = "write - {node: a, subscribe: \"Fire(area = 'A1')\"}"
+
+_NAME: Final = re.compile(r"[^\W\d]\w*")
+_TESLA: Final = re.compile(r"^\s*(?:rule\s+\w+\s*:?\s*|\w+\s*:\s*)?define\s", re.IGNORECASE | re.MULTILINE)
+_FILE_NAME: Final = re.compile(r"[^\s()\[\],;]+")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceEntry:
+    """One source and where its parts stand."""
+
+    place: yaml.Node
+    type_place: yaml.Node
+    source: Source
+    feed: Feed | None
+    gives_seq: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SinkEntry:
+    node: str
+    subscribe: yaml.ScalarNode
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEntry:
+    """A rule file, or a text in the network file itself."""
+
+    place: yaml.ScalarNode
+    source: RuleSource
+    inline: bool
+
+
+def quantity(sheet: Sheet, node: yaml.Node, what: str, parse: Callable[[str], T]) -> T | None:
+    """A number with its unit, or None and a note of what is wrong with it."""
+    text = sheet.word(node, what)
+    if text is None:
+        return None
+    if text.lstrip().startswith("-"):
+        sheet.error(node, f"{what} cannot be negative", "leave the sign out")
+        return None
+    try:
+        return parse(text)
+    except ConfigError as error:
+        sheet.error(node, f"{what}: {error}")
+        return None
+
+
+def read_events(sheet: Sheet, node: yaml.Node) -> dict[str, EventType]:
+    types: dict[str, EventType] = {}
+    if is_null(node):
+        return types
+    for name, (key, declared) in sheet.entries(node, "events", None, "write Temp: {area: string}").items():
+        if not _NAME.fullmatch(name):
+            sheet.error(key, f"{name!r} cannot be the name of an event type", "use letters, digits and _")
+            continue
+        attributes: dict[str, str] = {}
+        if not is_null(declared):
+            example = f"write {name}: {{area: string, value: float?}}"
+            for attribute, (at, given) in sheet.entries(declared, f"event type {name}", None, example).items():
+                kind = sheet.word(given, f"the kind of {name}.{attribute}", "write int, float, string, bool or any")
+                if attribute in RESERVED_ATTRIBUTES:
+                    sheet.error(at, f"every event has {attribute!r} already", "choose another name")
+                elif not _NAME.fullmatch(attribute):
+                    sheet.error(at, f"{attribute!r} cannot be the name of an attribute", "use letters, digits and _")
+                elif kind is not None and kind.rstrip("?").strip().lower() not in KIND_ALIASES:
+                    sheet.error(given, f"unknown kind {kind!r}", "write int, float, string, bool or any")
+                    attributes[attribute] = "any"
+                elif kind is not None:
+                    attributes[attribute] = kind
+        types[name] = EventType(name, attributes)
+    return types
+
+
+def read_nodes(sheet: Sheet, node: yaml.Node) -> dict[str, yaml.Node]:
+    """The nodes in the order of the file, each with its place."""
+    found: dict[str, yaml.Node] = {}
+    if isinstance(node, yaml.MappingNode):
+        for name, (key, options) in sheet.entries(node, "nodes").items():
+            if not is_null(options):
+                for option, (at, _) in sheet.entries(options, f"node {name}").items():
+                    sheet.error(at, f"a node has no option {option!r}", "nodes have no options so far")
+            found[name] = key
+        return found
+    for item in sheet.items(node, "nodes", "write nodes: [a, b, c]"):
+        name_or_none = sheet.word(item, "a node", "write nodes: [a, b, c]")
+        if name_or_none is None:
+            continue
+        if not name_or_none.strip():
+            sheet.error(item, "a node needs a name")
+        elif name_or_none in found:
+            sheet.error(item, f"there is already a node {name_or_none!r}", "leave one out")
+        else:
+            found[name_or_none] = item
+    return found
+
+
+def known_node(sheet: Sheet, place: yaml.Node, nodes: Mapping[str, yaml.Node], what: str) -> str | None:
+    name = sheet.word(place, what)
+    if name is None or name in nodes:
+        return name
+    sheet.error(place, f"there is no node {name!r}", suggestion(name, nodes, "nodes") or "list it under nodes:")
+    return None
+
+
+def read_links(sheet: Sheet, node: yaml.Node, nodes: Mapping[str, yaml.Node]) -> tuple[tuple[Link, ...], bool]:
+    """The links, and whether all of them could be read, so that it makes sense to ask what they connect."""
+    links: list[Link] = []
+    seen: dict[frozenset[str], int] = {}
+    whole = True
+    for item in sheet.items(node, "links", LINK_EXAMPLE):
+        entries = sheet.entries(item, "a link", LINK_KEYS, LINK_EXAMPLE)
+        ends = _ends(sheet, item, entries, nodes)
+        settings = {
+            "delay_us": _setting(sheet, entries, "delay", duration_us),
+            "bandwidth_bps": _setting(sheet, entries, "bandwidth", bandwidth_bps),
+            "jitter_us": _setting(sheet, entries, "jitter", duration_us),
+            "loss": _setting(sheet, entries, "loss", _share),
+        }
+        if ends is None:
+            whole = False
+            continue
+        pair = frozenset(ends)
+        if len(pair) == 1:
+            sheet.error(item, f"this links {ends[0]} to itself", "name two different nodes")
+        elif pair in seen:
+            sheet.error(
+                item, f"{ends[0]} and {ends[1]} are linked already", f"see line {seen[pair]}; one link serves both ways"
+            )
+        else:
+            seen[pair] = item.start_mark.line + 1
+            given = {name: value for name, value in settings.items() if value is not None}
+            links.append(Link(ends[0], ends[1], **given))  # type: ignore[arg-type]
+    return tuple(links), whole
+
+
+def _ends(
+    sheet: Sheet, item: yaml.Node, entries: dict[str, tuple[yaml.Node, yaml.Node]], nodes: Mapping[str, yaml.Node]
+) -> tuple[str, str] | None:
+    if "between" not in entries:
+        if isinstance(item, yaml.MappingNode):
+            sheet.error(item, "a link needs its two ends", LINK_EXAMPLE)
+        return None
+    place = entries["between"][1]
+    ends = sheet.items(place, "between", "write between: [a, b]")
+    if len(ends) != 2:
+        if isinstance(place, yaml.SequenceNode):
+            sheet.error(place, f"a link has two ends, not {len(ends)}", "write between: [a, b]")
+        return None
+    one, other = (known_node(sheet, end, nodes, "the end of a link") for end in ends)
+    return None if one is None or other is None else (one, other)
+
+
+def _setting(
+    sheet: Sheet, entries: dict[str, tuple[yaml.Node, yaml.Node]], name: str, parse: Callable[[str], T]
+) -> T | None:
+    return quantity(sheet, entries[name][1], name, parse) if name in entries else None
+
+
+def _share(text: str) -> float:
+    """``1%`` or ``0.01``."""
+    stripped = text.strip()
+    try:
+        share = float(stripped.rstrip("% ")) / (100 if stripped.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise ConfigError(f"{text!r} is not a share; write 1% or 0.01, less than 100%")
+    return share
+
+
+def read_rules(sheet: Sheet, node: yaml.Node) -> list[RuleEntry] | None:
+    """The texts of the rules; None if one of them cannot be had at all."""
+    found: list[RuleEntry] = []
+    whole = True
+    if is_null(node):
+        return found
+    for item in scalars(node):
+        text = sheet.word(item, "a rule", "write the name of a file (.tesla or .sase), or the rule's text after |")
+        if text is None or not isinstance(item, yaml.ScalarNode):
+            whole = False
+        elif text.strip().lower().endswith((".tesla", ".sase")) and "\n" not in text.strip():
+            path = sheet.path.parent / text.strip()
+            if path.is_file():
+                found.append(RuleEntry(item, RuleSource.from_path(path), inline=False))
+            else:
+                sheet.error(item, f"there is no rule file {path}", "names are relative to the network file")
+                whole = False
+        elif _FILE_NAME.fullmatch(text.strip()):
+            message = f"{text.strip()!r} is neither a rule nor a rule file"
+            sheet.error(item, message, "rule files end in .tesla or .sase")
+            whole = False
+        else:
+            name = f"{sheet.shown}#{len(found) + 1}"
+            found.append(RuleEntry(item, RuleSource(text, name, _language(text)), inline=True))
+    return found if whole else None
+
+
+def _language(text: str) -> Language:
+    return "tesla" if _TESLA.search(re.sub(r"(?:#|//|--)[^\n]*", "", text)) else "sase"
+
+
+def read_sources(
+    sheet: Sheet,
+    node: yaml.Node,
+    nodes: Mapping[str, yaml.Node],
+    types: Mapping[str, EventType],
+    composites: Mapping[str, EventType] | None,
+) -> list[SourceEntry]:
+    """All sources. ``composites`` is None where the rules are broken, so that not every type can be known."""
+    found = []
+    for item in sheet.items(node, "sources", SOURCE_EXAMPLE):
+        entries = sheet.entries(item, "a source", SOURCE_KEYS, SOURCE_EXAMPLE)
+        missing = without(entries, "node", "type")
+        if missing:
+            if isinstance(item, yaml.MappingNode):
+                sheet.error(item, f"this source does not say its {' and '.join(missing)}", SOURCE_EXAMPLE)
+            continue
+        place = known_node(sheet, entries["node"][1], nodes, "the node of a source")
+        type_place = entries["type"][1]
+        name = sheet.word(type_place, "the type of a source")
+        if name is not None and composites is not None and name in composites:
+            sheet.error(type_place, f"{name} is what a rule makes of other events", "no source can have it")
+            continue
+        event_type = types.get(name or "")
+        if name is not None and event_type is None and composites is not None:
+            cure = suggestion(name, types, "declared") or ""
+            cure = cure if cure.startswith("did") else f"declare it under events: {name}: {{attribute: kind}}"
+            sheet.error(type_place, f"event type {name!r} is not declared", cure)
+        lateness = _setting(sheet, entries, "lateness", duration_us) or 0
+        feed, gives_seq = _feed(sheet, item, entries, event_type)
+        if place is not None and name is not None:
+            found.append(SourceEntry(item, type_place, Source(place, name, lateness), feed, gives_seq))
+    return found
+
+
+def _feed(
+    sheet: Sheet, item: yaml.Node, entries: dict[str, tuple[yaml.Node, yaml.Node]], event_type: EventType | None
+) -> tuple[Feed | None, bool]:
+    """Where the events come from, and whether they come with a seq."""
+    named = [key for key in FEED_KEYS if key in entries]
+    if len(named) != 1:
+        message = "does not say where its events come from" if not named else f"has both {' and '.join(named)}"
+        sheet.error(item, f"this source {message}", "write one of trace: FILE, rate: 2/s, mqtt: TOPIC")
+        return None, False
+    way = named[0]
+    if way != "rate":
+        for key in ("values", "times"):
+            if key in entries:
+                sheet.error(entries[key][0], f"{key} belongs to rate, and this source has {way}", "leave it out")
+    place = entries[way][1]
+    if way == "mqtt":
+        topic = sheet.word(place, "an MQTT topic")
+        return (MqttFeed(topic) if topic else None), False
+    if way == "trace":
+        return _trace(sheet, place, event_type)
+    rate = quantity(sheet, place, "rate", rate_per_s)
+    times = "poisson"
+    if "times" in entries:
+        given = sheet.word(entries["times"][1], "times", "write regular or poisson")
+        if given is not None and given not in ("regular", "poisson"):
+            sheet.error(entries["times"][1], f"times cannot be {given!r}", "write regular or poisson")
+        times = given or times
+    if event_type is None:
+        return None, False
+    values = read_values(sheet, item, entries["values"][1] if "values" in entries else None, event_type)
+    if rate is None or values is None:
+        return None, False
+    return RateFeed(rate, cast(Literal["poisson", "regular"], times), values), False
+
+
+def _trace(sheet: Sheet, place: yaml.Node, event_type: EventType | None) -> tuple[Feed | None, bool]:
+    name = sheet.word(place, "a trace", "write the name of a file of events")
+    if name is None:
+        return None, False
+    path = sheet.path.parent / name
+    if not path.is_file():
+        sheet.error(place, f"there is no trace {path}", "names are relative to the network file")
+        return None, False
+    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
+    if not {*suffixes[-1:], *(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else ())} & EXTENSIONS.keys():
+        sheet.error(place, f"cannot tell the format of {name}", f"traces end in {listed(EXTENSIONS)}")
+        return None, False
+    try:
+        rows = TraceSource.at(str(path)).open()
+        rows.close()
+    except HeadwaterError as error:
+        sheet.error(place, str(error))
+        return None, False
+    if rows.columns is not None and event_type is not None:
+        pairs = zip(event_type.attributes, event_type.optional, strict=True)
+        lacking = [attribute for attribute, optional in pairs if not optional and attribute not in rows.columns]
+        if lacking:
+            has = listed(column for column in rows.columns if column not in RESERVED_ATTRIBUTES)
+            sheet.error(
+                place,
+                f"{name} has no column {listed(lacking)}, which {event_type.name} needs",
+                f"it has: {has or 'no attributes'}; declare an attribute that may be absent with '?'",
+            )
+            return None, False
+    return TraceFeed(path), rows.gives_seq
+
+
+def read_sinks(sheet: Sheet, node: yaml.Node, nodes: Mapping[str, yaml.Node]) -> list[SinkEntry]:
+    found = []
+    for item in sheet.items(node, "sinks", SINK_EXAMPLE):
+        entries = sheet.entries(item, "a sink", SINK_KEYS, SINK_EXAMPLE)
+        missing = without(entries, "node", "subscribe")
+        if missing:
+            if isinstance(item, yaml.MappingNode):
+                sheet.error(item, f"this sink does not say its {' and '.join(missing)}", SINK_EXAMPLE)
+            continue
+        place = known_node(sheet, entries["node"][1], nodes, "the node of a sink")
+        for text in scalars(entries["subscribe"][1]):
+            if sheet.word(text, "a subscription", SINK_EXAMPLE) is not None and isinstance(text, yaml.ScalarNode):
+                found.append(SinkEntry(place or "", text))
+    return found

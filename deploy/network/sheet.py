@@ -1,0 +1,236 @@
+"""A YAML file as a tree whose every part knows its place, and the list of what is wrong with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from protocol.errors import ConfigError
+from protocol.languages.diagnostics import Diagnostic, Text, closest, listed
+
+SHEET_BYTES_MAX = 16_777_216
+"""A network file larger than this is taken for a mistake: a hundred thousand links need about a third of it."""
+
+
+class NetworkFileError(ConfigError):
+    """A network file that cannot be used; ``diagnostics`` lists every mistake found, ``warnings`` the rest."""
+
+    def __init__(self, diagnostics: list[Diagnostic], warnings: list[Diagnostic]) -> None:
+        self.diagnostics = diagnostics
+        self.warnings = warnings
+        super().__init__("\n".join(str(each) for each in [*diagnostics, *warnings]))
+
+
+class Sheet:
+    """The text of a network file, its YAML tree, and everything found wrong with it so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.shown = str(path)
+        self.errors: list[tuple[tuple[int, int], Diagnostic]] = []
+        self.warned: list[tuple[tuple[int, int], Diagnostic]] = []
+        self.source = Text(self._read(), self.shown)
+
+    def _read(self) -> str:
+        if not self.path.exists():
+            raise ConfigError(f"there is no network file {self.path}")
+        if self.path.is_dir():
+            raise ConfigError(f"{self.path} is a folder; name a network file (.yaml)")
+        try:
+            raw = self.path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"cannot read {self.path}: {error.strerror}") from None
+        if len(raw) > SHEET_BYTES_MAX:
+            raise ConfigError(f"{self.path} has {len(raw) / 1e6:.1f} MB; a network file has a few kB, so this is none")
+        try:
+            return raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
+        except UnicodeDecodeError as error:
+            line = raw[: error.start].count(b"\n") + 1
+            raise ConfigError(
+                f"{self.path}:{line}: byte 0x{raw[error.start]:02x} is no UTF-8; save the file as UTF-8"
+            ) from None
+
+    # What is wrong
+
+    def error(self, node: yaml.Node | int, message: str, cure: str = "") -> None:
+        self._note(self.errors, node, message, cure)
+
+    def warn(self, node: yaml.Node | int, message: str, cure: str = "") -> None:
+        self._note(self.warned, node, f"warning: {message}", cure)
+
+    def _note(
+        self, to: list[tuple[tuple[int, int], Diagnostic]], node: yaml.Node | int, message: str, cure: str
+    ) -> None:
+        at = node if isinstance(node, int) else node.start_mark.index
+        made = self.source.diagnostic(at, message, cure)
+        to.append(((made.line, made.column), made))
+
+    def adopt(self, made: Diagnostic) -> None:
+        """A mistake that already has its place, in this file or in one that it names."""
+        place = (made.line, made.column) if made.file == self.shown else (1 << 30, len(self.errors))
+        self.errors.append((place, made))
+
+    def relocated(self, made: Diagnostic, node: yaml.ScalarNode) -> Diagnostic:
+        """A mistake in a text that stands in this file, shown where it stands."""
+        lines = self.source.text.split("\n")
+        first = node.start_mark.line
+        above = made.line if node.style in ("|", ">") else made.line - 1
+        number = min(first + above, len(lines) - 1)
+        start = sum(len(line) + 1 for line in lines[:number])
+        if node.style in ("|", ">"):
+            content = next((line for line in lines[first + 1 :] if line.strip()), "")
+            offset = len(content) - len(content.lstrip(" "))
+        elif number == first:
+            offset = node.start_mark.column + (node.style is not None)
+        else:
+            offset = len(lines[number]) - len(lines[number].lstrip(" "))
+        placed = self.source.diagnostic(start + offset + made.column - 1, made.message, made.hint)
+        return replace(placed, line=number + 1)
+
+    def finished(self) -> None:
+        """Raise what is wrong, if anything is."""
+        if self.errors:
+            raise NetworkFileError(self._in_order(self.errors), self._in_order(self.warned))
+
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        return tuple(self._in_order(self.warned))
+
+    @staticmethod
+    def _in_order(noted: list[tuple[tuple[int, int], Diagnostic]]) -> list[Diagnostic]:
+        unique = {str(made): (place, made) for place, made in noted}
+        return [made for _, made in sorted(unique.values(), key=lambda pair: pair[0])]
+
+    # The tree
+
+    def root(self) -> yaml.MappingNode:
+        """The outermost mapping, or a NetworkFileError: without it there is nothing more to look at."""
+        tree: yaml.Node | None = None
+        try:
+            tree = yaml.compose(_OPTIONAL.sub(_STAND_IN, self.source.text), Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            self._not_yaml(error)
+        except yaml.YAMLError as error:  # a character that no YAML may hold
+            self.error(getattr(error, "position", 0) or 0, "this is not YAML: a control character", "delete it")
+        except RecursionError:
+            self.error(0, "this is not a network file: it is nested too deeply")
+        self.finished()
+        if tree is None:
+            self.error(0, "the file is empty", "a network file has events, nodes, links, sources, sinks and rules")
+        elif not isinstance(tree, yaml.MappingNode):
+            self.error(tree, "this is YAML, but not a network file", "expected sections such as nodes: and links:")
+        else:
+            _restore(tree)
+            return tree
+        self.finished()
+        raise AssertionError
+
+    def _not_yaml(self, error: yaml.MarkedYAMLError) -> None:
+        mark = error.problem_mark or error.context_mark
+        at = mark.index if mark is not None else 0
+        line = (mark.line if mark is not None else 0) + 1
+        shown = self.source.text.split("\n")[line - 1] if self.source.text else ""
+        # A tab anywhere in an indentation confuses YAML somewhere later; it is the first thing to cure.
+        tabbed = next((i for i, text in enumerate(self.source.text.split("\n")) if _indent(text).count("\t")), None)
+        if tabbed is not None:
+            start = sum(len(text) + 1 for text in self.source.text.split("\n")[:tabbed])
+            here = start + _indent(self.source.text.split("\n")[tabbed]).index("\t")
+            self.error(here, "a tab in the indentation, which YAML does not allow", "indent with spaces only")
+            return
+        problem = (error.problem or "it cannot be read").replace("\t", " ")
+        cure = ""
+        if ": " in shown.partition(": ")[2] or "mapping values" in problem:
+            cure = "a text that holds ': ' must stand in quotes"
+        elif "expected ',' or" in problem:
+            cure = "a bracket or a quote above is not closed, or a comma is missing"
+        self.error(at, f"this is not YAML: {problem}", cure)
+
+    def entries(
+        self, node: yaml.Node, what: str, known: Collection[str] | None = None, example: str = ""
+    ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """The entries of a mapping by key, with key and value; doubled and unknown keys are errors."""
+        if not isinstance(node, yaml.MappingNode):
+            self.error(node, f"{what} must be a mapping of names to values", example)
+            return {}
+        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self.error(key, f"a key of {what} must be a name", example)
+                continue
+            name = str(key.value)
+            if name in found:
+                self.error(key, f"{name!r} stands twice in {what}", "leave one out")
+                continue
+            if known is not None and name not in known:
+                self.error(key, f"{what} has no key {name!r}", self._key_cure(name, known, node, value))
+                continue
+            found[name] = (key, value)
+        return found
+
+    def _key_cure(self, name: str, known: Collection[str], node: yaml.MappingNode, value: yaml.Node) -> str:
+        near = closest(name, known)
+        if near is not None:
+            return f"did you mean {near!r}?"
+        if node.flow_style and is_null(value):
+            return "a text that holds a comma must stand in quotes"
+        return f"write one of {listed(known, 12)}"
+
+    def items(self, node: yaml.Node, what: str, example: str = "") -> list[yaml.Node]:
+        """The items of a list; nothing written is an empty one."""
+        if is_null(node):
+            return []
+        if not isinstance(node, yaml.SequenceNode):
+            self.error(node, f"{what} must be a list", example)
+            return []
+        return list(node.value)
+
+    def word(self, node: yaml.Node, what: str, cure: str = "") -> str | None:
+        """A name or a text exactly as written: 007 and no are names like any other."""
+        if not isinstance(node, yaml.ScalarNode) or is_null(node):
+            self.error(node, f"{what} must be a name or a text", cure)
+            return None
+        return str(node.value)
+
+
+# PyYAML stumbles over ``{value: float?}``, though YAML allows it: in its eyes a question mark ends a plain word inside
+# braces. So question marks at the end of a word are hidden from it, place for place.
+_OPTIONAL = re.compile(r"(?<=\w)\?")
+_STAND_IN = "\ue000"
+
+
+def _restore(tree: yaml.Node) -> None:
+    waiting, seen = [tree], {id(tree)}
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.ScalarNode):
+            node.value = node.value.replace(_STAND_IN, "?")
+            continue
+        inside = node.value if isinstance(node, yaml.SequenceNode) else [each for pair in node.value for each in pair]
+        for each in inside:
+            if id(each) not in seen:
+                seen.add(id(each))
+                waiting.append(each)
+
+
+def is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" and node.style is None
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))] if line.strip() else ""
+
+
+def scalars(node: yaml.Node) -> Iterator[yaml.Node]:
+    """A list's items, or the one node."""
+    if isinstance(node, yaml.SequenceNode):
+        yield from node.value
+    else:
+        yield node
+
+
+def without(entries: Mapping[str, object], *names: str) -> list[str]:
+    """Which of the names are missing."""
+    return [name for name in names if name not in entries]

@@ -1,0 +1,99 @@
+"""What can be wrong between the parts of a network although each of them is right."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from protocol.events import RESERVED_ATTRIBUTES, EventType
+from protocol.languages.sources import common_kind
+from protocol.network import Link
+from protocol.pattern import Chain, Disjunction, Leaf, Negation, Part, Rule, Selection, leaves, positive_leaves
+
+
+def connected_parts(nodes: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
+    """The nodes in groups that links connect, each group and the list in the order of ``nodes``."""
+    around: dict[str, list[str]] = {node: [] for node in nodes}
+    for link in links:
+        around[link.one].append(link.other)
+        around[link.other].append(link.one)
+    seen: set[str] = set()
+    parts = []
+    for node in nodes:
+        if node in seen:
+            continue
+        seen.add(node)
+        waiting, part = [node], {node}
+        while waiting:
+            for other in around[waiting.pop()]:
+                if other not in seen:
+                    seen.add(other)
+                    part.add(other)
+                    waiting.append(other)
+        parts.append([each for each in nodes if each in part])
+    return parts
+
+
+def composite_types(rules: Iterable[Rule]) -> dict[str, EventType]:
+    """What the rules emit; where several emit the same type, with the kinds that hold all their values."""
+    kinds: dict[str, dict[str, str]] = {}
+    for rule in rules:
+        known = kinds.setdefault(rule.emits, {})
+        for each in rule.attributes:
+            if each.name not in RESERVED_ATTRIBUTES:
+                known[each.name] = common_kind(each.kind, known.get(each.name, each.kind))
+    return {
+        name: EventType(name, {attribute: kind + "?" for attribute, kind in attributes.items()})
+        for name, attributes in kinds.items()
+    }
+
+
+def can_match(part: Part | Chain, available: Collection[str]) -> bool:
+    """Whether a pattern can have a match where only events of these types occur."""
+    match part:
+        case Leaf():
+            return part.type in available
+        case Negation():
+            return True
+        case Chain(anchor, steps):
+            chosen = [anchor, *(step.leaf for step in steps if isinstance(step, Selection))]
+            return all(leaf.type in available for leaf in chosen)
+        case Disjunction(parts):
+            return any(can_match(inner, available) for inner in parts)
+        case _:
+            return all(can_match(inner, available) for inner in part.parts)
+
+
+def silent_rules(rules: Sequence[Rule], sourced: Iterable[str]) -> dict[str, list[str]]:
+    """Rules that can never fire, by name, with the types they lack. ``rules`` come after those they read."""
+    available = set(sourced)
+    silent: dict[str, list[str]] = {}
+    for rule in rules:
+        if can_match(rule.pattern.root, available):
+            available.add(rule.emits)
+        else:
+            lacking = dict.fromkeys(leaf.type for leaf in positive_leaves(rule.pattern.root))
+            silent[rule.name] = [name for name in lacking if name not in available]
+    return silent
+
+
+def readers_of_nothing(rules: Sequence[Rule], sourced: Iterable[str]) -> dict[str, list[str]]:
+    """Types that rules which can fire read, in a negation, an aggregate or one of several branches, and nobody emits.
+
+    By type, with the names of those rules.
+    """
+    available = set(sourced)
+    silent = silent_rules(rules, available)
+    available |= {rule.emits for rule in rules if rule.name not in silent}
+    found: dict[str, list[str]] = {}
+    for rule in rules:
+        if rule.name not in silent:
+            for name in dict.fromkeys(leaf.type for leaf in leaves(rule.pattern.root)):
+                if name not in available:
+                    found.setdefault(name, []).append(rule.name)
+    return found
+
+
+def counts_events(rule: Rule) -> bool:
+    """Whether the outermost window is a number of events, which only one place that sees them all can count."""
+    window = getattr(rule.pattern.root, "window", None)
+    return window is not None and window.unit == "events"

@@ -1,0 +1,309 @@
+"""The network file: YAML that says which nodes, links, sources, sinks and rules there are (docs/network.md)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import yaml
+
+from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
+from deploy.network.sections import (
+    SECTIONS,
+    RuleEntry,
+    SinkEntry,
+    SourceEntry,
+    quantity,
+    read_events,
+    read_links,
+    read_nodes,
+    read_rules,
+    read_sinks,
+    read_sources,
+)
+from deploy.network.sheet import NetworkFileError, Sheet, is_null
+from deploy.network_check import (
+    composite_types,
+    connected_parts,
+    counts_events,
+    readers_of_nothing,
+    silent_rules,
+)
+from deploy.units import duration_us
+from protocol.events import EventType
+from protocol.functions import Functions
+from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
+from protocol.languages import syntax as s
+from protocol.languages.diagnostics import Text, closest, listed
+from protocol.languages.parser import parse_text
+from protocol.languages.reader import SyntaxMistake
+from protocol.languages.sources import decode
+from protocol.network import STRATEGIES, Link, Network, Sink
+from protocol.pattern import Rule, leaves
+from protocol.subscriptions import Subscription, parse_subscription
+
+__all__ = ["Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed", "TraceFeed", "read_network"]
+
+DEFAULT_STRATEGY = "st"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkFile:
+    """A network as its file describes it, checked: what is doubtful but possible is in ``warnings``."""
+
+    path: Path
+    network: Network
+    feeds: tuple[Feed, ...]
+    """Where the events of each source come from, in the order of ``network.sources``."""
+    duration_us: int | None = None
+    seed: int | None = None
+    warnings: tuple[Diagnostic, ...] = ()
+
+
+def read_network(path: Path | str, functions: Functions | None = None) -> NetworkFile:
+    """The network of a file, or a NetworkFileError with all that is wrong in it and in the files it names.
+
+    ``functions`` are those that rules and subscriptions may call beside the built-in ones.
+    """
+    return _Reading(Sheet(Path(path)), functions or Functions()).network_file()
+
+
+class _Reading:
+    """One pass over the sections, in the order in which they need each other."""
+
+    def __init__(self, sheet: Sheet, functions: Functions) -> None:
+        self.sheet = sheet
+        self.functions = functions
+        self.root = sheet.root()
+        self.entries = sheet.entries(self.root, "a network file", SECTIONS)
+
+    def _section(self, name: str) -> yaml.Node:
+        """The section, or an empty one where it is absent."""
+        if name in self.entries:
+            return self.entries[name][1]
+        mark = self.root.start_mark
+        return yaml.ScalarNode("tag:yaml.org,2002:null", "", mark, mark)
+
+    def network_file(self) -> NetworkFile:
+        sheet = self.sheet
+        types = read_events(sheet, self._section("events"))
+        nodes = read_nodes(sheet, self._section("nodes"))
+        if not nodes and ("nodes" not in self.entries or is_null(self._section("nodes"))):
+            sheet.error(self._section("nodes"), "there are no nodes", "write nodes: [a, b, c]")
+        links, links_known = read_links(sheet, self._section("links"), nodes)
+        if nodes and links_known:
+            self._check_connected(list(nodes), links)
+        rule_entries = read_rules(sheet, self._section("rules"))
+        rules = self._parse_rules(rule_entries, types) if rule_entries is not None else None
+        composites = composite_types(rules.rules) if rules is not None else None
+        if rules is not None:
+            types = dict(rules.types)
+        sources = read_sources(sheet, self._section("sources"), nodes, types, composites)
+        self._check_numbering(sources)
+        strategy = self._strategy()
+        sink_entries = read_sinks(sheet, self._section("sinks"), nodes)
+        subscriptions = self._subscriptions(sink_entries, types, composites)
+        duration = self._duration(sources)
+        seed = self._seed()
+        if rules is not None and rule_entries is not None:
+            self._check_rules(rules, rule_entries, sources, strategy)
+            self._check_sinks(rules, sources, subscriptions)
+        sheet.finished()
+        assert rules is not None
+        feeds = tuple(entry.feed for entry in sources if entry.feed is not None)
+        assert len(feeds) == len(sources)
+        network = Network(
+            types=tuple(types.values()),
+            nodes=tuple(nodes),
+            links=links,
+            sources=tuple(entry.source for entry in sources),
+            sinks=tuple(Sink(entry.node, subscription) for entry, subscription in subscriptions),
+            rules=rules.rules,
+            strategy=strategy,
+        )
+        return NetworkFile(sheet.path, network, feeds, duration, seed, sheet.warnings())
+
+    # Settings
+
+    def _strategy(self) -> str:
+        node = self._section("strategy")
+        if is_null(node):
+            return DEFAULT_STRATEGY
+        name = self.sheet.word(node, "the strategy", f"write one of {listed(STRATEGIES)}")
+        if name is not None and name not in STRATEGIES:
+            near = closest(name, STRATEGIES)
+            cure = f"did you mean {near!r}? " if near else ""
+            self.sheet.error(node, f"unknown strategy {name!r}", f"{cure}strategies: {listed(STRATEGIES)}")
+        return name or DEFAULT_STRATEGY
+
+    def _duration(self, sources: list[SourceEntry]) -> int | None:
+        node = self._section("duration")
+        if not is_null(node):
+            length = quantity(self.sheet, node, "duration", duration_us)
+            if length == 0:
+                self.sheet.error(node, "a duration of nothing", "write how long the network runs, as in 10 min")
+            return length
+        endless = next((entry for entry in sources if isinstance(entry.feed, RateFeed)), None)
+        if endless is not None:
+            self.sheet.warn(endless.place, "this source never ends", "say how long it runs, as in duration: 10 min")
+        return None
+
+    def _seed(self) -> int | None:
+        node = self._section("seed")
+        if is_null(node):
+            return None
+        text = self.sheet.word(node, "the seed", "write a whole number")
+        if text is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,18}", text):
+            self.sheet.error(node, f"{text!r} is no seed", "write a whole number, 0 or greater")
+            return None
+        return int(text)
+
+    # Rules and subscriptions
+
+    def _parse_rules(self, entries: list[RuleEntry], types: dict[str, EventType]) -> RuleSet | None:
+        try:
+            return parse_rules([entry.source for entry in entries], types.values(), self.functions)
+        except RuleTextError as error:
+            inline = {entry.source.name: entry.place for entry in entries if entry.inline}
+            for made in error.diagnostics:
+                hint = _readable(made.hint, inline)
+                if made.message.startswith("unknown event type") and not hint.startswith("did"):
+                    hint = f"declare it under events: or with a rule; {hint}"
+                hinted = replace(made, hint=hint)
+                place = inline.get(made.file)
+                self.sheet.adopt(hinted if place is None else self.sheet.relocated(hinted, place))
+            return None
+
+    def _subscriptions(
+        self, entries: list[SinkEntry], types: dict[str, EventType], composites: dict[str, EventType] | None
+    ) -> list[tuple[SinkEntry, Subscription]]:
+        # While the rules are broken nobody knows what they emit; then only the form of a subscription is looked at.
+        known = [*types.values(), *composites.values()] if composites is not None else None
+        found = []
+        for entry in entries:
+            try:
+                text = str(entry.subscribe.value)
+                found.append((entry, parse_subscription(text, self.sheet.shown, known, self.functions)))
+            except RuleTextError as error:
+                for made in error.diagnostics:
+                    if made.message.startswith("unknown event type") and not made.hint.startswith("did"):
+                        made = replace(made, hint=f"no rule emits it and events: does not declare it; {made.hint}")
+                    self.sheet.adopt(self.sheet.relocated(made, entry.subscribe))
+        return found
+
+    # What must fit together
+
+    def _check_connected(self, nodes: list[str], links: Iterable[Link]) -> None:
+        parts = connected_parts(nodes, links)
+        if len(parts) > 1:
+            shown = " | ".join(listed(part, 6) for part in parts[:6]) + (" | .." if len(parts) > 6 else "")
+            place = self.entries["links" if "links" in self.entries else "nodes"][0]
+            self.sheet.error(place, f"the network falls into {len(parts)} parts: {shown}", "link them to each other")
+
+    def _check_numbering(self, sources: list[SourceEntry]) -> None:
+        """A node gives numbers to all its events or to none: otherwise two events could have the same."""
+        by_node: dict[str, list[SourceEntry]] = {}
+        for entry in sources:
+            by_node.setdefault(entry.source.node, []).append(entry)
+        for node, entries in by_node.items():
+            giving = [entry for entry in entries if entry.gives_seq]
+            if giving and len(giving) < len(entries):
+                self.sheet.error(
+                    giving[0].place,
+                    f"the trace of this source numbers its events (seq), but another source at {node} does not",
+                    "give seq in all traces of a node or in none",
+                )
+
+    def _check_rules(self, rules: RuleSet, entries: list[RuleEntry], sources: list[SourceEntry], strategy: str) -> None:
+        places = _places_of_rules(entries)
+        fallback = self.entries["rules"][0] if "rules" in self.entries else self.root
+        sourced = {entry.source.type for entry in sources}
+        silent = silent_rules(rules.rules, sourced)
+        for rule in rules.rules:
+            place = places.get(rule.name, fallback)
+            if counts_events(rule) and strategy != "centr":
+                self.sheet.error(
+                    place,
+                    f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do",
+                    "write strategy: centr, or give the rule a window of time",
+                )
+            for name in _primitives(rules, rule):
+                if name not in rules.types:
+                    self.sheet.error(
+                        place,
+                        f"rule {rule.name!r} reads {name!r}, which is not declared",
+                        f"declare it under events: {name}: {{attribute: kind}}",
+                    )
+            if rule.name in silent:
+                self.sheet.warn(
+                    place,
+                    f"rule {rule.name!r} can never fire: there is no source of {listed(silent[rule.name])}",
+                    "add a source, or leave the rule out",
+                )
+        for name, readers in readers_of_nothing(rules.rules, sourced).items():
+            self.sheet.warn(
+                places.get(readers[0], fallback),
+                f"rule {listed(map(repr, readers))} reads {name!r}, which no source advertises",
+                "it is as if it never happened; add a source if it can",
+            )
+
+    def _check_sinks(
+        self, rules: RuleSet, sources: list[SourceEntry], subscriptions: list[tuple[SinkEntry, Subscription]]
+    ) -> None:
+        sourced = {entry.source.type for entry in sources}
+        silent = silent_rules(rules.rules, sourced)
+        fired = {rule.emits for rule in rules.rules if rule.name not in silent}
+        emitted = {rule.emits for rule in rules.rules}
+        for entry, subscription in subscriptions:
+            name = subscription.type
+            if name in emitted and name not in fired:
+                self.sheet.warn(entry.subscribe, f"no rule that emits {name} can ever fire", "see the warning on rules")
+            elif name not in emitted and name not in sourced:
+                self.sheet.warn(entry.subscribe, f"no source advertises {name!r}", "add a source of it")
+        if not subscriptions and "sinks" not in self.entries:
+            self.sheet.warn(self.root, "there are no sinks", "nobody will hear of what is found; add sinks:")
+        if not sources and "sources" not in self.entries:
+            self.sheet.warn(self.root, "there are no sources", "nothing will ever happen; add sources:")
+
+
+def _primitives(rules: RuleSet, rule: Rule) -> list[str]:
+    """The types that a rule reads and no rule emits."""
+    emitted = {rule.emits for rule in rules.rules}
+    read = dict.fromkeys(leaf.type for leaf in leaves(rule.pattern.root))
+    return [name for name in read if name not in emitted]
+
+
+def _places_of_rules(entries: list[RuleEntry]) -> dict[str, yaml.Node]:
+    """Where the network file names each rule; a SASE rule that has no name of its own is not found."""
+    places: dict[str, yaml.Node] = {}
+    for entry in entries:
+        text = decode(entry.source)
+        if not isinstance(text, Text):
+            continue
+        try:
+            items = parse_text(text, entry.source.language)
+        except SyntaxMistake:
+            continue
+        for item in items:
+            name = item.name if not isinstance(item, s.TypeDeclaration) else None
+            if name is None and isinstance(item, s.TeslaRule):
+                name = item.emits
+            if name is not None:
+                places.setdefault(name.text, entry.place)
+    return places
+
+
+def _readable(hint: str, inline: dict[str, yaml.ScalarNode]) -> str:
+    """``network.yaml#2, line 1`` is a line of the network file."""
+
+    def line(found: re.Match[str]) -> str:
+        place = inline[found[1]]
+        first = place.start_mark.line + (place.style in ("|", ">"))
+        return f"{found[1].rpartition('#')[0]}, line {first + int(found[2])}"
+
+    names = "|".join(map(re.escape, inline))
+    return re.sub(f"({names}), line ([0-9]+)", line, hint) if names else hint

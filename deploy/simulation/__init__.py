@@ -1,0 +1,1 @@
+"""A whole network in one process and in virtual time."""

@@ -1,0 +1,222 @@
+"""What goes wrong in a simulated run: plain data, decided before the run starts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from deploy.simulation.links import FOREVER, Interval, merged
+from node.explain_parts import show_us
+from protocol.errors import ConfigError
+from protocol.network import Network
+
+OUTAGE_SHARE_MAX: Final = 0.25  # of the run, for one random outage: most of it should still be spent at work
+SLOW_US_MAX: Final = 5_000  # per message; a node that is slower for ever would fall behind for ever
+
+
+@dataclass(frozen=True, slots=True)
+class LinkOutage:
+    """Nothing crosses the link, in either direction; frames on their way are lost and sent again."""
+
+    one: str
+    other: str
+    from_us: int
+    to_us: int = FOREVER
+    """FOREVER: the link is gone for good."""
+
+    def __str__(self) -> str:
+        return f"the link {self.one}-{self.other} is {_span('down', self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOutage:
+    """The node stops and, when the time is over, starts again with what it had on disk."""
+
+    node: str
+    from_us: int
+    to_us: int = FOREVER
+    """FOREVER: the node is gone for good."""
+
+    def __str__(self) -> str:
+        return f"the node {self.node} is {_span('down', self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """The nodes reach each other, but no other node: every link that crosses is down."""
+
+    nodes: frozenset[str]
+    from_us: int
+    to_us: int = FOREVER
+
+    def __str__(self) -> str:
+        are = "is" if len(self.nodes) == 1 else "are"
+        return f"{', '.join(sorted(self.nodes))} {are} {_span('cut off', self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class SlowNode:
+    """The node takes this long for every message it handles."""
+
+    node: str
+    message_us: int
+
+    def __str__(self) -> str:
+        return f"the node {self.node} takes {show_us(self.message_us)} for every message"
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSkew:
+    """The clock of the node is behind: timestamps of its sources lie this much before virtual time."""
+
+    node: str
+    behind_us: int
+
+    def __str__(self) -> str:
+        return f"the clock of {self.node} is {show_us(self.behind_us)} behind"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """Everything that goes wrong in one run. All of it heals, except what lasts FOREVER."""
+
+    link_outages: tuple[LinkOutage, ...] = ()
+    node_outages: tuple[NodeOutage, ...] = ()
+    partitions: tuple[Partition, ...] = ()
+    slow_nodes: tuple[SlowNode, ...] = ()
+    clock_skews: tuple[ClockSkew, ...] = ()
+
+    def cuts(self, one: str, other: str, *, nodes: bool = True) -> tuple[Interval, ...]:
+        """When no frame gets from one node to the other or back, as disjoint intervals in order.
+
+        That is when the link is down, when a partition separates the two, and (unless ``nodes`` is false) when one of
+        them is down.
+        """
+        found = [(cut.from_us, cut.to_us) for cut in self.link_outages if {cut.one, cut.other} == {one, other}]
+        found += [(cut.from_us, cut.to_us) for cut in self.partitions if (one in cut.nodes) != (other in cut.nodes)]
+        if nodes:
+            found += [*self.downtimes(one), *self.downtimes(other)]
+        return merged(found)
+
+    def downtimes(self, node: str) -> tuple[Interval, ...]:
+        """When the node is down, as disjoint intervals in order; it starts again at the end of each, unless FOREVER."""
+        return merged((cut.from_us, cut.to_us) for cut in self.node_outages if cut.node == node)
+
+    def message_us(self, node: str) -> int:
+        """How long the node takes for a message."""
+        return sum(slow.message_us for slow in self.slow_nodes if slow.node == node)
+
+    def behind_us(self, node: str) -> int:
+        """How far the clock of the node is behind virtual time."""
+        return sum(skew.behind_us for skew in self.clock_skews if skew.node == node)
+
+    @property
+    def healed_us(self) -> int:
+        """From when on everything is up that will ever be up; FOREVER if something is gone for good."""
+        ends = [each.to_us for each in self.link_outages] + [each.to_us for each in self.node_outages]
+        return max(ends + [each.to_us for each in self.partitions], default=0)
+
+    def __bool__(self) -> bool:
+        return any(True for _ in self._all())
+
+    def describe(self) -> str:
+        """A line for every fault, for whoever has to understand a run."""
+        return "\n".join(map(str, self._all())) or "nothing goes wrong"
+
+    def check(self, network: Network) -> None:
+        """ConfigError if a fault is about nothing in the network, ends before it begins, or makes events late."""
+        links = {frozenset((link.one, link.other)) for link in network.links}
+        for fault in self._all():
+            for node in _nodes(fault):
+                if node not in network.nodes:
+                    raise ConfigError(f"{fault}: there is no node {node!r}; there is: {', '.join(network.nodes)}")
+            if isinstance(fault, LinkOutage) and frozenset((fault.one, fault.other)) not in links:
+                raise ConfigError(f"{fault}: there is no link between {fault.one!r} and {fault.other!r}")
+            if isinstance(fault, LinkOutage | NodeOutage | Partition) and not 0 <= fault.from_us < fault.to_us:
+                raise ConfigError(f"{fault}: it must begin at 0 or later, and end after it begins")
+            if isinstance(fault, SlowNode) and fault.message_us < 0:
+                raise ConfigError(f"{fault}: write 0 or more")
+            if isinstance(fault, ClockSkew):
+                allowed_us = _lateness_us(network, fault.node)
+                if not 0 <= self.behind_us(fault.node) <= allowed_us:
+                    raise ConfigError(
+                        f"{fault}: its sources allow events to be {show_us(allowed_us)} late, and a clock that is "
+                        "further behind, or ahead, would make all their events late; give them more lateness"
+                    )
+
+    def _all(self) -> Iterator[Fault]:
+        for each in fields(self):
+            yield from getattr(self, each.name)
+
+
+Fault = LinkOutage | NodeOutage | Partition | SlowNode | ClockSkew
+
+
+def random_faults(
+    network: Network, seed: int, span_us: int, *, from_us: int = 0, permanent: bool = False, crashes: bool = True
+) -> Faults:
+    """Some faults between ``from_us`` and ``from_us + span_us``: often several at once, sometimes none.
+
+    Equal arguments give equal faults. Everything heals before the end of the span, except that with ``permanent`` one
+    link or node may be gone for good. Clocks are behind only within the lateness of the sources they concern.
+    ``crashes=False`` leaves out node outages, for systems that keep nothing on disk.
+    """
+    rng = random.Random(f"faults {seed}")
+    if span_us < 2 or not network.nodes:
+        return Faults()
+
+    def some(most: int) -> range:
+        return range(rng.choice((0, 0, *range(1, most + 1))))
+
+    def interval() -> Interval:
+        length = max(1, int(span_us * OUTAGE_SHARE_MAX * rng.random() ** 2))  # short ones more often
+        start = from_us + rng.randrange(span_us - length)
+        return start, start + length
+
+    links = [rng.choice(network.links) for _ in some(3)] if network.links else []
+    link_outages = [LinkOutage(link.one, link.other, *interval()) for link in links]
+    node_outages = [NodeOutage(rng.choice(network.nodes), *interval()) for _ in some(2)] if crashes else []
+    partitions = []
+    if len(network.nodes) > 1:
+        for _ in some(1):
+            cut_off = rng.sample(network.nodes, rng.randint(1, len(network.nodes) - 1))
+            partitions.append(Partition(frozenset(cut_off), *interval()))
+    slow = [SlowNode(node, rng.randint(1, SLOW_US_MAX)) for node in network.nodes if rng.random() < 0.2]
+    skews = []
+    for node in network.nodes:
+        allowed_us = _lateness_us(network, node)
+        if allowed_us > 1 and rng.random() < 0.3:
+            skews.append(ClockSkew(node, rng.randrange(1, allowed_us)))
+    if permanent and rng.random() < 0.5:
+        at_us = from_us + rng.randrange(span_us)
+        if network.links and rng.random() < 0.5:
+            link = rng.choice(network.links)
+            link_outages.append(LinkOutage(link.one, link.other, at_us))
+        else:
+            node_outages.append(NodeOutage(rng.choice(network.nodes), at_us))
+    return Faults(
+        link_outages=tuple(link_outages),
+        node_outages=tuple(node_outages),
+        partitions=tuple(partitions),
+        slow_nodes=tuple(slow),
+        clock_skews=tuple(skews),
+    )
+
+
+def _lateness_us(network: Network, node: str) -> int:
+    """How late the events of every source at the node may be."""
+    return min((source.lateness_us for source in network.sources if source.node == node), default=0)
+
+
+def _nodes(fault: Fault) -> tuple[str, ...]:
+    if isinstance(fault, LinkOutage):
+        return fault.one, fault.other
+    return tuple(sorted(fault.nodes)) if isinstance(fault, Partition) else (fault.node,)
+
+
+def _span(what: str, outage: Any) -> str:
+    if outage.to_us >= FOREVER:
+        return f"{what} for good from {show_us(outage.from_us)} on"
+    return f"{what} from {show_us(outage.from_us)} to {show_us(outage.to_us)}"

@@ -1,0 +1,237 @@
+"""From what a run did to what it cost: traffic, delay, tasks; and how that compares with one node that does it all.
+
+Traffic is judged on what the strategy chose to send; watermarks and control messages, which every strategy needs in
+its own measure, are shown beside it as overhead and never hidden.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from deploy.output import JsonLines
+from deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
+from node.explain_parts import show_us
+from protocol.composites import Composite
+
+OVERHEAD_KINDS: Final = ("watermark", "control")
+PERCENTILES: Final = (50, 95, 99)
+RATIO_DIGITS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    """Figures of a run divided by those of centr over the same events; None where centr has nothing to divide by."""
+
+    events: float | None
+    messages: float | None
+    bytes: float | None
+    delay_p50: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What a run cost."""
+
+    strategy: str
+    composites: int
+    """Composite events that reached sinks; one that reaches two sinks counts twice."""
+    events_delivered: int
+    """Primitive events that reached sinks which subscribed to them."""
+    traffic: Traffic
+    """Without the overhead kinds."""
+    overhead: Traffic
+    by_kind: Mapping[str, Traffic]
+    """All kinds, in the order of ``KINDS``."""
+    by_link: Mapping[tuple[str, str], Traffic]
+    """Without the overhead kinds, both directions together; the ends of a link, and the links, in order of name."""
+    delay_us: Mapping[int, int | None]
+    """Percentile to delay: from the timestamp of the latest primitive event to the arrival at the sink. Where a node's
+    clock is behind, its events look as much older as it is behind, and the delay contains that."""
+    tasks: Mapping[str, Sequence[str]]
+    relative: Relative | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented form of the figures."""
+        return {
+            "strategy": self.strategy,
+            "composites": self.composites,
+            "traffic": {
+                **_plain(self.traffic),
+                "by_kind": {kind: _plain(amount) for kind, amount in self.by_kind.items()},
+                "by_link": {f"{one}-{other}": _plain(amount) for (one, other), amount in self.by_link.items()},
+                "overhead": {"messages": self.overhead.messages, "bytes": self.overhead.bytes},
+            },
+            "delay_us": {f"p{share}": delay for share, delay in self.delay_us.items()},
+            "tasks": {node: len(texts) for node, texts in self.tasks.items()},
+            "relative_to_centr": None
+            if self.relative is None
+            else {
+                "events": self.relative.events,
+                "messages": self.relative.messages,
+                "bytes": self.relative.bytes,
+                "delay_p50": self.relative.delay_p50,
+            },
+        }
+
+
+def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
+    """The figures of a run, relative to the outcome of centr over the same events if that is given."""
+    by_kind = {kind: Traffic() for kind in KINDS}
+    by_link: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
+    headline, overhead = Traffic(), Traffic()
+    for (sender, receiver, kind), amount in outcome.traffic.items():
+        _add(by_kind[kind], amount)
+        link = by_link[min(sender, receiver), max(sender, receiver)]
+        if kind in OVERHEAD_KINDS:
+            _add(overhead, amount)
+        else:
+            _add(headline, amount)
+            _add(link, amount)
+    delays = sorted(each.delivered_us - each.item.ts for each in outcome.delivered)
+    composites = sum(isinstance(each.item, Composite) for each in outcome.delivered)
+    delay_us = {share: percentile(delays, share) for share in PERCENTILES}
+    relative = None
+    if centr is not None:
+        base = figures(centr)
+        relative = Relative(
+            _ratio(headline.events, base.traffic.events),
+            _ratio(headline.messages, base.traffic.messages),
+            _ratio(headline.bytes, base.traffic.bytes),
+            _ratio(delay_us[50], base.delay_us[50]),
+        )
+    return Figures(
+        strategy=outcome.strategy,
+        composites=composites,
+        events_delivered=len(outcome.delivered) - composites,
+        traffic=headline,
+        overhead=overhead,
+        by_kind=by_kind,
+        by_link=dict(sorted(by_link.items())),
+        delay_us=delay_us,
+        tasks=dict(sorted(outcome.tasks.items())),
+        relative=relative,
+    )
+
+
+def percentile(ordered: Sequence[int], share: int) -> int | None:
+    """The least of the sorted numbers that at least ``share`` percent of them do not exceed; None of none."""
+    return ordered[-(-len(ordered) * share // 100) - 1] if ordered else None
+
+
+def _add(sum_: Traffic, amount: Traffic) -> None:
+    sum_.events += amount.events
+    sum_.messages += amount.messages
+    sum_.bytes += amount.bytes
+
+
+def _plain(amount: Traffic) -> dict[str, int]:
+    return {"events": amount.events, "messages": amount.messages, "bytes": amount.bytes}
+
+
+def _ratio(ours: int | None, theirs: int | None) -> float | None:
+    return None if ours is None or not theirs else round(ours / theirs, RATIO_DIGITS)
+
+
+# -- deliveries as lines -----------------------------------------------------------------------------------------------
+
+
+def delivery_line(delivery: Delivery, lines: JsonLines | None = None) -> str:
+    """One delivery as a JSON line, with its line end: the composite event as ``run`` prints it, or the event, and
+    after it the sink's node and the virtual time of arrival. ``lines`` saves work where there are many."""
+    item = delivery.item
+    if isinstance(item, Composite):
+        line = (lines or JsonLines()).line(item)
+    else:
+        event = {"type": item.type, "ts": item.ts, "node": item.node, "seq": item.seq, "attributes": item.attributes}
+        line = json.dumps(event, ensure_ascii=False) + "\n"
+    sink = json.dumps(delivery.node, ensure_ascii=False)
+    return f'{line[:-2]}, "sink": {sink}, "delivered": {delivery.delivered_us}}}\n'
+
+
+def delivery_lines(deliveries: Iterable[Delivery]) -> Iterator[str]:
+    """All deliveries as JSON lines, by time of arrival, position of the sink in the network file, and key."""
+    lines = JsonLines()
+    for delivery in sorted(deliveries, key=_in_order):
+        yield delivery_line(delivery, lines)
+
+
+def _in_order(delivery: Delivery) -> tuple[Any, ...]:
+    item = delivery.item
+    key = item.key if isinstance(item, Composite) else (*item.key, 0)
+    return delivery.delivered_us, delivery.sink, key
+
+
+# -- a report for the terminal -----------------------------------------------------------------------------------------
+
+
+def render(found: Figures) -> str:
+    """The figures as a report to read, without a line end."""
+    delivered = _count(found.composites, "composite event")
+    if found.events_delivered:
+        delivered += f" and {_count(found.events_delivered, 'event')}"
+    lines = [f"strategy {found.strategy}: {delivered} delivered"]
+    if found.delay_us[50] is not None:
+        shares = ", ".join(f"p{share} {show_us(delay or 0)}" for share, delay in found.delay_us.items())
+        lines.append(f"delay from the latest event to the sink: {shares}")
+    lines += ["", *_traffic_table(found), "", *_link_table(found)]
+    lines += ["", "tasks by node:" if any(found.tasks.values()) else "no node has a task"]
+    for node, texts in found.tasks.items():
+        lines += [f"  {node}: {times}{text}" for text, times in _repeated(texts)]
+    if found.relative is not None:
+        lines += ["", _relative_line(found.relative)]
+    return "\n".join(lines)
+
+
+def _traffic_table(found: Figures) -> list[str]:
+    def row(name: str, amount: Traffic) -> tuple[str, ...]:
+        return name, f"{amount.events:,}", f"{amount.messages:,}", f"{amount.bytes:,}"
+
+    kinds = [(kind, amount) for kind, amount in found.by_kind.items() if amount != Traffic()]
+    judged = [row(f"  {kind}", amount) for kind, amount in kinds if kind not in OVERHEAD_KINDS]
+    beside = [row(f"  {kind}", amount) for kind, amount in kinds if kind in OVERHEAD_KINDS]
+    head = ("traffic over all links", "events", "messages", "bytes")
+    return _table([head, row("total", found.traffic), *judged, row("overhead", found.overhead), *beside])
+
+
+def _link_table(found: Figures) -> list[str]:
+    if not found.by_link:
+        return ["nothing crossed a link"]
+    head = ("traffic by link, without overhead", "events", "messages", "bytes")
+    rows = [
+        (f"  {one}-{other}", f"{amount.events:,}", f"{amount.messages:,}", f"{amount.bytes:,}")
+        for (one, other), amount in found.by_link.items()
+    ]
+    return _table([head, *rows])
+
+
+def _relative_line(relative: Relative) -> str:
+    names = {"events": "events", "messages": "messages", "bytes": "bytes", "delay_p50": "median delay"}
+    parts = []
+    for field, name in names.items():
+        ratio = getattr(relative, field)
+        parts.append(f"{name} {'-' if ratio is None else f'{ratio:.1%}'}")
+    return f"relative to centr: {', '.join(parts)}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
+        )
+        for row in rows
+    ]
+
+
+def _repeated(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Every text once, with how often it occurs where that is more than once."""
+    for text, times in Counter(texts).items():
+        yield text, f"{times:,} x " if times > 1 else ""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

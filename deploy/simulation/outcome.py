@@ -1,0 +1,52 @@
+"""What a simulated run leaves behind, before anybody makes figures of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from protocol.composites import Composite
+from protocol.events import Event
+
+KINDS = ("primitive", "match", "composite", "blocker", "reference", "awakening", "answer", "aggregate", "watermark", "control")
+"""What crosses links, as traffic is accounted. "primitive": bodies of events sent for a filter or a relay; "match":
+bodies of events sent because a partial rule matched; "reference": identity of an event whose body the neighbour has."""
+
+
+@dataclass(slots=True)
+class Traffic:
+    """What crossed one link in one direction, of one kind. A frame of several kinds is one message of its main kind;
+    its bytes are split among the kinds by what each really takes."""
+
+    events: int = 0
+    messages: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One event or composite event that reached a sink."""
+
+    sink: int
+    """Position of the sink in the network."""
+    node: str
+    item: Composite | Event
+    delivered_us: int
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Everything a run did."""
+
+    strategy: str
+    born: list[Event] = field(default_factory=list)
+    """The global trace: every event that entered the network (late ones are not part of it)."""
+    delivered: list[Delivery] = field(default_factory=list)
+    traffic: dict[tuple[str, str, str], Traffic] = field(default_factory=dict)
+    """By (from, to, kind)."""
+    tasks: dict[str, list[str]] = field(default_factory=dict)
+    """For every node its tasks in words: partial rules, whole rules, relays."""
+    counters: Counter[str] = field(default_factory=Counter)
+    started_us: int = 0
+    """Virtual time at which the first event could be born (the trees stand and the rules are deployed)."""
+    finished_us: int = 0

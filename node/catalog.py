@@ -1,0 +1,79 @@
+"""What a node knows of event types and rules: enough to compile whatever it is asked to evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from node.contests import Candidates
+from node.engine import Engine
+from node.engine.program import Program, compile_rules
+from node.predicates import row_condition
+from protocol.events import EventType
+from protocol.expressions import Attribute, Expression, rewritten, roles_of
+from protocol.messages import Filter, Part, Whole
+from protocol.partial import PartialRule
+from protocol.pattern import Rule, leaves, types_of
+from protocol.subscriptions import SUBJECT
+
+
+@lru_cache(maxsize=8192)
+def _program(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
+    # Programs are immutable, so nodes of one process and trees of one node share them.
+    return compile_rules([rule], types, composites=composites)
+
+
+def composite_type(rule: Rule) -> EventType:
+    """The type of the composite events that a rule emits."""
+    return EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
+
+
+def about_subject(expression: Expression) -> Expression:
+    """The same condition about the one event it speaks of, whatever its role was called."""
+    return rewritten(expression, lambda part: Attribute(SUBJECT, part.name))
+
+
+def filter_of(partial: PartialRule) -> Filter:
+    """A partial rule of one role as a filter, the same for all rules that ask for the same events."""
+    (leaf,) = leaves(partial.pattern.root)
+    where = {about_subject(conjunct) for conjunct in partial.pattern.where}
+    return Filter(leaf.type, tuple(sorted(where, key=repr)))
+
+
+class Catalog:
+    """Primitive types, and the types of the composites that rules emit."""
+
+    def __init__(self, types: Iterable[EventType] = (), composites: Iterable[EventType] = ()) -> None:
+        self.types = {declared.name: declared for declared in types}
+        self.composites = {declared.name: declared for declared in composites}
+
+    def type(self, name: str) -> EventType:
+        return self.types.get(name) or self.composites[name]
+
+    def engine(self, stream: Whole | Part) -> Engine:
+        """An engine for a whole rule, or for a partial one, whose matches are only read for their parts."""
+        if isinstance(stream, Whole):
+            rule = stream.rule
+        else:
+            partial = stream.partial
+            rule = Rule(f"{partial.rule.name}/{','.join(partial.roles)}", partial.pattern, "~", ())
+        named = sorted(types_of(rule.pattern))
+        types = tuple(self.types[name] for name in named if name in self.types)
+        composites = tuple(self.composites[name] for name in named if name in self.composites)
+        return Engine(_program(rule, types, composites))
+
+    def candidates(self, partial: PartialRule) -> list[Candidates]:
+        """Where the contested roles of a partial rule are watched."""
+        types = {leaf.role: leaf.type for leaf in leaves(partial.pattern.root)}
+        found = []
+        for contest in partial.contests:
+            own = [
+                about_subject(conjunct)
+                for conjunct in partial.pattern.where
+                if roles_of(conjunct) == {contest.role}
+            ]
+            name = types[contest.role]
+            condition = row_condition(tuple(own), self.type(name), name in self.composites)
+            found.append(Candidates(contest, name, condition))
+        return found
+

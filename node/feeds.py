@@ -1,0 +1,164 @@
+"""Where rows come from inside a node: local sources, streams of children, and the merging of several.
+
+A feed has consumers, to whom it gives rows, and a *mark*: nothing at or before it will follow. Whoever waits for a
+decision *wants* a mark; the wish travels towards the sources and the mark comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from node.predicates import Condition
+from node.work import FOREVER, Work
+from protocol.messages import Mark, Stream, Want
+
+Row = tuple[Any, ...]
+
+
+class Consumer(Protocol):
+    """Somebody who takes the rows of a feed."""
+
+    def accept(self, rows: Sequence[Row], work: Work) -> None: ...
+
+    def block(self, rows: Sequence[Row], work: Work) -> None:
+        """Take blockers: candidates that fail for reasons decided below."""
+        ...
+
+    def told(self, work: Work) -> None:
+        """The mark of the feed has moved."""
+        ...
+
+
+class Feed:
+    """Rows and a mark."""
+
+    rank = 0
+
+    def __init__(self) -> None:
+        self.consumers: list[Consumer] = []
+
+    def current(self, now_us: int) -> float:
+        """Nothing at or before this will follow."""
+        raise NotImplementedError
+
+    def want(self, ts: float, work: Work) -> None:
+        """Move the mark to ``ts`` as soon as possible and tell the consumers."""
+        raise NotImplementedError
+
+    def pass_on(self, rows: Sequence[Row], work: Work) -> None:
+        for consumer in self.consumers:
+            consumer.accept(rows, work)
+
+    def pass_blockers(self, rows: Sequence[Row], work: Work) -> None:
+        for consumer in self.consumers:
+            consumer.block(rows, work)
+
+    def tell(self, work: Work) -> None:
+        for consumer in self.consumers:
+            consumer.told(work)
+
+
+class LocalFeed(Feed):
+    """The events of one type that are born at this node.
+
+    No event arrives later than ``lateness_us`` after its timestamp; one that does is late and no part of the trace.
+    """
+
+    def __init__(self, event_type: str, lateness_us: int) -> None:
+        super().__init__()
+        self.type = event_type
+        self.lateness_us = lateness_us
+        self.ended = False
+
+    def current(self, now_us: int) -> float:
+        # Another event may still be born in this very microsecond.
+        return FOREVER if self.ended else now_us - self.lateness_us - 1
+
+    def want(self, ts: float, work: Work) -> None:
+        if ts < FOREVER and self.current(work.now_us) < ts:
+            work.timer(f"local {self.type}", int(ts) + self.lateness_us + 1)
+
+
+class Inlet(Feed):
+    """A stream of a child."""
+
+    def __init__(self, child: str, number: int, stream: Stream) -> None:
+        super().__init__()
+        self.child = child
+        self.number = number
+        self.stream = stream
+        self.mark: float = -FOREVER
+        self.asked: set[float] = set()
+        """Marks that were asked for and have not come yet."""
+        self.received = 0
+
+    def current(self, now_us: int) -> float:
+        return self.mark
+
+    def want(self, ts: float, work: Work) -> None:
+        if ts > self.mark and ts not in self.asked:
+            self.asked.add(ts)
+            work.send(self.child, Want(self.number, ts))
+
+    def marked(self, mark: Mark, work: Work) -> None:
+        if mark.ts > self.mark:
+            self.mark = mark.ts
+            self.asked = {ts for ts in self.asked if ts > mark.ts}
+            self.tell(work)
+
+
+class Merge(Feed):
+    """Several feeds as one: a filter whose events come from here and from children, or a stream that only passes."""
+
+    def __init__(self, inputs: Sequence[Feed]) -> None:
+        super().__init__()
+        self.inputs = tuple(inputs)
+        self.rank = max((feed.rank for feed in self.inputs), default=0)
+        for feed in self.inputs:
+            feed.consumers.append(self)
+
+    def current(self, now_us: int) -> float:
+        return min((feed.current(now_us) for feed in self.inputs), default=FOREVER)
+
+    def want(self, ts: float, work: Work) -> None:
+        for feed in self.inputs:
+            feed.want(ts, work)
+
+    def accept(self, rows: Sequence[Row], work: Work) -> None:
+        self.pass_on(rows, work)
+
+    def block(self, rows: Sequence[Row], work: Work) -> None:
+        self.pass_blockers(rows, work)
+
+    def told(self, work: Work) -> None:
+        self.tell(work)
+
+
+class Sieve(Feed):
+    """The rows of a feed that meet a condition."""
+
+    def __init__(self, source: Feed, condition: Condition) -> None:
+        super().__init__()
+        self.source = source
+        self.condition = condition
+        self.rank = source.rank
+        source.consumers.append(self)
+
+    def current(self, now_us: int) -> float:
+        return self.source.current(now_us)
+
+    def want(self, ts: float, work: Work) -> None:
+        self.source.want(ts, work)
+
+    def accept(self, rows: Sequence[Row], work: Work) -> None:
+        condition = self.condition
+        passed = [row for row in rows if condition(row)]
+        if passed:
+            self.pass_on(passed, work)
+
+    def block(self, rows: Sequence[Row], work: Work) -> None:
+        raise AssertionError("blockers are sent for partial rules, never for filters")
+
+    def told(self, work: Work) -> None:
+        self.tell(work)

@@ -1,0 +1,46 @@
+"""Conditions on one event, compiled to a function of its row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from typing import Any, cast
+
+from node.engine.code import Columns, Piece, Pool, Scope
+from node.engine.runtime import NAMES
+from protocol.errors import RuleError
+from protocol.events import HEADER_WIDTH, EventType
+from protocol.expressions import Attribute, Expression, Fold
+from protocol.functions import Functions
+
+Row = tuple[Any, ...]
+Condition = Callable[[Row], bool]
+
+
+@lru_cache(maxsize=4096)
+def row_condition(where: tuple[Expression, ...], event_type: EventType, composite: bool = False) -> Condition | None:
+    """Whether every conjunct holds for a row of the type; None if there is nothing to ask.
+
+    All attributes in the conjuncts are the event's own, whatever their role.
+    """
+    if not where:
+        return None
+    optional = zip(event_type.attributes, event_type.optional, strict=True)
+    columns = Columns(
+        event_type.name,
+        {attribute: HEADER_WIDTH + place for place, attribute in enumerate(event_type.attributes)},
+        frozenset(event_type.attributes if composite else [name for name, may_lack in optional if may_lack]),
+        composite,
+    )
+
+    def attribute(found: Attribute) -> Piece:
+        return columns.read("e", found.name)
+
+    def fold(found: Fold) -> Piece:
+        raise RuleError("a condition on one event cannot fold several")
+
+    pool = Pool(Functions(), {})
+    scope = Scope(pool, attribute, fold, lambda found: "e[0]")
+    source = " and ".join(scope.truth(conjunct) for conjunct in where)
+    space: dict[str, Any] = {**NAMES, **pool.objects}
+    return cast(Condition, eval(compile(f"lambda e: bool({source})", "<headwater condition>", "eval"), space))

@@ -1,0 +1,217 @@
+"""What a node does in one tree: who advertises what, which streams it asks its children for, what it evaluates.
+
+Everything follows from the advertisements below and the streams that the parent asks for (at the root: the rules and
+subscriptions): a stream that one child alone can provide is delegated to it; otherwise the rule is split, the parts are
+asked of the children, and a task here puts them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from node.catalog import Catalog, filter_of
+from node.delivery import Dispatcher, Subscribers
+from node.feeds import Feed, Inlet, LocalFeed, Merge, Sieve
+from node.partition import split
+from node.predicates import row_condition
+from node.reach import horizon_us
+from node.tasks import JoinTask, Outlet
+from node.work import Work
+from protocol.messages import Deploy, Filter, Part, Stream, Whole
+from protocol.pattern import Rule, leaves, types_of
+
+KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
+"""How the events of a stream are accounted."""
+
+HERE = ""
+"""Among the producers of a type: this node itself."""
+
+
+class TreeWork:
+    """The tables and tasks of one node in one tree and epoch."""
+
+    def __init__(
+        self,
+        tree: str,
+        epoch: int,
+        parent: str | None,
+        children: tuple[str, ...],
+        catalog: Catalog,
+        local: Mapping[str, LocalFeed],
+        numbers: Callable[[], int],
+        from_us: int | None = None,
+        prime_us: int | None = None,
+    ) -> None:
+        self.tree = tree
+        self.epoch = epoch
+        self.parent = parent
+        self.children = children
+        self.prime_us = prime_us
+        self._catalog = catalog
+        self._local = local
+        self._numbers = numbers
+        self.advertised: dict[str, frozenset[str]] = {}
+        """What each child has advertised; a child that is missing has not yet spoken."""
+        self.subscribed: set[str] = set()
+        """Children that have said what they want."""
+        self.subscribers = Subscribers(tree, epoch, catalog, from_us)
+        self.places: dict[str, set[str]] = {}
+        """Where the composites of a type come from: here, or from a child that a rule was delegated to."""
+        self.feeds: dict[Stream, Feed] = {}
+        self.inlets: dict[tuple[str, Stream], Inlet] = {}
+        self.outlets: dict[int, Outlet] = {}
+        self.tasks: list[JoinTask] = []
+
+    # ---------------------------------------------------------------------------------------------------------- tables
+
+    def producers(self, event_type: str) -> tuple[str, ...]:
+        """Who gives events of the type: children, and HERE."""
+        found = {child for child, types in self.advertised.items() if event_type in types}
+        found |= self.places.get(event_type, set())
+        if event_type in self._local:
+            found.add(HERE)
+        return tuple(sorted(found))
+
+    def advertisement(self) -> tuple[str, ...]:
+        """The types of all sources here and below."""
+        return tuple(sorted(set(self._local).union(*self.advertised.values())))
+
+    # ----------------------------------------------------------------------------------------------------------- feeds
+
+    def feed(self, stream: Stream, work: Work) -> Feed:
+        """The feed of a stream at this node; made, with everything below that it needs, when it is first asked for."""
+        known = self.feeds.get(stream)
+        if known is None:
+            if isinstance(stream, Filter):
+                known = self._filter(stream, work)
+            else:
+                known = self._evaluate(stream, work)
+            self.feeds[stream] = known
+        return known
+
+    def _filter(self, stream: Filter, work: Work) -> Feed:
+        condition = row_condition(
+            stream.where, self._catalog.type(stream.type), stream.type in self._catalog.composites
+        )
+        inputs: list[Feed] = []
+        for producer in self.producers(stream.type):
+            if producer != HERE:
+                inputs.append(self.inlet(producer, stream, work))
+            else:
+                here = self.local_feeds(stream.type)
+                inputs += here if condition is None else [Sieve(feed, condition) for feed in here]
+        return inputs[0] if len(inputs) == 1 else Merge(inputs)
+
+    def _evaluate(self, stream: Whole | Part, work: Work) -> Feed:
+        rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
+        roles = tuple(leaf.role for leaf in leaves(rule.pattern.root)) if isinstance(stream, Whole) else stream.partial.roles
+        plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
+        if plan.delegate is not None:
+            if isinstance(stream, Whole):
+                self.places.setdefault(rule.emits, set()).add(plan.delegate)
+            return self.inlet(plan.delegate, stream, work)
+        inputs: dict[int, Feed] = {}
+        for child, partial in plan.parts:
+            below: Stream = filter_of(partial) if partial.single else Part(partial, stream.since_us)
+            made = self.inlet(child, below, work)
+            inputs[id(made)] = made
+        for name in sorted(plan.local):
+            for made_here in self.local_feeds(name):
+                inputs[id(made_here)] = made_here
+        return self._task(stream, tuple(inputs.values()))
+
+    def evaluate(self, rule: Rule, since_us: int | None, work: Work) -> Feed:
+        """The rule, split over the nodes below."""
+        return self.feed(Whole(rule, since_us), work)
+
+    def evaluate_centrally(self, rule: Rule, since_us: int | None, work: Work) -> Feed:
+        """The rule over unfiltered events of all its types: the baseline."""
+        stream = Whole(rule, since_us)
+        if stream not in self.feeds:
+            inputs = []
+            for name in sorted(types_of(rule.pattern)):
+                inputs += self.local_feeds(name) if name in self.places else [self.feed(Filter(name), work)]
+            self.feeds[stream] = self._task(stream, inputs)
+        return self.feeds[stream]
+
+    def _task(self, stream: Whole | Part, inputs: Iterable[Feed]) -> JoinTask:
+        rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
+        candidates = self._catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
+        task = JoinTask(
+            self._numbers(), stream, self._catalog.engine(stream), tuple(inputs), candidates, horizon_us(rule)
+        )
+        self.tasks.append(task)
+        if isinstance(stream, Whole):
+            self.places.setdefault(rule.emits, set()).add(HERE)
+        return task
+
+    def local_feeds(self, event_type: str) -> list[Feed]:
+        """Where events of the type, primitive or composite, appear at this node."""
+        found: list[Feed] = []
+        if event_type in self._local:
+            found.append(self._local[event_type])
+        found += [task for task in self.tasks if isinstance(task.stream, Whole) and task.stream.rule.emits == event_type]
+        return found
+
+    def inlet(self, child: str, stream: Stream, work: Work) -> Inlet:
+        """The stream as a child sends it; asked for once, whoever needs it here."""
+        known = self.inlets.get((child, stream))
+        if known is None:
+            known = self.inlets[child, stream] = Inlet(child, self._numbers(), stream)
+            work.send(child, Deploy(self.tree, self.epoch, known.number, stream))
+        return known
+
+    # ---------------------------------------------------------------------------------------------------------- output
+
+    def serve(self, number: int, stream: Stream, work: Work) -> Outlet:
+        """The parent asks for a stream."""
+        feed = self.feed(stream, work)
+        assert self.parent is not None
+        if isinstance(stream, Whole):
+            self.dispatch(feed)
+        outlet = self.outlets[number] = Outlet(self.parent, number, feed, KINDS[type(stream)])
+        return outlet
+
+    def dispatch(self, feed: Feed) -> None:
+        """Give what the feed brings to the subscribers below, except where it came from."""
+        origin = feed.child if isinstance(feed, Inlet) and isinstance(feed.stream, Whole) else None
+        feed.consumers.append(Dispatcher(self.subscribers, origin))
+
+    # --------------------------------------------------------------------------------------------------------- showing
+
+    def table(self) -> dict[str, Any]:
+        return {
+            "tree": self.tree,
+            "epoch": self.epoch,
+            "parent": self.parent,
+            "advertised": {child: sorted(types) for child, types in sorted(self.advertised.items())},
+            "subscriptions": self.subscribers.table(),
+            "tasks": [describe(task.stream) for task in self.tasks],
+            "routes": {
+                "asked": [f"{inlet.number} from {child}: {describe(stream)}" for (child, stream), inlet in self.inlets.items()],
+                "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
+            },
+        }
+
+    def rules(self) -> set[Rule]:
+        """The rules that anything here serves."""
+        return {
+            stream.rule if isinstance(stream, Whole) else stream.partial.rule
+            for stream in self.feeds
+            if not isinstance(stream, Filter)
+        }
+
+    def held(self) -> int:
+        return sum(task.held() for task in self.tasks)
+
+
+def describe(stream: Stream) -> str:
+    """A stream in words."""
+    match stream:
+        case Whole(rule):
+            return f"rule {rule.name}"
+        case Part(partial):
+            return f"part of {partial.rule.name}: {partial.label()}"
+        case Filter(name, where):
+            return f"filter {name}{' with ' + str(len(where)) + ' conditions' if where else ''}"

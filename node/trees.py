@@ -1,0 +1,388 @@
+"""The processing trees as one node sees them: its parent and its children in each, and its share in building them.
+
+A node that is offered a better way to the root than it has (less delay; of equal ways the parent with the smaller name)
+takes the sender for its parent, tells its old parent with a TreeNack that it leaves, and offers its own new cost to all
+other neighbours. It owes its parent a TreeAck, which it sends when every neighbour has answered its latest offer: with
+a TreeAck (a child below which all is settled) or a TreeNack. Answers name the offer they answer; older ones are
+ignored. So the acknowledgements converge on the root, and the tree stands when the root has all of them.
+
+Why the root is not done early. Call a node open while an answer to its latest offer is missing.
+
+- An open node has not acknowledged its parent's latest offer: it sends the acknowledgement when it is no longer open,
+  and it opens again only by adopting a parent, which makes a new debt.
+- So its parent is open, too: either the parent still waits for this very acknowledgement, or the parent has made a
+  newer offer, which is on its way to the node and not answered either. (The newer offer is sent to the node, since a
+  parent costs less than its child and so never takes it for its own parent.)
+- Costs fall strictly from child to parent (``extended`` always adds), so this ends at the root: while any offer is
+  unanswered anywhere, a better one in flight above all, the root is open.
+
+And children are right at that moment: a node that leaves its parent also makes it an offer, sent after the TreeNack on
+the same link, and stays open until that is answered. So every leave has arrived when the root is done. All that may
+still be under way are refusals of offers that were overtaken (by adopting the node that refuses); they are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias, assert_never
+
+from protocol.errors import ConfigError, HeadwaterError
+from protocol.tree_messages import (
+    ROOT_COST,
+    Cost,
+    CreateTree,
+    DropLink,
+    ForgetTree,
+    InstallTree,
+    StartTree,
+    TreeAck,
+    TreeMessage,
+    TreeNack,
+    TreeOrder,
+    extended,
+)
+
+Sends: TypeAlias = list[tuple[str, TreeMessage]]
+"""Messages with the neighbours they go to, in the order in which they must leave."""
+
+_Name: TypeAlias = tuple[str, int]
+
+
+class TreeStateError(HeadwaterError):
+    """Saved trees that are damaged or another node's: whoever keeps the node's state must act."""
+
+
+@dataclass(slots=True)
+class _Build:
+    """One tree in one epoch. Without a cost it was installed, and nothing is left to negotiate."""
+
+    parent: str | None = None
+    cost: Cost | None = None
+    parent_cost: Cost | None = None
+    """The parent's latest offer: what the acknowledgement names."""
+    acknowledged: bool = False
+    children: set[str] = field(default_factory=set)
+    waiting: dict[str, int] = field(default_factory=dict)
+    """Neighbours that owe answers to the latest offer, and how many: a former parent may owe two to equal offers."""
+    broken: bool = False
+
+    @property
+    def state(self) -> str:
+        if self.broken:
+            return "broken"
+        if self.cost is None:
+            return "installed"
+        return "building" if self.waiting else "settled"
+
+
+class Trees:
+    """All trees of one node. Links must deliver in order and without loss; nothing else is asked of timing.
+
+    ``unknown`` counts messages about builds that were forgotten, never begun or not negotiated here, and from
+    strangers; ``stale`` counts messages that later ones have overtaken or that concern a broken build.
+    """
+
+    def __init__(self, node: str, neighbours: Mapping[str, int]) -> None:
+        """A node and the delay in microseconds of the link to each of its neighbours."""
+        self.node = node
+        self.unknown = 0
+        self.stale = 0
+        self._delays: dict[str, int] = {}
+        self._gone: set[str] = set()
+        self._builds: dict[_Name, _Build] = {}
+        self._forgotten: dict[str, int] = {}
+        for neighbour, delay_us in neighbours.items():
+            self._set_delay(neighbour, delay_us)
+
+    # -- what the coordinator orders ----------------------------------------------------------------------------------
+
+    def ordered(self, order: TreeOrder) -> Sends:
+        """Do what the coordinator orders; an order that was carried out before changes nothing."""
+        match order:
+            case StartTree(tree, epoch):
+                return self.start(tree, epoch)
+            case InstallTree(tree, epoch, parent, children):
+                self.install(tree, epoch, parent, children)
+            case ForgetTree(tree, epoch):
+                self.forget(tree, epoch)
+            case DropLink(neighbour):
+                return self.link_gone(neighbour)
+            case _:
+                assert_never(order)
+        return []
+
+    def start(self, tree: str, epoch: int) -> Sends:
+        """Begin to build the tree whose root this node is."""
+        assert tree == self.node, f"{self.node} cannot be the root of the tree of {tree}"
+        if (tree, epoch) in self._builds:
+            return []
+        if self._is_forgotten(tree, epoch):
+            self.unknown += 1
+            return []
+        build = self._builds[tree, epoch] = _Build(cost=ROOT_COST)
+        return self._offer_to_all(tree, epoch, build)
+
+    def install(self, tree: str, epoch: int, parent: str | None, children: tuple[str, ...]) -> None:
+        """Put a computed tree in place; what was negotiated of the same build is void."""
+        for neighbour in (*children, *([] if parent is None else [parent])):
+            if neighbour not in self._delays:
+                raise ConfigError(
+                    f"the tree of {tree!r} (epoch {epoch}) makes {neighbour!r} a neighbour of {self.node!r}, to which "
+                    "it has no link; give coordinator and nodes the same network"
+                )
+        if self._is_forgotten(tree, epoch) and (tree, epoch) not in self._builds:
+            self.unknown += 1
+            return
+        broken = not self._gone.isdisjoint(children) or parent in self._gone
+        self._builds[tree, epoch] = _Build(parent=parent, children=set(children), broken=broken)
+
+    def forget(self, tree: str, epoch: int) -> None:
+        """Free a build. This and earlier epochs of the tree, unless they are known here, cannot begin any more."""
+        self._builds.pop((tree, epoch), None)
+        self._forgotten[tree] = max(epoch, self._forgotten.get(tree, epoch))
+
+    def link_gone(self, neighbour: str) -> Sends:
+        """Use a link no more. Trees it is part of are broken: they can still be read, but no longer change or stand.
+
+        Builds that only await an answer over the link go on without it.
+        """
+        self._gone.add(neighbour)
+        sends: Sends = []
+        for (tree, epoch), build in sorted(self._builds.items()):
+            if neighbour == build.parent or neighbour in build.children:
+                build.broken = True
+            elif build.waiting.pop(neighbour, 0):
+                sends += self._settle(tree, epoch, build)
+        return sends
+
+    def link_back(self, neighbour: str, delay_us: int | None = None) -> None:
+        """Use a link, perhaps a new one or of another delay, in builds that begin from now on; broken ones stay so."""
+        if delay_us is not None:
+            self._set_delay(neighbour, delay_us)
+        self._gone.discard(neighbour)
+
+    # -- what neighbours say ------------------------------------------------------------------------------------------
+
+    def received(self, neighbour: str, message: TreeMessage) -> Sends:
+        """Take a message from a neighbour and tell what to send now."""
+        if neighbour not in self._delays or neighbour in self._gone:
+            self.unknown += 1
+            return []
+        match message:
+            case CreateTree():
+                return self._consider(neighbour, message)
+            case TreeAck() | TreeNack():
+                return self._note_answer(neighbour, message)
+            case _:
+                assert_never(message)
+
+    def _consider(self, neighbour: str, offered: CreateTree) -> Sends:
+        tree, epoch = offered.tree, offered.epoch
+        build = self._builds.get((tree, epoch))
+        if build is None:
+            if self._is_forgotten(tree, epoch) or tree == self.node:
+                return self._refuse_unknown(neighbour, offered)
+            build = self._builds[tree, epoch] = _Build()
+            return self._adopt(neighbour, offered, build)
+        if build.broken:
+            # No answer: the root must not believe that a tree stands which has lost one of its links.
+            self.stale += 1
+            return []
+        if build.cost is None:
+            return self._refuse_unknown(neighbour, offered)
+        offer = extended(offered.cost, self._delays[neighbour])
+        if neighbour == build.parent:
+            if offer > build.cost:  # a parent's way to the root never gets worse: this is an old message
+                self.stale += 1
+                return []
+            if offer < build.cost:
+                return self._adopt(neighbour, offered, build)
+            # The parent found a way with fewer zero-delay links, which does not show behind a link that takes time.
+            build.parent_cost = offered.cost
+            build.acknowledged = False
+            return self._settle(tree, epoch, build)
+        if build.parent is None or (offer, neighbour) > (build.cost, build.parent):
+            return [(neighbour, TreeNack(tree, epoch, *offered.cost))]
+        return self._adopt(neighbour, offered, build)
+
+    def _adopt(self, neighbour: str, offered: CreateTree, build: _Build) -> Sends:
+        tree, epoch = offered.tree, offered.epoch
+        old_parent, old_parent_cost, old_cost = build.parent, build.parent_cost, build.cost
+        build.parent, build.parent_cost = neighbour, offered.cost
+        build.cost = extended(offered.cost, self._delays[neighbour])
+        build.acknowledged = False
+        sends: Sends = []
+        if old_parent is not None and old_parent != neighbour:
+            assert old_parent_cost is not None
+            sends.append((old_parent, TreeNack(tree, epoch, *old_parent_cost)))
+            if build.cost == old_cost:
+                # The others have this offer already. The old parent gets it so that its refusal tells that it has
+                # heard of our leaving.
+                build.waiting[old_parent] = build.waiting.get(old_parent, 0) + 1
+                sends.append((old_parent, CreateTree(tree, epoch, *build.cost)))
+                return sends
+        return sends + self._offer_to_all(tree, epoch, build)
+
+    def _offer_to_all(self, tree: str, epoch: int, build: _Build) -> Sends:
+        assert build.cost is not None
+        others = sorted(self._delays.keys() - self._gone - {build.parent})
+        build.children.clear()
+        build.waiting = dict.fromkeys(others, 1)
+        offer = CreateTree(tree, epoch, *build.cost)
+        return [*((other, offer) for other in others), *self._settle(tree, epoch, build)]
+
+    def _note_answer(self, neighbour: str, answer: TreeAck | TreeNack) -> Sends:
+        build = self._builds.get((answer.tree, answer.epoch))
+        if build is None or build.cost is None:
+            self.unknown += 1
+            return []
+        owed = build.waiting.get(neighbour, 0)
+        if build.broken or answer.cost != build.cost or not (owed or neighbour in build.children):
+            self.stale += 1
+            return []
+        if owed > 1:
+            build.waiting[neighbour] = owed - 1
+        elif owed:
+            del build.waiting[neighbour]
+        if isinstance(answer, TreeAck):
+            build.children.add(neighbour)
+        else:
+            build.children.discard(neighbour)
+        return self._settle(answer.tree, answer.epoch, build)
+
+    def _settle(self, tree: str, epoch: int, build: _Build) -> Sends:
+        """The acknowledgement to the parent, once, when nothing is missing any more."""
+        if build.waiting or build.broken or build.acknowledged or build.parent is None:
+            return []
+        assert build.parent_cost is not None
+        build.acknowledged = True
+        return [(build.parent, TreeAck(tree, epoch, *build.parent_cost))]
+
+    def _refuse_unknown(self, neighbour: str, offered: CreateTree) -> Sends:
+        self.unknown += 1
+        return [(neighbour, TreeNack(offered.tree, offered.epoch, *offered.cost))]
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def knows(self, tree: str, epoch: int) -> bool:
+        """Whether this node takes part in the build; only then may parent and children be asked for."""
+        return (tree, epoch) in self._builds
+
+    def parent(self, tree: str, epoch: int) -> str | None:
+        """The parent so far (None: this node is the root)."""
+        return self._builds[tree, epoch].parent
+
+    def children(self, tree: str, epoch: int) -> tuple[str, ...]:
+        """The children that are settled so far, in order of name."""
+        return tuple(sorted(self._builds[tree, epoch].children))
+
+    def stands(self, tree: str, epoch: int) -> bool:
+        """At the root: the whole tree is settled, here and at every other node. Elsewhere always false."""
+        build = self._builds.get((tree, epoch))
+        return build is not None and tree == self.node and not build.waiting and not build.broken
+
+    def broken(self) -> tuple[_Name, ...]:
+        """The builds (tree, epoch) that lost a link they use here; the coordinator replaces them under a new epoch."""
+        return tuple(sorted(name for name, build in self._builds.items() if build.broken))
+
+    def table(self) -> list[dict[str, Any]]:
+        """Every build in order of (tree, epoch) as plain data: what the coordinator checks and people read."""
+        return [
+            {
+                "tree": tree,
+                "epoch": epoch,
+                "state": build.state,
+                "parent": build.parent,
+                "children": sorted(build.children),
+                "sum_us": None if build.cost is None else build.cost[0],
+                "zero_hops": None if build.cost is None else build.cost[1],
+                "waiting_for": sorted(build.waiting),
+            }
+            for (tree, epoch), build in sorted(self._builds.items())
+        ]
+
+    def validate(self) -> None:
+        """Assert what must hold between any two inputs."""
+        for (tree, epoch), build in self._builds.items():
+            where = f"{self.node}, tree of {tree}, epoch {epoch}"
+            assert (build.parent is None) == (tree == self.node), f"{where}: only the root has no parent"
+            assert build.parent not in build.children, f"{where}: {build.parent} is parent and child"
+            assert build.waiting.keys() | build.children <= self._delays.keys(), f"{where}: a stranger is part of it"
+            assert build.broken or not self._gone & (build.waiting.keys() | build.children | {build.parent}), where
+            if build.cost is not None and build.parent is not None and not build.broken:
+                assert build.parent_cost is not None, where
+                assert build.cost > build.parent_cost, f"{where}: no farther than its parent"
+                assert build.acknowledged == (not build.waiting), f"{where}: settled and acknowledged must agree"
+
+    # -- to disk and back ---------------------------------------------------------------------------------------------
+
+    def save(self) -> dict[str, Any]:
+        """Everything as plain data that msgpack can carry."""
+        return {
+            "node": self.node,
+            "delays": dict(sorted(self._delays.items())),
+            "gone": sorted(self._gone),
+            "forgotten": dict(sorted(self._forgotten.items())),
+            "unknown": self.unknown,
+            "stale": self.stale,
+            "builds": [
+                [
+                    tree,
+                    epoch,
+                    build.parent,
+                    None if build.cost is None else list(build.cost),
+                    None if build.parent_cost is None else list(build.parent_cost),
+                    build.acknowledged,
+                    sorted(build.children),
+                    dict(sorted(build.waiting.items())),
+                    build.broken,
+                ]
+                for (tree, epoch), build in sorted(self._builds.items())
+            ],
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> None:
+        """Take the place of the node that was saved; on an error nothing has changed."""
+        try:
+            node, delays, gone = str(saved["node"]), dict(saved["delays"]), set(saved["gone"])
+            forgotten, unknown, stale = dict(saved["forgotten"]), int(saved["unknown"]), int(saved["stale"])
+            builds: dict[_Name, _Build] = {}
+            for tree, epoch, parent, cost, parent_cost, acknowledged, children, waiting, broken in saved["builds"]:
+                builds[str(tree), int(epoch)] = _Build(
+                    parent,
+                    _cost(cost),
+                    _cost(parent_cost),
+                    bool(acknowledged),
+                    set(children),
+                    dict(waiting),
+                    bool(broken),
+                )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TreeStateError(
+                f"the saved trees of {self.node!r} are damaged ({error!r}); restart without them"
+            ) from error
+        if node != self.node:
+            raise TreeStateError(f"these are the saved trees of {node!r}, not of {self.node!r}; give each node its own")
+        self._delays, self._gone, self._builds = delays, gone, builds
+        self._forgotten, self.unknown, self.stale = forgotten, unknown, stale
+
+    # -- small helpers ------------------------------------------------------------------------------------------------
+
+    def _set_delay(self, neighbour: str, delay_us: int) -> None:
+        if neighbour == self.node or delay_us < 0:
+            raise ConfigError(
+                f"the link from {self.node!r} to {neighbour!r} with a delay of {delay_us} us cannot be: "
+                "a link joins two nodes, and its delay is not negative"
+            )
+        self._delays[neighbour] = delay_us
+
+    def _is_forgotten(self, tree: str, epoch: int) -> bool:
+        return epoch <= self._forgotten.get(tree, epoch - 1)
+
+
+def _cost(saved: Any) -> Cost | None:
+    if saved is None:
+        return None
+    delay_sum_us, zero_hops = saved
+    return int(delay_sum_us), int(zero_hops)

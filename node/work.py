@@ -1,0 +1,65 @@
+"""The work of one call into a node's core: what time it is, which tasks have something to do, what comes out."""
+
+from __future__ import annotations
+
+import heapq
+from typing import TYPE_CHECKING, Any, Protocol
+
+from node.effects import Effect, Report, Send, SetTimer
+
+if TYPE_CHECKING:
+    from node.outbox import Outbox
+    from protocol.messages import Message
+
+Row = tuple[Any, ...]
+FOREVER = float("inf")
+
+
+class Runnable(Protocol):
+    """A task that waits for its turn. Tasks of lower rank feed those of higher rank."""
+
+    rank: int
+    number: int
+    queued: bool
+
+    def run(self, work: Work) -> None: ...
+
+
+class Work:
+    """Collects effects and runs tasks in the order of their ranks until none has anything to do."""
+
+    def __init__(self, now_us: int, outboxes: dict[str, Outbox], timers: dict[str, int]) -> None:
+        self.now_us = now_us
+        self.effects: list[Effect] = []
+        self._outboxes = outboxes
+        self._timers = timers
+        self._queue: list[tuple[int, int, Runnable]] = []
+
+    def touch(self, task: Runnable) -> None:
+        """The task has something to do."""
+        if not task.queued:
+            task.queued = True
+            heapq.heappush(self._queue, (task.rank, task.number, task))
+
+    def run(self) -> None:
+        queue = self._queue
+        while queue:
+            _, _, task = heapq.heappop(queue)
+            task.queued = False
+            task.run(self)
+
+    def outbox(self, neighbour: str) -> Outbox:
+        return self._outboxes[neighbour]
+
+    def send(self, neighbour: str, message: Message) -> None:
+        self.effects.append(Send(neighbour, message))
+
+    def report(self, counter: str, count: int = 1) -> None:
+        self.effects.append(Report(counter, count))
+
+    def timer(self, name: str, at_us: int, *, idle: bool = False) -> None:
+        """Call back under this name; of several wishes under one name the earliest holds."""
+        known = self._timers.get(name)
+        if known is None or at_us < known:
+            self._timers[name] = at_us
+            self.effects.append(SetTimer(at_us, name, idle))

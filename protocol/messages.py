@@ -1,0 +1,219 @@
+"""What neighbours say to each other. Frozen values; ``protocol.wire`` gives their bytes.
+
+A *stream* is what one node sends its parent in a tree for one purpose: the events that pass a filter, the constituents
+of a partial rule's matches, or the composites of a whole rule. The parent numbers the streams it asks a child for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.expressions import Expression
+from protocol.partial import PartialRule
+from protocol.pattern import Rule
+from protocol.subscriptions import Subscription
+from protocol.tree_messages import CreateTree, TreeAck, TreeNack
+
+Row = tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Events of one type that meet every conjunct, each over the event alone (its role is SUBJECT)."""
+
+    type: str
+    where: tuple[Expression, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The composite events of a rule that is active from ``since_us`` on: earlier events do not exist for it."""
+
+    rule: Rule
+    since_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The constituents of the matches of a partial rule, and blockers."""
+
+    partial: PartialRule
+    since_us: int | None = None
+
+
+Stream = Filter | Whole | Part
+"""What a stream carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeReady:
+    """From the root downwards: the tree stands; advertise and subscribe along it.
+
+    Sinks get the composites of this epoch whose end is at or after ``from_us``; sources begin with what they remember
+    of events at or after ``prime_us``. None: from the beginning.
+    """
+
+    tree: str
+    epoch: int
+    from_us: int | None = None
+    prime_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Advertise:
+    """To the parent: all event types that sources in the sender's subtree produce."""
+
+    tree: str
+    epoch: int
+    types: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """To the parent: what sinks in the sender's subtree want, without what is covered by something wider."""
+
+    tree: str
+    epoch: int
+    subscriptions: tuple[Subscription, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchRules:
+    """Down a tree, to whoever stores rules that emit this type."""
+
+    tree: str
+    epoch: int
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRule:
+    """A rule that is active from ``since_us`` on; None: from the beginning."""
+
+    rule: Rule
+    since_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RulesFetched:
+    """Up a tree: the rules in the sender's subtree that emit the type."""
+
+    tree: str
+    epoch: int
+    type: str
+    rules: tuple[PlannedRule, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    """To a child: send me this, under this number."""
+
+    tree: str
+    epoch: int
+    number: int
+    stream: Stream
+    pull: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Undeploy:
+    """To a child: I need this stream no longer."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """To a child: tell me as soon as nothing at or before ``ts`` will follow on the stream."""
+
+    number: int
+    ts: float
+
+
+@dataclass(frozen=True, slots=True)
+class Awakening:
+    """To a child that holds a pull stream: send what lies in the window, now and as it comes.
+
+    ``where`` are conjuncts over the event alone (role SUBJECT), made of values that are known to the asker, by type;
+    what fails them is not sent. ``serial`` counts the awakenings of the stream.
+    """
+
+    number: int
+    serial: int
+    least_us: int
+    greatest_us: int
+    where: tuple[tuple[str, tuple[Expression, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReverseMark:
+    """To a child that holds a pull stream: nothing before ``ts`` will be asked for any more."""
+
+    number: int
+    ts: float
+
+
+@dataclass(frozen=True, slots=True)
+class SetMode:
+    """To a child: from now on push the stream, or keep it until it is asked for. Acknowledged by a Mark."""
+
+    number: int
+    pull: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An event on its way to the parent, for these streams. ``row`` is None if only its identity follows.
+
+    A blocker takes part in selections and makes them fail; it never matches. The same event may follow as a real one.
+    """
+
+    identity: Any
+    """(node, seq) of an event, the id of a composite."""
+    row: Row | None
+    streams: tuple[int, ...]
+    blocker: bool = False
+    kind: str = ""
+    """Why it is sent, for the accounts of the sender; it does not travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Nothing at or before ``ts`` will follow on the stream (of a pull stream: nothing that was asked for in the first
+    ``serial`` awakenings). ``generated`` counts what the stream has produced so far, sent or kept."""
+
+    number: int
+    ts: float
+    serial: int = 0
+    generated: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events, then marks. Bodies older than ``floor_us`` will not be referred to any more."""
+
+    items: tuple[Item, ...]
+    marks: tuple[Mark, ...]
+    floor_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notify:
+    """Down a tree: an event or a composite event for the subscribers below."""
+
+    tree: str
+    epoch: int
+    rows: tuple[Row, ...]
+
+
+Message = (
+    CreateTree | TreeAck | TreeNack | TreeReady | Advertise | Subscribe | FetchRules | RulesFetched
+    | Deploy | Undeploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify
+)  # fmt: skip
+
+CONTROL = (
+    "Filter", "Whole", "Part", "TreeReady", "Advertise", "Subscribe", "FetchRules", "PlannedRule", "RulesFetched",
+    "Deploy", "Undeploy", "ReverseMark", "SetMode",
+)  # fmt: skip
+"""Names of what travels in the canonical encoding."""

@@ -1,0 +1,70 @@
+"""A network as everyone speaks of it: nodes, links, sources, sinks, rules and the strategy. Plain, frozen data.
+
+How the events of a source come about (a trace, a device, a generator) is not told here: that is deployment.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from protocol.events import EventType
+from protocol.pattern import Rule
+from protocol.subscriptions import Subscription
+
+STRATEGIES: Final = ("centr", "st", "mt", "st-pp", "mt-pp")
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link between two nodes, the same in both directions."""
+
+    one: str
+    other: str
+    delay_us: int = 0
+    bandwidth_bps: int | None = None
+    jitter_us: int = 0
+    loss: float = 0.0
+    """Share of frames that must be sent again."""
+
+    def end(self, node: str) -> str:
+        """The other end."""
+        return self.other if node == self.one else self.one
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Events of one type enter at a node; none arrives later than ``lateness_us`` after its timestamp."""
+
+    node: str
+    type: str
+    lateness_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """Somebody at a node wants to hear of certain events."""
+
+    node: str
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Everything a run needs beside the events themselves."""
+
+    types: tuple[EventType, ...]
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    sources: tuple[Source, ...]
+    sinks: tuple[Sink, ...]
+    rules: tuple[Rule, ...]
+    strategy: str = "st"
+
+    def neighbours(self) -> dict[str, dict[str, Link]]:
+        """For every node its neighbours in order of name, each with the link to it."""
+        found: dict[str, dict[str, Link]] = {node: {} for node in self.nodes}
+        for link in self.links:
+            found[link.one][link.other] = link
+            found[link.other][link.one] = link
+        return {node: dict(sorted(around.items())) for node, around in found.items()}

@@ -1,0 +1,131 @@
+"""The bytes of messages: msgpack, with event rows as short lists and everything about rules in the canonical encoding.
+
+Both ends know the same event types in the same order, so a row names its type by a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, cast
+
+import msgpack
+
+from protocol import codec, messages, subscriptions, tree_messages
+from protocol.codec import CodecError
+from protocol.composites import Composite, CompositeSpec, from_wire, to_wire, wire_specs
+from protocol.events import Event, EventType
+from protocol.messages import Awakening, Batch, Item, Mark, Message, Notify, Want
+from protocol.partial import Contest, PartialRule
+from protocol.pattern import Rule
+
+_BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER = range(5)
+_BIG: Final = 1 << 63
+
+codec.register(
+    *(getattr(messages, name) for name in messages.CONTROL),
+    *(getattr(tree_messages, name) for name in ("CreateTree", "TreeAck", "TreeNack")),
+    subscriptions.Subscription,
+    PartialRule,
+    Contest,
+)
+
+Row = tuple[Any, ...]
+
+
+class Wire:
+    """Encodes and decodes messages between nodes that agree on types and rules."""
+
+    def __init__(self, types: Iterable[EventType], rules: Iterable[Rule] = ()) -> None:
+        self._types = tuple(sorted(types, key=lambda declared: declared.name))
+        self._number = {declared: number for number, declared in enumerate(self._types)}
+        self._specs: Mapping[tuple[str, int], CompositeSpec] = wire_specs(rules)
+
+    # -------------------------------------------------------------------------------------------------------- encoding
+
+    def encode(self, message: Message) -> bytes:
+        return cast(bytes, msgpack.packb(self._plain(message)))
+
+    def item_bytes(self, item: Item) -> int:
+        """How many of a batch's bytes are this item."""
+        return len(msgpack.packb(self._item(item)))
+
+    def _plain(self, message: Message) -> list[Any]:
+        match message:
+            case Batch(items, marks, floor_us):
+                return [_BATCH, [self._item(item) for item in items], [_mark(mark) for mark in marks], floor_us]
+            case Notify(tree, epoch, rows):
+                return [_NOTIFY, tree, epoch, [self._row(row) for row in rows]]
+            case Want(number, ts):
+                return [_WANT, number, ts]
+            case Awakening(number, serial, least_us, greatest_us, where):
+                packed = [[name, codec.encode(conditions)] for name, conditions in where]
+                return [_AWAKENING, number, serial, least_us, greatest_us, packed]
+            case _:
+                return [_OTHER, codec.encode(message)]
+
+    def _item(self, item: Item) -> list[Any]:
+        if item.row is None:
+            return [item.streams, item.blocker, item.identity]
+        return [item.streams, item.blocker, None, self._row(item.row)]
+
+    def _row(self, row: Row) -> Any:
+        inner = row[3]
+        if isinstance(inner, Composite):
+            return ["", to_wire(inner)]
+        return [self._number[inner], row[0], row[1], row[2], *map(_number, row[4:])]
+
+    # -------------------------------------------------------------------------------------------------------- decoding
+
+    def decode(self, data: bytes) -> Message:
+        """The message that these bytes are, or a CodecError."""
+        try:
+            plain = msgpack.unpackb(data)
+            return self._message(plain)
+        except CodecError:
+            raise
+        except Exception as error:
+            raise CodecError(f"not a message: {type(error).__name__}: {error}") from error
+
+    def _message(self, plain: list[Any]) -> Message:
+        match plain:
+            case [0, items, marks, floor_us]:
+                return Batch(tuple(map(self._read_item, items)), tuple(Mark(*mark) for mark in marks), floor_us)
+            case [1, tree, epoch, rows]:
+                return Notify(tree, epoch, tuple(map(self._read_row, rows)))
+            case [2, number, ts]:
+                return Want(number, ts)
+            case [3, number, serial, least_us, greatest_us, where]:
+                known = tuple((name, codec.decode(conditions)) for name, conditions in where)
+                return Awakening(number, serial, least_us, greatest_us, known)
+            case [4, encoded]:
+                return cast(Message, codec.decode(encoded))
+        raise CodecError("a message of an unknown kind; it may come from a newer version")
+
+    def _read_item(self, plain: list[Any]) -> Item:
+        streams, blocker, identity, *body = plain
+        if not body:
+            return Item(tuple(identity) if isinstance(identity, list) else identity, None, tuple(streams), blocker)
+        row = self._read_row(body[0])
+        inner = row[3]
+        identity = inner.id if isinstance(inner, Composite) else (row[1], row[2])
+        return Item(identity, row, tuple(streams), blocker)
+
+    def _read_row(self, plain: list[Any]) -> Row:
+        if plain[0] == "":
+            return from_wire(plain[1], self._specs).row()
+        number, ts, node, seq, *values = plain
+        return Event.from_row((ts, node, seq, self._types[number], *map(_value, values)))
+
+
+def _mark(mark: Mark) -> list[Any]:
+    if mark.serial or mark.generated:
+        return [mark.number, mark.ts, mark.serial, mark.generated]
+    return [mark.number, mark.ts]
+
+
+def _number(value: Any) -> Any:
+    return [str(value)] if type(value) is int and not -_BIG <= value < 2 * _BIG else value
+
+
+def _value(plain: Any) -> Any:
+    return int(plain[0]) if isinstance(plain, list) else plain

@@ -1,0 +1,652 @@
+"""Repeated experiments: the networks they are made on, what is measured, what is kept and what is concluded."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.command import main
+from deploy.commands.experiment import Bar, show_s
+from deploy.experiments import jobs as jobs_module
+from deploy.experiments.conduct import calibrate, conduct, estimate_s, in_order_of_work
+from deploy.experiments.confidence import mean
+from deploy.experiments.findings import findings
+from deploy.experiments.generator import build, expected_deliveries_per_s, rates_per_s
+from deploy.experiments.jobs import Job, Result, bounded_time_s, jobs_of, work
+from deploy.experiments.measures import Measures, measure
+from deploy.experiments.parallel import Failure, run_all
+from deploy.experiments.plots import plot
+from deploy.experiments.results import COLUMNS, Results, Row, rows_of
+from deploy.experiments.scenario import Scenario, degree_for
+from deploy.experiments.sizes import FULL, MODERATE, QUICK
+from deploy.experiments.sweeps import DEFAULT, SWEEPS, pull_scenario
+from deploy.experiments.tables import curves, table
+from deploy.experiments.topology import nearest
+from deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
+from node.engine import Engine
+from protocol.errors import ConfigError
+from protocol.events import Event
+from protocol.languages import Source, parse_rules
+from protocol.languages.print_tesla import print_tesla
+from protocol.network import STRATEGIES, Link, Network
+from protocol.pattern import Chain, Selection, types_of
+from protocol.validate import check_rule
+
+SEEDS = (1, 2, 3)
+SECOND_US = 1_000_000
+
+
+def chain_of(network: Network, rule: int) -> Chain:
+    root = network.rules[rule].pattern.root
+    assert isinstance(root, Chain)
+    return root
+
+
+def selections(network: Network) -> list[Selection]:
+    chains = (chain_of(network, number) for number in range(len(network.rules)))
+    return [step for chain in chains for step in chain.steps if isinstance(step, Selection)]
+
+
+def reached(network: Network, start: str) -> set[str]:
+    around, found, todo = network.neighbours(), {start}, [start]
+    while todo:
+        for other in around[todo.pop()]:
+            if other not in found:
+                found.add(other)
+                todo.append(other)
+    return found
+
+
+# -- networks ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_default_network_has_the_size_that_the_paper_states(seed: int) -> None:
+    network, _ = build(DEFAULT, seed)
+    assert (len(network.nodes), len(network.types), len(network.rules)) == (20, 120, 100)
+    assert 2 * len(network.links) / len(network.nodes) == 5
+    assert len({(link.one, link.other) for link in network.links}) == len(network.links)
+    assert all(link.one < link.other for link in network.links)
+    delays = [link.delay_us for link in network.links]
+    assert sum(delays) / len(delays) == pytest.approx(5_000, rel=0.02)
+    assert min(delays) < 2_500
+    assert max(delays) > 7_500
+    assert len({rule.emits for rule in network.rules}) == 100
+
+
+@pytest.mark.parametrize("scenario", [point for sweep in SWEEPS.values() for point in sweep.points.values()], ids=str)
+def test_every_point_of_every_figure_gives_a_connected_network_with_right_rules(scenario: Scenario) -> None:
+    network, births = build(scenario, 7)
+    assert reached(network, network.nodes[0]) == set(network.nodes)
+    assert [source.type for source in network.sources] == [declared.name for declared in network.types]
+    assert all(not check_rule(rule) for rule in network.rules)
+    assert all(len(types_of(rule.pattern)) == scenario.length for rule in network.rules), "types differ within a rule"
+    per_node = Counter(sink.node for sink in network.sinks)
+    assert per_node == dict.fromkeys(network.nodes, scenario.subscriptions)
+    assert len({(sink.node, sink.subscription) for sink in network.sinks}) == len(network.sinks)
+    assert {sink.subscription.type for sink in network.sinks} <= {rule.emits for rule in network.rules}
+    assert next(births(60 * SECOND_US))
+
+
+def test_small_networks_have_as_many_links_as_there_are_pairs() -> None:
+    assert Scenario(processors=5, degree=5).links == 10
+    assert Scenario(processors=5, degree=1).links == 4, "a tree, at least"
+
+
+def test_the_degree_grows_with_the_network_so_that_hops_stay() -> None:
+    assert degree_for(20) == pytest.approx(5)
+    assert 2 < degree_for(5) < degree_for(10) < 5 < degree_for(50) < 10
+
+
+def test_rules_are_sequences_of_last_within_that_the_language_can_say() -> None:
+    network, _ = build(DEFAULT, 1)
+    chain = chain_of(network, 0)
+    first, second = chain.steps
+    assert isinstance(first, Selection)
+    assert isinstance(second, Selection)
+    assert (first.within.origin, second.within.origin) == (chain.anchor.role, first.leaf.role)
+    assert {each.policy for each in selections(network)} == {"last"}
+    lengths = [each.within.length_us / 1e6 for each in selections(network)]
+    assert 30 <= min(lengths) < 45 < 75 < max(lengths) <= 90
+    assert sum(lengths) / len(lengths) == pytest.approx(60, rel=0.05)
+    text = "\n".join(print_tesla(rule) for rule in network.rules)
+    assert parse_rules([Source(text, "rules.tesla", "tesla")], network.types).rules == network.rules
+
+
+def test_the_engine_finds_about_as_many_composite_events_as_are_expected() -> None:
+    scenario = replace(DEFAULT, each_share=0.05, values=2)
+    network, births = build(scenario, 4)
+    until_us = 1_000 * SECOND_US
+    engine = Engine(network.rules, network.types)
+    found = Counter(each.type for each in engine.feed([event for _, _, event in births(until_us)]))
+    found += Counter(each.type for each in engine.close())
+    delivered = sum(found[sink.subscription.type] for sink in network.sinks)
+    expected = expected_deliveries_per_s(network, rates_per_s(scenario, 4), scenario.values) * 1_000
+    assert delivered == pytest.approx(expected, rel=0.3)
+
+
+@pytest.mark.parametrize("share", [0, 0.1, 0.3])
+def test_the_asked_share_of_selections_is_each(share: float) -> None:
+    network, _ = build(replace(DEFAULT, each_share=share), 3)
+    assert sum(each.policy == "each" for each in selections(network)) == round(200 * share)
+
+
+def test_every_rule_selects_one_value_of_its_events() -> None:
+    network, births = build(replace(DEFAULT, values=10), 1)
+    for rule in network.rules:
+        assert len(rule.pattern.where) == 3
+        assert len({condition.right for condition in rule.pattern.where}) == 1  # type: ignore[union-attr]
+    seen = Counter(event[4] for _, _, event in births(100 * SECOND_US))
+    assert sorted(seen) == list(range(10))
+    assert min(seen.values()) > 0.8 * max(seen.values())
+    assert not build(DEFAULT, 1)[0].rules[0].pattern.where
+
+
+def test_rules_of_a_class_share_types_that_are_born_near_to_each_other() -> None:
+    scenario = replace(DEFAULT, rules_per_class=10, processors_per_class=3)
+    network, _ = build(scenario, 2)
+    home = {source.type: source.node for source in network.sources}
+    used = [set().union(*(types_of(rule.pattern) for rule in network.rules[number::10])) for number in range(10)]
+    assert all(not one & other for one, other in itertools.combinations(used, 2))
+    for types in used:
+        homes = {home[name] for name in types}
+        assert len(homes) <= 3
+        assert any(homes <= set(nearest(network.nodes, network.links, centre, 3)) for centre in network.nodes)
+
+
+def test_nearest_goes_by_delay_not_by_hops() -> None:
+    links = [Link("a", "b", 10), Link("b", "c", 10), Link("a", "d", 50)]
+    assert nearest("abcd", links, "a", 3) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("length", range(2, 7))
+def test_in_the_scenario_for_pull_no_type_is_read_by_two_rules(length: int) -> None:
+    network, _ = build(pull_scenario(length), 1)
+    uses = Counter(name for rule in network.rules for name in types_of(rule.pattern))
+    assert len(network.nodes) == 50
+    assert set(uses.values()) == {1}
+    assert len(uses) == 100 * length
+
+
+def test_scenarios_that_differ_in_one_aspect_agree_in_the_others() -> None:
+    few, births = build(replace(DEFAULT, subscriptions=2), 5)
+    many, other_births = build(replace(DEFAULT, subscriptions=20), 5)
+    assert (few.links, few.rules, few.sources) == (many.links, many.rules, many.sources)
+    assert set(few.sinks) < set(many.sinks)
+    until = 10 * SECOND_US
+    assert list(births(until)) == list(other_births(until))
+    fewer_rules, _ = build(replace(DEFAULT, rules=50), 5)
+    assert [rule.pattern for rule in fewer_rules.rules] == [rule.pattern for rule in few.rules[:50]]
+
+
+def test_the_same_seed_gives_the_same_network_and_events_and_another_seed_others() -> None:
+    until = 20 * SECOND_US
+    (one, births), (again, births_again), (other, other_births) = (
+        build(DEFAULT, 1),
+        build(DEFAULT, 1),
+        build(DEFAULT, 2),
+    )
+    assert one == again
+    assert list(births(until)) == list(births_again(until)) == list(births(until))
+    assert (one.links, one.rules, one.sinks, one.sources) != (other.links, other.rules, other.sinks, other.sources)
+    assert list(births(until)) != list(other_births(until))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"types": 2}, {"rate_least_per_s": 0}, {"subscriptions": 101}, {"processors": 1}, {"processors_per_class": 3}],
+    ids=str,
+)
+def test_impossible_scenarios_are_refused_with_a_sentence(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="cannot be built"):
+        Scenario(**wrong)  # type: ignore[arg-type]
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+
+def test_births_are_in_order_numbered_per_node_and_born_at_their_sources() -> None:
+    network, births = build(DEFAULT, 1)
+    born = list(births(300 * SECOND_US))
+    times = [at for at, _, _ in born]
+    assert all(one < other for one, other in itertools.pairwise(times))
+    numbers: Counter[str] = Counter()
+    for at, source, event in born:
+        numbers[event.node] += 1
+        assert (event.ts, event.seq) == (at, numbers[event.node])
+        assert (event.node, event.type) == (network.sources[source].node, network.sources[source].type)
+        assert isinstance(event, Event)
+
+
+def test_rates_span_the_range_on_a_logarithmic_scale_whatever_the_seed() -> None:
+    rates = rates_per_s(DEFAULT, 1)
+    assert sorted(rates) == sorted(rates_per_s(DEFAULT, 2))
+    assert rates != rates_per_s(DEFAULT, 2)
+    assert 0.001 < min(rates) < 0.0011
+    assert 9 < max(rates) < 10
+    for decade in (0.001, 0.01, 0.1, 1):
+        assert sum(decade <= rate < 10 * decade for rate in rates) == 30
+
+
+def test_events_come_at_the_rates_of_their_types() -> None:
+    _, births = build(DEFAULT, 1)
+    rates = rates_per_s(DEFAULT, 1)
+    seen = Counter(source for _, source, _ in births(1_000 * SECOND_US))
+    assert sum(seen.values()) == pytest.approx(1_000 * sum(rates), rel=0.02)
+    for source, rate in enumerate(rates):
+        # Poisson: the standard deviation is the root of the mean; five of them, so that no seed fails by chance.
+        assert abs(seen[source] - 1_000 * rate) < 5 * (1_000 * rate) ** 0.5 + 1
+
+
+def test_intervals_between_events_of_a_type_are_exponential() -> None:
+    _, births = build(Scenario(types=3, rules=1, subscriptions=1, rate_least_per_s=5), 1)
+    times = [at for at, source, _ in births(1_000 * SECOND_US) if source == 0]
+    waits = sorted(later - earlier for earlier, later in itertools.pairwise(times))
+    centre = sum(waits) / len(waits)
+    assert waits[len(waits) // 2] / centre == pytest.approx(0.693, rel=0.05)
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def test_figures_10_to_20_are_there_and_start_from_the_default_scenario() -> None:
+    assert sorted(SWEEPS) == list(range(10, 21))
+    through_default = {figure for figure, sweep in SWEEPS.items() if DEFAULT in sweep.points.values()}
+    assert through_default == {10, 11, 12, 13, 14, 15, 16, 19}
+    assert SWEEPS[16].points[50].rules == 250
+    assert SWEEPS[16].points[50].types == 300
+    assert SWEEPS[18].points[20].values == 10
+
+
+def test_a_run_that_several_figures_need_is_made_once() -> None:
+    made = MODERATE.jobs([10, 12], ["st"])
+    assert len(made) == 3 * len(SWEEPS[12].points)
+    assert [job.places for job in made if len(job.places) > 1] == [((10, 0.0), (12, 10.0))] * 3
+
+
+def test_quick_answers_the_findings_with_ten_windows_and_one_seed() -> None:
+    made = QUICK.jobs(list(QUICK.points or ()), STRATEGIES)
+    assert {job.seed for job in made} == {1}
+    assert all(job.time_s >= 10 * job.scenario.window_s for job in made)
+    assert {(figure, job.strategy) for job in made for figure, _ in job.places} == {
+        *((10, strategy) for strategy in STRATEGIES),
+        *((12, strategy) for strategy in ("st", "mt")),
+        *((20, strategy) for strategy in ("st", "mt", "st-pp", "mt-pp")),
+    }
+    assert len(made) == 5 + 2 * 4 + 4
+
+
+def test_full_is_a_day_and_ten_seeds() -> None:
+    made = FULL.jobs([13], ["st"])
+    assert {job.time_s for job in made} == {86_400}
+    assert {job.seed for job in made} == set(range(1, 11))
+
+
+def test_runs_with_too_many_composite_events_are_shortened_but_span_three_windows() -> None:
+    busy = replace(DEFAULT, each_share=0.3)
+    assert bounded_time_s(1_200, DEFAULT, 1) == 1_200
+    assert 180 <= bounded_time_s(1_200, busy, 1) < 1_200
+    assert bounded_time_s(100, busy, 1) == 100
+
+
+# -- measuring ---------------------------------------------------------------------------------------------------------
+
+
+def outcome(*deliveries: tuple[int, int], **events_by_kind: int) -> Outcome:
+    """Deliveries as (occurred, delivered) in microseconds; as many events of each kind on one link."""
+    made = Outcome("st")
+    made.born = [Event("A", ts, "p", seq) for seq, (ts, _) in enumerate(deliveries)]
+    made.delivered = [Delivery(0, "p", made.born[i], at) for i, (_, at) in enumerate(deliveries)]
+    made.traffic = {("p", "q", kind): Traffic(n, n // 2, n * 10) for kind, n in events_by_kind.items()}
+    return made
+
+
+def test_measures_leave_the_warm_up_out() -> None:
+    whole = outcome((5, 1_005), (20, 4_020), (30, 2_030), match=50, composite=30, watermark=400)
+    found = measure(whole, outcome((5, 1_005), match=10, watermark=100), from_us=10, until_us=2_000_010)
+    assert (found.born, found.delivered) == (2, 2)
+    assert found.delay_mean_ms == 3
+    assert (found.delay_p50_ms, found.delay_max_ms) == (2, 4)
+    assert found.events_per_s["match"] == 20
+    assert found.traffic_per_s == (40 + 30) / 2, "events over two seconds, watermarks left out"
+    assert found.events_per_s["watermark"] == 150
+    assert found.bytes_per_s["composite"] == 150
+
+
+def test_without_deliveries_there_is_no_delay() -> None:
+    found = measure(outcome(match=1), outcome(), 0, SECOND_US)
+    assert (found.delivered, found.delay_mean_ms, found.delay_p95_ms) == (0, None, None)
+
+
+def test_a_mean_has_a_confidence_interval_from_two_values_on() -> None:
+    assert mean([3.0]).half_width is None
+    found = mean([1.0, 2.0, 3.0])
+    assert found.value == 2
+    assert found.half_width == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    assert mean([2.0] * 50).half_width == 0
+
+
+# -- running and keeping results ---------------------------------------------------------------------------------------
+
+TRAFFIC = {"centr": 1000.0, "st": 400.0, "mt": 500.0, "st-pp": 320.0, "mt-pp": 390.0}
+DELAY = {"centr": 20.0, "st": 20.0, "mt": 12.0, "st-pp": 25.0, "mt-pp": 15.0}
+
+
+def result(traffic: float = 100.0, delay: float | None = 10.0, seed: int = 1) -> Result:
+    none = dict.fromkeys(KINDS, 0.0)
+    events = none | {"match": traffic * 0.75 + seed, "composite": traffic * 0.25, "watermark": 7.0}
+    measures = Measures(1000, 50, delay, delay, delay, delay, delay, events, none, none)
+    return Result(measures, wall_s=0.5)
+
+
+def instant(job: Job, progress: Callable[[float], None]) -> Result:
+    """A runner that knows its answers and notes its work in the folder that the test names."""
+    notes = os.environ.get("NOTES")
+    if notes:
+        Path(notes, f"{job.strategy}-{job.seed}-{job.scenario.fingerprint()}-{time.time_ns()}").touch()
+    progress(0.5)
+    return result(TRAFFIC[job.strategy], DELAY[job.strategy], job.seed)
+
+
+def failing_for_mt(job: Job, progress: Callable[[float], None]) -> Result:
+    if job.strategy == "mt":
+        raise ConfigError("no trees today")
+    return instant(job, progress)
+
+
+def dying(job: Job, progress: Callable[[float], None]) -> Result:
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("alive")
+
+
+def lingering(job: Job, progress: Callable[[float], None]) -> Result:
+    time.sleep(0 if job.strategy == "st" else 600)
+    return instant(job, progress)
+
+
+def some_jobs(figures: Sequence[int] = (10,), strategies: Sequence[str] = ("st", "mt"), seeds: int = 2) -> list[Job]:
+    return replace(MODERATE, seeds=seeds, time_s=60.0).jobs(figures, strategies)
+
+
+@pytest.fixture
+def notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "notes"
+    folder.mkdir()
+    monkeypatch.setenv("NOTES", str(folder))
+    return folder
+
+
+def test_an_experiment_is_resumed_and_its_finished_runs_are_not_made_again(tmp_path: Path, notes: Path) -> None:
+    done, all_jobs = some_jobs(strategies=("st",)), some_jobs()
+    assert conduct(done, Results(tmp_path), instant, 2) == []
+    assert len(list(notes.iterdir())) == 2
+    results = Results(tmp_path)
+    assert conduct(all_jobs, results, instant, 2) == []
+    assert Counter(note.name[:2] for note in notes.iterdir()) == {"st": 2, "mt": 2}
+    rows = list(csv.DictReader(results.path(10).open()))
+    assert [(row["strategy"], row["seed"]) for row in rows] == [("st", "1"), ("st", "2"), ("mt", "1"), ("mt", "2")]
+    assert [float(row["traffic_per_s"]) for row in rows] == [401, 402, 501, 502]
+    assert {row["overhead_events_per_s"] for row in rows} == {"7"}
+
+
+def test_a_run_of_another_figure_is_copied_not_made_again(tmp_path: Path) -> None:
+    Results(tmp_path).add(rows_of(some_jobs(seeds=1)[0], result()))
+    results = Results(tmp_path)
+    left = results.missing(some_jobs(figures=(12,), strategies=("st",), seeds=1))
+    assert len(left) == len(SWEEPS[12].points) - 1
+    assert [row.x for row in Results(tmp_path).of(some_jobs(figures=(12,), seeds=1))] == [10.0]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda text: text[:-30],
+        lambda text: text[:-1],
+        lambda text: text + "10,0,mt,2,60,",
+        lambda text: text.replace(",50,", ",5x0,"),
+        lambda text: text.splitlines()[0][:20],
+        lambda text: "",
+    ],
+    ids=["cut row", "no newline", "begun row", "spoilt number", "cut header", "empty"],
+)
+def test_a_line_that_was_cut_off_is_made_again(tmp_path: Path, spoil: Callable[[str], str]) -> None:
+    jobs = some_jobs(seeds=1)
+    results = Results(tmp_path)
+    results.add(rows_of(jobs[0], result()))
+    file = results.path(10)
+    whole = file.read_text()
+    file.write_text(spoil(whole))
+    resumed = Results(tmp_path)
+    begun_only = spoil(whole).startswith(whole)
+    assert resumed.missing(jobs) == (jobs[1:] if begun_only else jobs)
+    for job in resumed.missing(jobs):
+        resumed.add(rows_of(job, result()))
+    assert Results(tmp_path).missing(jobs) == []
+    assert len(list(csv.reader(file.open()))) == 3
+    assert all(len(cells) == len(COLUMNS) for cells in csv.reader(file.open()))
+
+
+def test_results_of_another_time_scenario_or_seed_are_not_taken(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    results.add(rows_of(some_jobs(seeds=1)[0], result()))
+    job = some_jobs(seeds=1)[0]
+    assert results.missing([job]) == []
+    for other in (replace(job, time_s=61.0), replace(job, seed=9), replace(job, scenario=replace(DEFAULT, rules=99))):
+        assert results.missing([other]) == [other]
+
+
+def test_a_file_with_other_columns_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "figure-10.csv").write_text("figure,x\n10,0\n")
+    with pytest.raises(ConfigError, match="other columns"):
+        Results(tmp_path)
+
+
+def test_rows_come_back_from_the_file_as_they_were(tmp_path: Path) -> None:
+    job = some_jobs(seeds=1)[0]
+    rows = rows_of(job, result(123.456789, None))
+    Results(tmp_path).add(rows)
+    (again,) = Results(tmp_path).of([job])
+    assert again.key == rows[0].key
+    assert again.figures == pytest.approx(rows[0].figures, abs=1e-6)
+    assert again.figures["delay_mean_ms"] is None
+
+
+def test_files_do_not_depend_on_the_order_in_which_runs_end(tmp_path: Path) -> None:
+    jobs = some_jobs(figures=(10, 12))
+    for folder, order in (("one", jobs), ("other", jobs[::-1])):
+        results = Results(tmp_path / folder)
+        for job in order:
+            results.add(rows_of(job, result(TRAFFIC[job.strategy], seed=job.seed)))
+        results.tidy()
+    for figure in (10, 12):
+        one, other = ((tmp_path / folder / f"figure-{figure}.csv").read_text() for folder in ("one", "other"))
+        assert one == other
+
+
+def test_a_failing_run_is_told_and_the_others_are_kept(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    failures = conduct(some_jobs(seeds=1), results, failing_for_mt, 2)
+    assert [(failure.job.strategy, failure.reason) for failure in failures] == [("mt", "no trees today")]
+    assert [job.strategy for job in results.missing(some_jobs(seeds=1))] == ["mt"]
+
+
+def test_a_run_whose_process_is_killed_is_a_failure_not_a_wait_without_end() -> None:
+    ((_, failure),) = run_all(some_jobs(seeds=1)[:1], dying, 1)
+    assert isinstance(failure, Failure)
+    assert "killed by signal 9" in failure.reason
+    assert "memory" in failure.reason
+
+
+def test_leaving_early_ends_the_runs_that_are_still_going() -> None:
+    began = time.monotonic()
+    for job, _ in run_all(some_jobs(seeds=1), lingering, 2):
+        assert job.strategy == "st"
+        break
+    assert time.monotonic() - began < 60
+
+
+def test_the_longest_runs_begin_first() -> None:
+    ordered = in_order_of_work(some_jobs(figures=(16,), strategies=("st",), seeds=1))
+    assert [job.scenario.processors for job in ordered] == [50, 40, 30, 20, 10, 5]
+
+
+def test_the_estimate_grows_with_the_work_and_shrinks_with_the_cores() -> None:
+    speeds = calibrate(["st"], instant, 1)
+    jobs = some_jobs(figures=(12,), strategies=("st",), seeds=3)
+    alone, shared = estimate_s(jobs, speeds, 1), estimate_s(jobs, speeds, 2)
+    assert alone == pytest.approx(2 * shared)
+    assert alone == pytest.approx(speeds["st"] * sum(map(work, jobs)))
+    assert estimate_s(jobs[:1], speeds, 8) == pytest.approx(estimate_s(jobs[:1], speeds, 1)), "one run, one core"
+
+
+def test_the_bar_tells_the_time_left_from_the_work_done() -> None:
+    bar = Bar(1_000.0, shown=False)
+    assert bar.left_s(0.0) == pytest.approx(1_000, abs=5)
+    bar._began -= 100
+    assert bar.left_s(0.25) == pytest.approx(300, rel=0.1)
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(0.2, "1 s"), (75, "75 s"), (600, "10 min"), (9_000, "2.5 h")])
+def test_times_are_shown_as_people_say_them(seconds: float, shown: str) -> None:
+    assert show_s(seconds) == shown
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+def rows_with(traffic: Callable[[int, float, str], float], delay: Callable[[str], float]) -> list[Row]:
+    jobs = replace(QUICK, seeds=2).jobs([10, 12, 20], STRATEGIES)
+    rows = []
+    for job in jobs:
+        for place in job.places:
+            alone = replace(job, places=(place,))
+            rows += rows_of(alone, result(traffic(*place, job.strategy), delay(job.strategy), 0))
+    return rows
+
+
+def as_in_the_paper(figure: int, x: float, strategy: str) -> float:
+    return {"st": 45.0 + 5 * x, "mt": 20.0 + 10 * x}[strategy] if figure == 12 else TRAFFIC[strategy]
+
+
+def test_findings_come_out_where_the_numbers_are_as_in_the_paper() -> None:
+    found = findings(rows_with(as_in_the_paper, DELAY.__getitem__))
+    assert [finding.came_out for finding in found] == [True] * 4
+    text = "\n".join(finding.text() for finding in found)
+    assert "st 40.0%" in text
+    assert "mt 12.00 ms" in text
+    assert "they cross at about 5.0" in text
+    assert "st-pp saves 20.0% at length 3; mt-pp saves 22.0% at length 3" in text
+    assert text.count(": came out\n") == 4
+
+
+@pytest.mark.parametrize(
+    ("number", "traffic", "delay"),
+    [
+        (1, lambda figure, x, s: 800.0 if (figure, s) == (10, "mt") else as_in_the_paper(figure, x, s), DELAY),
+        (2, as_in_the_paper, DELAY | {"mt": 20.0}),
+        (3, lambda figure, x, s: 80.0 if (x, s) == (2, "mt") else as_in_the_paper(figure, x, s), DELAY),
+        (3, lambda figure, x, s: 10.0 if (figure, s) == (12, "mt") else as_in_the_paper(figure, x, s), DELAY),
+        (4, lambda figure, x, s: 350.0 if (figure, s) == (20, "st-pp") else as_in_the_paper(figure, x, s), DELAY),
+    ],
+    ids=["mt near centr", "mt as slow as st", "mt dear with 2", "mt always cheap", "pull saves too little"],
+)
+def test_a_finding_does_not_come_out_where_the_numbers_say_otherwise(
+    number: int, traffic: Callable[[int, float, str], float], delay: dict[str, float]
+) -> None:
+    found = findings(rows_with(traffic, delay.__getitem__))
+    assert [finding.number for finding in found if not finding.came_out] == [number]
+    assert "did not come out" in found[number - 1].text()
+
+
+def test_findings_without_their_runs_are_not_measured() -> None:
+    assert [finding.came_out for finding in findings([])] == [None] * 4
+    assert "needs figure 20" in findings([])[3].text()
+
+
+def test_curves_are_means_over_seeds_in_the_order_of_x() -> None:
+    jobs = some_jobs(figures=(12,), strategies=("mt", "st"), seeds=3)
+    rows = [row for job in jobs[::-1] for row in rows_of(job, result(100.0, seed=job.seed))]
+    found = curves(rows, 12, "traffic_per_s")
+    assert list(found) == ["st", "mt"]
+    assert list(found["st"]) == [1, 2, 5, 10, 20, 50]
+    assert found["st"][1].value == 102
+    assert found["st"][1].half_width == pytest.approx(4.303 / 3**0.5, rel=1e-3)
+    shown = table(rows, SWEEPS[12])
+    assert "figure 12: Number of subscriptions" in shown
+    assert shown.count("102.00 ± 2.48") == 12
+
+
+@pytest.mark.parametrize("figure", [10, 12, 16])
+def test_every_figure_is_drawn_as_a_png(tmp_path: Path, figure: int) -> None:
+    pytest.importorskip("matplotlib")
+    jobs = some_jobs(figures=(figure,), strategies=STRATEGIES, seeds=2)
+    rows = [row for job in jobs for row in rows_of(job, result(TRAFFIC[job.strategy], seed=job.seed))]
+    plot(rows, SWEEPS[figure], tmp_path / "figure.png")
+    content = (tmp_path / "figure.png").read_bytes()
+    assert content.startswith(b"\x89PNG")
+    plot([row for row in rows if row.strategy != "mt"], SWEEPS[figure], tmp_path / "other.png")
+    assert content != (tmp_path / "other.png").read_bytes(), "the curves are in the picture"
+
+
+def test_a_curve_without_any_value_does_not_stop_the_drawing(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [row for job in some_jobs() for row in rows_of(job, result(delay=None))]
+    plot(rows, SWEEPS[10], tmp_path / "figure.png")
+    assert (tmp_path / "figure.png").exists()
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as left:
+        main(["experiment", "trex", *arguments])
+    return left.value.code if isinstance(left.value.code, int) else 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--figure", "9"], "there is no figure '9'; there are 10, 11"),
+        (["--strategies", "st,mst"], "there is no strategy 'mst'; there are centr, st"),
+        (["--quick", "--full"], "exclude each other"),
+        (["--time", "5"], "not a duration"),
+        (["--time", "10ms"], "too short"),
+        (["--seeds", "0"], "--seeds must be at least 1"),
+        (["--quick", "--figure", "12", "--strategies", "centr"], "leave --quick out"),
+    ],
+)
+def test_wrong_options_are_refused_in_a_sentence(
+    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command(*arguments, "--out", str(tmp_path / "out")) == 2
+    assert sentence in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_there_already_is_shown_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = Results(tmp_path)
+    for job in QUICK.jobs([10, 12, 20], STRATEGIES):
+        results.add(rows_of(job, result(TRAFFIC[job.strategy], DELAY[job.strategy], 0)))
+    assert command("--quick", "--out", str(tmp_path)) == 0
+    shown = capsys.readouterr()
+    assert "all 17 runs are in" in shown.err
+    assert "2. mt delivers sooner than st: came out" in shown.out
+    assert {file.name for file in tmp_path.iterdir()} == {
+        f"figure-{figure}.{ending}" for figure in (10, 12, 20) for ending in ("csv", "png")
+    }
+
+
+def test_jobs_are_named_so_that_a_failure_can_be_repeated() -> None:
+    (job,) = jobs_of([SWEEPS[10]], ["st"], [4], lambda scenario, seed: 1.0)
+    assert job.name() == "figure 10 at 0, st, seed 4"
+    assert jobs_module.WARM_UP_S == 30

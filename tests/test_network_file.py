@@ -1,0 +1,458 @@
+"""The network file: what it says, and what is said about one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from deploy.command import main
+from deploy.network.feeds import Choice, Count, Cycle, Normal, Uniform
+from deploy.network_file import MqttFeed, NetworkFile, NetworkFileError, RateFeed, TraceFeed, read_network
+from deploy.units import bandwidth_bps, rate_per_s
+from protocol.errors import ConfigError
+from protocol.events import EventType
+from protocol.network import Link, Sink, Source
+from protocol.subscriptions import Subscription, parse_subscription
+
+PROJECT = Path(__file__).parent.parent
+FIRE = "define Fire(area: string)\nfrom Smoke() and last Temp(area = Smoke.area) within 5 min from Smoke\n"
+FIRE += "where area = Smoke.area\n"
+
+GOOD = """\
+events:
+  Smoke: {area: string}
+  Temp: {area: string, value: float?}
+  Rain: {}
+nodes: [p1, p2, p3]
+links:
+  - {between: [p1, p2], delay: 5ms, bandwidth: 10Mbit, jitter: 200us, loss: 1%}
+  - {between: [p2, p3]}
+sources:
+  - {node: p2, type: Smoke, trace: smoke.csv, lateness: 2s}
+  - {node: p3, type: Temp, rate: 2/s, values: {area: {choice: [A1, A2]}}}
+sinks:
+  - {node: p1, subscribe: "Fire(area = 'A1')"}
+rules:
+  - fire.tesla
+strategy: mt
+duration: 10 min
+seed: 7
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "fire.tesla").write_text(FIRE)
+    (tmp_path / "smoke.csv").write_text("type,ts,area\nSmoke,1000,A1\n")
+    return tmp_path
+
+
+def read(folder: Path, text: str) -> NetworkFile:
+    (folder / "network.yaml").write_text(text)
+    return read_network(folder / "network.yaml")
+
+
+def changed(old: str, new: str) -> str:
+    assert old in GOOD
+    return GOOD.replace(old, new)
+
+
+def mistakes(folder: Path, text: str) -> list[str]:
+    """``line: message [cure]`` of every mistake."""
+    with pytest.raises(NetworkFileError) as raised:
+        read(folder, text)
+    return [f"{each.line}: {each.message} [{each.hint}]" for each in raised.value.diagnostics]
+
+
+def warnings(folder: Path, text: str) -> list[str]:
+    return [f"{each.line}: {each.message} [{each.hint}]" for each in read(folder, text).warnings]
+
+
+# --- what it says -----------------------------------------------------------------------------------------------------
+
+
+def test_every_section_becomes_a_part_of_the_network(folder: Path) -> None:
+    found = read(folder, GOOD)
+    network = found.network
+    temp = EventType("Temp", {"area": "string", "value": "float?"})
+    assert network.types == (EventType("Smoke", {"area": "string"}), temp, EventType("Rain"))
+    assert network.nodes == ("p1", "p2", "p3")
+    assert network.links == (Link("p1", "p2", 5_000, 10_000_000, 200, 0.01), Link("p2", "p3"))
+    assert network.sources == (Source("p2", "Smoke", 2_000_000), Source("p3", "Temp"))
+    assert network.sinks == (Sink("p1", parse_subscription("Fire(area = 'A1')")),)
+    assert [rule.name for rule in network.rules] == ["Fire"]
+    assert (network.strategy, found.duration_us, found.seed) == ("mt", 600_000_000, 7)
+    area, value = Choice(("A1", "A2")), Cycle((None,))
+    assert found.feeds == (TraceFeed(folder / "smoke.csv"), RateFeed(2.0, "poisson", (area, value)))
+    assert found.warnings == ()
+
+
+def test_nodes_may_be_a_mapping_and_a_sink_may_have_several_subscriptions(folder: Path) -> None:
+    text = changed("[p1, p2, p3]", "{p1: {}, p2: , p3: {}}")
+    text = text.replace('''"Fire(area = 'A1')"''', "[Fire, Temp(value > 3)]")
+    network = read(folder, text).network
+    assert network.nodes == ("p1", "p2", "p3")
+    assert network.sinks == (Sink("p1", Subscription("Fire")), Sink("p1", parse_subscription("Temp(value > 3)")))
+
+
+def test_names_are_taken_as_written(folder: Path) -> None:
+    network = read(folder, GOOD.replace("p1", "no").replace("p2", "007").replace("p3", "1.50")).network
+    assert network.nodes == ("no", "007", "1.50")
+
+
+def test_rules_may_stand_in_the_file_in_either_language(folder: Path) -> None:
+    inline = "rules:\n  - |\n    # a comment\n    " + FIRE.replace("\n", "\n    ")
+    inline += "\n  - 'Twice: SEQ(Smoke a, Smoke b) WITHIN 5 s'\n"
+    network = read(folder, changed("rules:\n  - fire.tesla\n", inline)).network
+    assert [rule.name for rule in network.rules] == ["Fire", "Twice"]
+
+
+def test_event_types_may_be_declared_in_rule_files(folder: Path) -> None:
+    (folder / "fire.tesla").write_text("event Smoke(area: string)\nevent Temp(area: string, value: float?)\n" + FIRE)
+    start = GOOD.index("nodes:")
+    assert {each.name for each in read(folder, GOOD[start:]).network.types} == {"Smoke", "Temp"}
+
+
+def test_without_a_strategy_it_is_st(folder: Path) -> None:
+    assert read(folder, changed("strategy: mt\n", "")).network.strategy == "st"
+
+
+def test_values_are_drawn_in_all_documented_ways(folder: Path) -> None:
+    text = changed(
+        "  Rain: {}", "  Rain: {a: int, b: float, c: string, d: bool, e: int, f: any, g: int, h: string, i: int}"
+    )
+    values = "{a: {uniform: [1, 6]}, b: {normal: [20, 5]}, c: {choice: {x: 3, no: 1}}, d: true, e: {sequence: 5}, "
+    values += "f: {uniform: [0.5, 1]}, g: {sequence: [3, 1]}, h: 007, i: {normal: [0, 1]}}"
+    source = "sinks:\n  - {node: p1, subscribe: Rain}\nsources:\n  - {node: p1, type: Rain, rate: 60 per minute, "
+    source += f"times: regular, values: {values}}}\n"
+    start, end = text.index("sources:"), text.index("rules:")
+    feed = read(folder, text[:start] + source + text[end:].replace("  - fire.tesla\n", "")).feeds[0]
+    assert feed == RateFeed(
+        1.0,
+        "regular",
+        (
+            Uniform(1, 6, True), Normal(20, 5, False), Choice(("x", "no"), (3, 1)), Cycle((True,)), Count(5),
+            Uniform(0.5, 1, False), Cycle((3, 1)), Cycle(("007",)), Normal(0, 1, True),
+        ),
+    )  # fmt: skip
+
+
+def test_an_mqtt_source_is_accepted(folder: Path) -> None:
+    found = read(folder, changed("trace: smoke.csv", "mqtt: sensors/+/smoke"))
+    assert found.feeds[0] == MqttFeed("sensors/+/smoke")
+
+
+def test_the_example_is_the_network_it_says_it_is() -> None:
+    found = read_network(PROJECT / "examples" / "fire" / "network.yaml")
+    network = found.network
+    assert network.nodes == tuple(f"p{number}" for number in range(1, 8))
+    assert {(each.type, each.node) for each in network.sources} == {("Smoke", "p7"), ("Temp", "p6")}
+    assert [each.node for each in network.sinks] == ["p1", "p5"]
+    assert {link.delay_us for link in network.links} == {5_000}
+    assert found.duration_us == 600_000_000
+    assert found.warnings == ()
+
+
+def test_the_network_file_of_the_documentation_can_be_read(folder: Path) -> None:
+    page = (PROJECT / "docs" / "network.md").read_text(encoding="utf-8")
+    (folder / "temp.csv").write_text("type,ts,area,value\nTemp,1000,A1,50\n")
+    whole = page.split("```yaml\n", 1)[1].split("```", 1)[0]
+    assert read(folder, whole).warnings == ()
+
+
+# --- what is wrong with it --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        # nodes and links
+        ("[p1, p2, p3]", "[p1, p2, p3, p2]", ["5: there is already a node 'p2' [leave one out]"]),
+        ("[p1, p2, p3]", "p1", ["5: nodes must be a list [write nodes: [a, b, c]]"]),
+        ("[p2, p3]", "[p2, p2]", ["6: falls into 2 parts: p1, p2 | p3 [link them", "8: this links p2 to itself"]),
+        ("[p2, p3]", "[p2, p1]", ["6: falls into 2 parts", "8: p2 and p1 are linked already [see line 7;"]),
+        ("[p2, p3]", "[p2]", ["8: a link has two ends, not 1 [write between: [a, b]]"]),
+        ("{between: [p2, p3]}", "{delay: 5ms}", ["8: a link needs its two ends"]),
+        ("{between: [p2, p3]}", "[p2, p3]", ["8: a link must be a mapping"]),
+        ("delay: 5ms", "delay: 5", ["7: delay: '5' is not a duration; write a number and a unit"]),
+        ("delay: 5ms", "delay: -5ms", ["7: delay cannot be negative"]),
+        ("delay: 5ms", "deley: 5ms", ["7: a link has no key 'deley' [did you mean 'delay'?]"]),
+        ("10Mbit", "10Mb", ["7: bandwidth: '10Mb' is not a bandwidth"]),
+        ("loss: 1%", "loss: 120%", ["7: loss: '120%' is not a share"]),
+        ("links:\n", "linsk:\n", ["5: falls into 3 parts: p1 | p2 | p3", "6: no key 'linsk' [did you mean 'links'?]"]),
+        # sources
+        ("{node: p2, type: Smoke,", "{node: P2, type: Smoke,", ["10: there is no node 'P2' [did you mean 'p2'?]"]),
+        ("type: Smoke,", "type: Smok,", ["10: event type 'Smok' is not declared [did you mean 'Smoke'?]"]),
+        ("type: Smoke,", "type: Fire,", ["10: Fire is what a rule makes of other events"]),
+        ("node: p2, type: Smoke, ", "", ["10: this source does not say its node and type"]),
+        ("trace: smoke.csv, ", "", ["10: does not say where its events come from [write one of trace: FILE"]),
+        ("trace: smoke.csv", "trace: smoke.csv, mqtt: x", ["10: has both trace and mqtt"]),
+        ("trace: smoke.csv", "trace: fog.csv", ["10: there is no trace"]),
+        ("trace: smoke.csv", "trace: fire.tesla", ["10: cannot tell the format of fire.tesla"]),
+        ("trace: smoke.csv", "trace: smoke.csv, values: {}", ["10: values belongs to rate"]),
+        ("lateness: 2s", "lateness: soon", ["10: lateness: 'soon' is not a duration"]),
+        ("rate: 2/s", "rate: 2", ["11: rate: '2' is not a rate; write events per unit of time, as in 2/s"]),
+        ("rate: 2/s", "rate: 0/s", ["11: a rate is more than nothing"]),
+        ("rate: 2/s", "rate: 2/s, times: often", ["11: times cannot be 'often' [write regular or poisson]"]),
+        (", values: {area: {choice: [A1, A2]}}", "", ["11: nothing says which values Temp events have for area"]),
+        ("{choice: [A1, A2]}", "x, valeu: 3", ["11: Temp has no attribute 'valeu' [did you mean 'value'?]"]),
+        ("{choice: [A1, A2]}", "x, value: hot", ["11: Temp.value is a float, but 'hot' is not"]),
+        ("{choice: [A1, A2]}", "x, value: {uniform: [5, 1]}", ["11: 5 is more than 1 [write the smaller"]),
+        ("{choice: [A1, A2]}", "x, value: {uniform: [5]}", ["11: uniform takes two numbers, not 1"]),
+        ("{choice: [A1, A2]}", "x, value: {normal: [5, -1]}", ["11: a deviation cannot be negative"]),
+        ("{choice: [A1, A2]}", "{uniform: [1, 2]}", ["11: Temp.area is a string, not a number"]),
+        ("{choice: [A1, A2]}", "{choose: [1, 2]}", ["11: no key 'choose' [did you mean 'choice'?]"]),
+        ("{choice: [A1, A2]}", "[A1, A2]", ["11: Temp.area is given a list [write {choice: [..]}"]),
+        # sinks
+        ("Fire(area = 'A1')", "Fier(area = 'A1')", ["13: unknown event type 'Fier' [did you mean 'Fire'?]"]),
+        ("Fire(area = 'A1')", "Snow", ["13: unknown event type 'Snow' [no rule emits it and events: does not"]),
+        ("Fire(area = 'A1')", "Fire(aera = 'A1')", ["13: Fire has no attribute 'aera'"]),
+        (", subscribe: \"Fire(area = 'A1')\"", "", ["13: this sink does not say its subscribe"]),
+        (
+            "\"Fire(area = 'A1')\"",
+            "Fire(area = 'A1', area != 'x')",
+            ["13: the subscription ends too early", "13: [a text that holds a comma must stand in quotes]"],
+        ),
+        # rules and settings
+        ("- fire.tesla", "- smoke.tesla", ["15: there is no rule file"]),
+        ("- fire.tesla", "- fire.txt", ["15: neither a rule nor a rule file [rule files end in .tesla or .sase]"]),
+        (
+            "- fire.tesla",
+            "- 'F: SEQ(Smoke s, Fog f) WITHIN 5 s'",
+            ["15: unknown event type 'Fog' [declare it under events:"],
+        ),
+        (
+            "- fire.tesla",
+            "- 'Fire: SEQ(Smoke s, Temp t) WITHIN 5'",
+            ["13:", "15: counts events [write strategy: centr"],
+        ),
+        (
+            "strategy: mt",
+            "strategy: mt-p",
+            ["16: unknown strategy 'mt-p' [did you mean 'mt-pp'? strategies: centr, st"],
+        ),
+        ("duration: 10 min", "duration: 10", ["17: duration: '10' is not a duration"]),
+        ("duration: 10 min", "duration: 0s", ["17: a duration of nothing"]),
+        ("seed: 7", "seed: x", ["18: 'x' is no seed"]),
+        ("seed: 7", "seed: 7\nseed: 8", ["19: 'seed' stands twice"]),
+        # events
+        ("{area: string}", "{area: strng}", ["2: unknown kind 'strng' [write int"]),
+        ("{area: string}", "{ts: int}", ["2: every event has 'ts' already"]),
+        ("Rain: {}", "2Rain: {}", ["4: '2Rain' cannot be the name of an event type"]),
+    ],
+)
+def test_a_mistake_is_told_with_its_line_and_its_cure(folder: Path, old: str, new: str, expected: list[str]) -> None:
+    found = mistakes(folder, changed(old, new))
+    assert len(found) >= len(expected)
+    for wanted in expected:
+        line, _, rest = wanted.partition(":")
+        words, _, cure = (
+            rest.strip().partition(" [") if not rest.strip().startswith("[") else ("", "", rest.strip()[1:])
+        )
+        assert any(each.startswith(f"{line}: ") and words in each and cure in each for each in found), (wanted, found)
+
+
+def test_one_mistake_makes_one_diagnostic(folder: Path) -> None:
+    for old, new in [
+        ("{area: string}", "{area: strng}"),
+        ("delay: 5ms", "delay: 5"),
+        ("mt", "nt"),
+        ("Smoke,", "Smok,"),
+    ]:
+        assert len(mistakes(folder, changed(old, new))) == 1, new
+
+
+def test_all_mistakes_are_told_in_the_order_of_the_file(folder: Path) -> None:
+    text = changed("delay: 5ms", "delay: 5").replace("strategy: mt", "strategy: nt").replace("node: p1", "node: p9")
+    assert [each.split(":")[0] for each in mistakes(folder, text)] == ["7", "13", "16"]
+
+
+def test_a_mistake_shows_its_line_with_a_caret(folder: Path) -> None:
+    with pytest.raises(NetworkFileError) as raised:
+        read(folder, changed("delay: 5ms", "deley: 5ms"))
+    place, shown, pointer = str(raised.value).splitlines()
+    assert place == f"{folder / 'network.yaml'}:7:25: a link has no key 'deley'"
+    assert shown[pointer.index("^") :].startswith("deley")
+
+
+@pytest.mark.parametrize("header", ["|", "'"])
+def test_a_mistake_in_an_inline_rule_is_told_where_it_stands_in_the_file(folder: Path, header: str) -> None:
+    rule = "X: SEQ(Smoke s, Temp t) WHERE s.aera = 'x' WITHIN 5 s"
+    inline = f"  - |\n      # why\n      {rule}" if header == "|" else f"  - '{rule.replace(chr(39), chr(39) * 2)}'"
+    with pytest.raises(NetworkFileError) as raised:
+        read(folder, changed("  - fire.tesla", inline))
+    found = next(each for each in raised.value.diagnostics if "aera" in each.message)
+    assert found.line == (17 if header == "|" else 15)
+    assert found.shown[found.caret :].startswith("aera")
+
+
+def test_a_mistake_in_a_rule_file_names_that_file(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(FIRE.replace("Smoke.area)", "Smoke.aera)"))
+    with pytest.raises(NetworkFileError, match=r"fire.tesla:2:\d+: Smoke has no attribute 'aera'"):
+        read(folder, GOOD)
+
+
+def test_a_broken_rule_makes_no_further_complaints_about_what_it_would_emit(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(FIRE.replace("define", "defin"))
+    assert len(mistakes(folder, GOOD)) == 1
+
+
+def test_a_circle_of_rules_is_an_error(folder: Path) -> None:
+    (folder / "fire.tesla").write_text("define A() from B()\ndefine B() from A()\n")
+    assert any("in a circle: A -> B -> A" in each for each in mistakes(folder, GOOD))
+
+
+def test_a_count_window_needs_the_central_strategy(folder: Path) -> None:
+    text = changed("- fire.tesla", "- 'Fire: SEQ(Smoke s, Temp t) WITHIN 5 RETURN Fire(area = s.area)'")
+    assert any("counts events" in each for each in mistakes(folder, text))
+    assert read(folder, text.replace("strategy: mt", "strategy: centr")).network.strategy == "centr"
+
+
+def test_a_trace_that_lacks_a_column_or_is_no_trace_is_an_error(folder: Path) -> None:
+    (folder / "smoke.csv").write_text("type,ts,place\nSmoke,1000,A1\n")
+    assert "smoke.csv has no column area, which Smoke needs [it has: place;" in mistakes(folder, GOOD)[0]
+    (folder / "smoke.csv").write_text("what,ts,area\nSmoke,1000,A1\n")
+    assert mistakes(folder, GOOD)[0].startswith("10: ")
+
+
+def test_a_node_numbers_all_its_events_or_none(folder: Path) -> None:
+    (folder / "smoke.csv").write_text("type,ts,seq,area\nSmoke,1000,4,A1\n")
+    assert read(folder, GOOD).warnings == ()
+    assert "numbers its events (seq)" in mistakes(folder, changed("node: p3, type: Temp", "node: p2, type: Temp"))[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "1: the file is empty"),
+        ("# nothing\n", "1: the file is empty"),
+        ("- a\n- b\n", "1: this is YAML, but not a network file"),
+        ("nodes: [a, b\nlinks: []\n", "this is not YAML"),
+        ("nodes:\n\t- a\n", "2: a tab in the indentation"),
+        ("nodes:\n  - a\n  \t- b\n: :", "3: a tab in the indentation"),
+        ("nodes: a: b\n", "1: this is not YAML: mapping values are not allowed here [a text that holds ': '"),
+        ("nodes: [a]\nx: \x07\n", "2: this is not YAML: a control character"),
+        ("nodes:\n", "1: there are no nodes [write nodes: [a, b, c]]"),
+        ("links: []\n", "1: there are no nodes"),
+        ("nodes: {a: {slow: 2ms}}\n", "1: a node has no option 'slow'"),
+    ],
+)
+def test_what_is_no_network_file_is_refused_with_a_sentence(folder: Path, text: str, said: str) -> None:
+    assert any(said in each for each in mistakes(folder, text))
+
+
+def test_a_file_that_cannot_be_read_is_refused_with_a_sentence(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no network file"):
+        read_network(folder / "none.yaml")
+    with pytest.raises(ConfigError, match="is a folder"):
+        read_network(folder)
+    (folder / "latin.yaml").write_bytes(b"nodes: [a]\n# gr\xfcn\n")
+    with pytest.raises(ConfigError, match=r"latin.yaml:2: byte 0xfc is no UTF-8"):
+        read_network(folder / "latin.yaml")
+
+
+# --- what is doubtful -------------------------------------------------------------------------------------------------
+
+
+def test_a_rule_without_a_source_of_a_part_can_never_fire(folder: Path) -> None:
+    start = GOOD.index("  - {node: p3, type: Temp")
+    text = GOOD[:start] + GOOD[GOOD.index("sinks:") :]
+    found = warnings(folder, text)
+    assert found == [
+        "12: warning: no rule that emits Fire can ever fire [see the warning on rules]",
+        "14: warning: rule 'Fire' can never fire: there is no source of Temp [add a source, or leave the rule out]",
+    ]
+
+
+def test_a_rule_whose_other_branch_has_a_source_can_fire(folder: Path) -> None:
+    (folder / "r.sase").write_text("Fire: OR(Smoke s, SEQ(Rain r, Rain q)) WITHIN 5 s RETURN Fire(area = s.area)\n")
+    found = warnings(folder, changed("fire.tesla", "r.sase"))
+    assert [each for each in found if "Fire" in each] == [
+        "15: warning: rule 'Fire' reads 'Rain', which no source advertises "
+        "[it is as if it never happened; add a source if it can]"
+    ]
+
+
+def test_a_rule_that_reads_a_silent_rule_is_silent_too(folder: Path) -> None:
+    (folder / "r.sase").write_text("Wet: SEQ(Rain a, Rain b) WITHIN 5 s\nTwo: SEQ(Wet a, Smoke b) WITHIN 5 s\n")
+    found = warnings(folder, changed("fire.tesla", "fire.tesla\n  - r.sase"))
+    assert [each.split(" [")[0] for each in found] == [
+        "16: warning: rule 'Wet' can never fire: there is no source of Rain",
+        "16: warning: rule 'Two' can never fire: there is no source of Wet",
+    ]
+
+
+def test_a_negated_type_without_a_source_is_mentioned(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(FIRE.replace("where", "and not Rain() within 5 min from Smoke\nwhere"))
+    assert warnings(folder, GOOD) == [
+        "15: warning: rule 'Fire' reads 'Rain', which no source advertises "
+        "[it is as if it never happened; add a source if it can]"
+    ]
+
+
+def test_a_subscription_to_a_type_without_a_source_is_mentioned(folder: Path) -> None:
+    assert warnings(folder, changed("\"Fire(area = 'A1')\"", "Rain"))[0].startswith(
+        "13: warning: no source advertises 'Rain'"
+    )
+
+
+def test_a_rate_without_a_duration_never_ends(folder: Path) -> None:
+    assert warnings(folder, changed("duration: 10 min\n", "")) == [
+        "11: warning: this source never ends [say how long it runs, as in duration: 10 min]"
+    ]
+
+
+# --- units and the command --------------------------------------------------------------------------------------------
+
+
+def test_bandwidths_and_rates_have_units() -> None:
+    assert [bandwidth_bps(text) for text in ("10Mbit", "500 kbit/s", "2 MB/s", "9600 bps", "1.5Gbit")] == [
+        10_000_000, 500_000, 16_000_000, 9_600, 1_500_000_000,
+    ]  # fmt: skip
+    assert [rate_per_s(text) for text in ("2/s", "120/min", "36 per hour", "1e3/s")] == [2, 2, 0.01, 1000]
+    for wrong in ("10", "10 Mb", "fast", "0 Mbit"):
+        with pytest.raises(ConfigError):
+            bandwidth_bps(wrong)
+
+
+def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[object, str, str]:
+    with pytest.raises(SystemExit) as left:
+        main(["check", *map(str, arguments)])
+    said = capsys.readouterr()
+    return left.value.code, said.out, said.err
+
+
+def test_check_says_what_a_network_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "network.yaml").write_text(GOOD)
+    code, out, err = check(capsys, folder / "network.yaml")
+    assert code == 0
+    first, rule, last = out.splitlines()
+    assert first == (f"{folder / 'network.yaml'}: 3 nodes, 2 links, 2 sources, 1 sink, 1 rule; strategy mt, for 10 min")
+    assert rule.startswith("Fire: emits Fire(area: string) from Smoke, last Temp")
+    assert last == "ok"
+    assert err == ""
+
+
+def test_check_shows_all_mistakes_of_all_files_and_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "network.yaml").write_text(changed("delay: 5ms", "delay: 5").replace("strategy: mt", "strategy: nt"))
+    (folder / "bad.sase").write_text("X: SEQ(A a, B b)\n")
+    code, out, err = check(capsys, folder / "network.yaml", folder / "bad.sase")
+    assert code == 2
+    assert out == ""
+    for part in ("network.yaml:7:32:", "network.yaml:16:11:", "bad.sase:1:"):
+        assert part in err
+
+
+def test_check_warns_and_succeeds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "network.yaml").write_text(changed("duration: 10 min\n", ""))
+    code, _, err = check(capsys, folder / "network.yaml")
+    assert code == 0
+    assert "network.yaml:11:5: warning: this source never ends" in err
+
+
+def test_check_takes_no_trace_for_a_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "network.yaml").write_text(GOOD)
+    code, _, err = check(capsys, folder / "network.yaml", "--events", folder / "smoke.csv")
+    assert code == 2
+    assert "a network file names its own traces" in err

@@ -1,0 +1,232 @@
+"""``headwater simulate``: options, output, and what it says when a run fails. The simulator is a stand-in here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from deploy.command import main
+from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
+from deploy.simulation.figures import delivery_line, figures
+from deploy.simulation.outcome import Delivery, Outcome
+from protocol.errors import RuleError
+from protocol.events import Event
+from protocol.network import Network, Source
+from protocol.pattern import Rule
+from tests.builders import rule, seq
+from tests.test_figures import a_central_run, a_run, smoke
+
+NETWORK = Network(
+    types=(), nodes=("p1", "p2"), links=(), sources=(Source("p2", "Smoke"),), sinks=(), rules=(), strategy="st"
+)
+
+
+@dataclass
+class Bench:
+    """The command over a network file and a simulator that are told what to say."""
+
+    folder: Path
+    capsys: pytest.CaptureFixture[str]
+    feed: Feed
+    duration_us: int | None = None
+    seed: int | None = 7
+    rules: tuple[Rule, ...] = ()
+    warnings: tuple[str, ...] = ()
+    simulate: Callable[[str], Outcome] = lambda strategy: a_central_run() if strategy == "centr" else a_run(strategy)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+
+    def read_network(self, path: Path) -> SimpleNamespace:
+        return SimpleNamespace(
+            network=replace(NETWORK, rules=self.rules),
+            feeds=(self.feed,),
+            duration_us=self.duration_us,
+            seed=self.seed,
+            warnings=self.warnings,
+        )
+
+    def births(self, file: Any, *, seed: int, until_us: int | None) -> Iterable[tuple[int, int, Event]]:
+        self.calls.append({"births": seed, "until_us": until_us})
+        return iter([(10, 0, smoke(10))])
+
+    def run_simulation(self, network: Network, births: Any, *, on_progress: Any, **options: Any) -> Outcome:
+        assert network == replace(NETWORK, rules=self.rules)
+        self.calls.append(options)
+        for at_us, _, _ in births:
+            on_progress(at_us)
+        return self.simulate(options["strategy"])
+
+    def __call__(self, *arguments: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as left:
+            main(["simulate", *arguments])
+        captured = self.capsys.readouterr()
+        assert "Traceback" not in captured.err
+        return int(left.value.code or 0), captured.out, captured.err
+
+
+@pytest.fixture
+def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
+    made = Bench(tmp_path, capsys, TraceFeed(tmp_path / "smoke.csv"))
+    for module, name, stand_in in (
+        ("deploy.network_file", "read_network", made.read_network),
+        ("deploy.simulation.births", "births", made.births),
+        ("deploy.simulation.simulator", "simulate", made.run_simulation),
+    ):
+        fake = ModuleType(module)
+        setattr(fake, name, stand_in)
+        monkeypatch.setitem(sys.modules, module, fake)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "smoke.csv").write_text("type,ts\n")
+    (tmp_path / "fire.tesla").write_text("")
+    (tmp_path / "fire.yaml").write_text("nodes: [p1, p2]\n")
+    return made
+
+
+def test_the_report_compares_with_centr_over_the_same_events(bench: Bench) -> None:
+    code, out, err = bench("fire.yaml")
+    assert code == 0
+    assert out.startswith("strategy st: 3 composite events delivered\n")
+    assert "relative to centr: events 50.0%" in out
+    assert "seed 7" in err
+    assert bench.calls == [
+        {"births": 7, "until_us": None},
+        {"strategy": "st", "seed": 7, "until_us": None},
+        {"births": 7, "until_us": None},
+        {"strategy": "centr", "seed": 7, "until_us": None},
+    ]
+
+
+def test_centr_is_compared_with_nothing(bench: Bench) -> None:
+    code, out, _ = bench("fire.yaml", "--strategy", "centr", "--json")
+    assert code == 0
+    assert json.loads(out) == figures(a_central_run()).to_json()
+    assert len(bench.calls) == 2
+
+
+def test_options_outweigh_the_file(bench: Bench) -> None:
+    bench.duration_us = 5
+    assert bench("fire.yaml", "--strategy", "mt", "--seed", "3", "--duration", "2ms")[0] == 0
+    assert bench.calls[:2] == [
+        {"births": 3, "until_us": 2_000},
+        {"strategy": "mt", "seed": 3, "until_us": 2_000},
+    ]
+
+
+def test_a_run_without_a_seed_has_one_nevertheless(bench: Bench) -> None:
+    bench.seed = None
+    bench("fire.yaml")
+    assert bench.calls[1]["seed"] == 0
+
+
+def test_windows_of_so_many_events_are_for_centr(bench: Bench) -> None:
+    bench.rules = (rule(seq("A a", "B b", events=5)),)
+    code, _, err = bench("fire.yaml")
+    assert code == 2
+    assert "has a window of so many events" in err
+    assert "--strategy centr" in err
+    assert bench("fire.yaml", "--strategy", "centr")[0] == 0
+
+
+def test_json_is_one_object_and_out_has_the_deliveries(bench: Bench) -> None:
+    code, out, err = bench("fire.yaml", "--json", "--quiet", "--out", "fires.jsonl")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == figures(a_run(), a_central_run()).to_json()
+    # By arrival, which is the order they were made in.
+    assert (bench.folder / "fires.jsonl").read_text() == "".join(map(delivery_line, a_run().delivered))
+
+
+def test_quiet_says_nothing(bench: Bench) -> None:
+    assert bench("fire.yaml", "--quiet") == (0, "", "")
+
+
+def test_warnings_of_the_file_are_said(bench: Bench) -> None:
+    bench.warnings = ("fire.yaml:3:1: warning: nobody reads Temp",)
+    assert bench("fire.yaml")[2].startswith("fire.yaml:3:1: warning: nobody reads Temp\n")
+
+
+def test_a_source_with_a_rate_needs_a_duration(bench: Bench) -> None:
+    bench.feed = RateFeed(2.0, "regular", ())
+    code, _, err = bench("fire.yaml")
+    assert code == 2
+    assert err == (
+        "headwater: fire.yaml: the source of Smoke at p2 makes events for ever; say how long with duration: in the "
+        "file, or with --duration 10s\n"
+    )
+    assert bench("fire.yaml", "--duration", "1s")[0] == 0
+    bench.duration_us = 1_000
+    assert bench("fire.yaml")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--duration", "0"], "a run of no duration has no events; give it more, as in --duration 10s"),
+        (["--duration", "soon"], "'soon' is not a duration"),
+        (["--strategy", "mtt"], "there is no strategy 'mtt'; did you mean 'mt'?"),
+        (["--strategy", "gossip"], "there is no strategy 'gossip'; there is: centr, st, mt, st-pp, mt-pp"),
+        (["--out", "fire.yaml"], "fire.yaml would be overwritten while it is in use; write to another file"),
+        (["--out", "smoke.csv"], "smoke.csv would be overwritten while it is in use; write to another file"),
+        (["--out", "fire.tesla"], "fire.tesla is a rule file; write what sinks receive to another file"),
+        (["--out", "no/where.jsonl"], "cannot write no/where.jsonl: No such file or directory"),
+    ],
+)
+def test_wrong_options_are_named(bench: Bench, arguments: list[str], sentence: str) -> None:
+    code, out, err = bench("fire.yaml", *arguments)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"headwater: {sentence}")
+    assert bench.calls == []
+    assert (bench.folder / "fire.yaml").read_text()
+
+
+def test_a_broker_cannot_be_simulated(bench: Bench) -> None:
+    bench.feed = MqttFeed("sensors/+/smoke")
+    code, _, err = bench("fire.yaml")
+    assert code == 2
+    assert "the source of Smoke at p2 reads 'sensors/+/smoke' from a broker, which a simulation has not" in err
+
+
+def test_a_failing_run_says_how_to_repeat_it(bench: Bench) -> None:
+    def fail(strategy: str) -> Outcome:
+        raise AssertionError("p1 lost a watermark")
+
+    bench.simulate = fail
+    code, out, err = bench("fire.yaml", "--duration", "1.5s")
+    assert (code, out) == (1, "")
+    assert err.splitlines()[0] == (
+        "strategy st failed with seed 7; to repeat it: "
+        "headwater simulate fire.yaml --strategy st --seed 7 --duration 1500000us"
+    )
+    assert "p1 lost a watermark" in err
+
+
+def test_a_rule_that_a_strategy_refuses_is_wrong_input_and_no_failed_run(bench: Bench) -> None:
+    def refuse(strategy: str) -> Outcome:
+        raise RuleError("Fire has a count window, which only run and centr can serve")
+
+    bench.simulate = refuse
+    code, _, err = bench("fire.yaml")
+    assert (code, err) == (2, "headwater: Fire has a count window, which only run and centr can serve\n")
+
+
+def test_a_strategy_that_delivers_other_events_than_centr_has_failed(bench: Bench) -> None:
+    def lose_one(strategy: str) -> Outcome:
+        outcome = a_run(strategy)
+        if strategy != "centr":
+            outcome.delivered.pop()
+            outcome.delivered.append(Delivery(0, "p3", smoke(9, seq=4), 9))
+        return outcome
+
+    bench.simulate = lose_one
+    code, out, err = bench("fire.yaml")
+    assert (code, out) == (1, "")
+    lines = err.splitlines()
+    assert lines[0].startswith("headwater: st and centr delivered different events (1 only with st, 1 only with centr)")
+    assert lines[0].endswith("seed 7, to repeat it: headwater simulate fire.yaml --strategy st --seed 7")
+    assert lines[1] == "  too many at p3: Smoke(area='A1')@9 p2#4"
+    assert lines[2].startswith("  missing at p3: Fire(area='A1')@3000")

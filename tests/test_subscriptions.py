@@ -1,0 +1,243 @@
+"""Subscriptions: from text and back, which ones make others needless, and which events they ask for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.expressions_eval import Scope, holds
+from node.subscription_match import compile_subscription, needs_header
+from protocol.errors import RuleError
+from protocol.events import Event, EventType
+from protocol.expressions import Attribute, Binary, Constant, Items
+from protocol.languages import RuleTextError
+from protocol.subscriptions import (
+    SUBJECT,
+    Subscription,
+    covers,
+    parse_subscription,
+    print_subscription,
+    without_covered,
+)
+
+FIRE = EventType("Fire", {"area": "string", "value": "float?"})
+TEMP = EventType("Temp", {"value": "int?", "area": "string?"})
+TYPES = [FIRE, TEMP]
+
+
+def parse(text: str) -> Subscription:
+    return parse_subscription(text, types=TYPES)
+
+
+def mistake(text: str) -> str:
+    with pytest.raises(RuleTextError) as raised:
+        parse(text)
+    return str(raised.value)
+
+
+# --- text -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_subscription_is_a_type_with_conditions_on_its_attributes() -> None:
+    area = Attribute(SUBJECT, "area")
+    assert parse("Fire(area = 'A1')") == Subscription("Fire", (Binary("=", area, Constant("A1")),))
+    inside = Binary("in", area, Items((Constant("a"), Constant("b"))))
+    hot = Binary(">", Attribute(SUBJECT, "value"), Constant(45))
+    assert set(parse("Temp(value > 45 and area in ('a','b'))").where) == {hot, inside}
+
+
+def test_no_brackets_and_empty_brackets_ask_for_all_events_of_the_type() -> None:
+    assert parse("Fire") == parse("Fire()") == parse(" Fire ( ) ") == Subscription("Fire")
+
+
+def test_conditions_in_another_order_make_the_same_subscription() -> None:
+    assert parse("Fire(area = 'a' and value > 3)") == parse("Fire(value > 3, Fire.area = 'a', value > 3)")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Fire",
+        "Fire(area = 'it''s')".replace("''", "\\'"),
+        "Fire((area = 'a' or value > 3) and not value = 7)",
+        "Fire(area in ('a', 'b') and value between 1 and 2)",
+        "Fire(ts > 5 s and node = 'p1' and seq >= 3)",
+        "Fire(abs(value - 20) < -3 + 7 * 2)",
+    ],
+)
+def test_a_printed_subscription_parses_to_the_same(text: str) -> None:
+    assert parse(print_subscription(parse(text))) == parse(text)
+
+
+def test_an_attribute_named_like_a_keyword_is_printed_so_that_it_can_be_read() -> None:
+    odd = Subscription("Fire", (Binary("=", Attribute(SUBJECT, "first"), Constant(1)),))
+    assert parse_subscription(print_subscription(odd)) == odd
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "there is no subscription in this text"),
+        ("Fier", "did you mean 'Fire'?"),
+        ("Fire(are = 'A1')", "Fire has no attribute 'are'"),
+        ("Fire(area > 3)", "cannot compare a string with an int"),
+        ("Fire(area = 'A1'", "the subscription ends too early"),
+        ("Fire(area = 'A1)", "this string does not end"),
+        ("Fire() and Temp()", "one subscription is about one type"),
+        ("Fire(area = $x)", "no parameters such as $x"),
+        ("Fire(Temp.area = 'x')", "knows no 'Temp'"),
+        ("Fire(1 = 1)", "says nothing about Fire"),
+        ("Fire(area in REMOTE.t[area])", "REMOTE"),
+        ("Fire([area])", "no SAME"),
+        ("Fire(Count(Fire() within 5 s from Fire) > 3)", "cannot aggregate"),
+        ("Fire() as f", "needs no other name"),
+        ("Fire(" + "(" * 200 + "area = 'x'" + ")" * 200 + ")", "nested more than 100 levels"),
+        ("45", "unexpected '45'"),
+    ],
+)
+def test_a_mistake_is_explained(text: str, said: str) -> None:
+    assert said in mistake(text)
+
+
+def test_a_mistake_is_shown_at_its_place() -> None:
+    assert mistake("Fire(are = 'A1')").splitlines()[0] == "subscription:1:6: Fire has no attribute 'are'"
+
+
+def test_without_types_any_name_is_accepted() -> None:
+    assert parse_subscription("Whatever(x > 3)").type == "Whatever"
+
+
+# --- covering ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wider", "narrower"),
+    [
+        ("Fire", "Fire(area = 'A1')"),
+        ("Fire(area = 'A1')", "Fire(value > 3 and area = 'A1')"),
+        ("Temp(value > 5)", "Temp(value > 10)"),
+        ("Temp(value >= 5)", "Temp(value > 5)"),
+        ("Temp(value < 5)", "Temp(3 > value)"),
+        ("Temp(value > 5)", "Temp(value = 6)"),
+        ("Temp(value > 5)", "Temp(value in (6, 7))"),
+        ("Temp(value in (1, 2, 3))", "Temp(value in (1, 3))"),
+        ("Temp(value in (1, 2, 3))", "Temp(value = 2)"),
+        ("Temp(value != 5)", "Temp(value > 5)"),
+        ("Temp(value not in (1, 2))", "Temp(value not in (1, 2, 3))"),
+        ("Temp(area >= 'b')", "Temp(area > 'c')"),
+        ("Temp(value > 3 or area = 'x')", "Temp(value > 4)"),
+        ("Temp(value > 3)", "Temp(value > 5 or value = 4)"),
+        ("Temp(value > 3)", "Temp(value = NULL)"),
+    ],
+)
+def test_a_wider_subscription_covers_a_narrower_one(wider: str, narrower: str) -> None:
+    assert covers(parse(wider), parse(narrower))
+    assert not covers(parse(narrower), parse(wider))
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Fire", "Temp"),
+        ("Temp(value > 5)", "Temp(value >= 5)"),
+        ("Temp(value > 5)", "Temp(value in (5, 6))"),
+        ("Temp(value > 5)", "Temp(not value <= 5)"),  # the other holds where there is no value
+        ("Temp(value != 5)", "Temp(value >= 5)"),
+        ("Temp(value = 5)", "Temp(area = 'x')"),
+        ("Temp(area in ('a', 'b'))", "Temp(area > 'a')"),
+    ],
+)
+def test_what_is_not_wider_does_not_cover(one: str, other: str) -> None:
+    assert not covers(parse(one), parse(other))
+
+
+def test_covered_subscriptions_are_left_out_whatever_their_order() -> None:
+    texts = ["Temp(value > 10)", "Fire(area = 'A1')", "Temp(value > 5)", "Fire", "Temp(value = 7)", "Temp(value < 3)"]
+    kept = without_covered(map(parse, texts))
+    assert [print_subscription(each) for each in kept] == ["Fire", "Temp(value < 3)", "Temp(value > 5)"]
+    assert without_covered(map(parse, reversed(texts))) == kept
+
+
+_constants = st.sampled_from(["1", "2", "3", "2.5", "NULL"])
+_simple = st.one_of(
+    st.builds("value {} {}".format, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), _constants),
+    st.builds("{} {} value".format, _constants, st.sampled_from(["=", "!=", "<", "<=", ">", ">="])),
+    st.builds("value {} ({}, {})".format, st.sampled_from(["in", "not in"]), _constants, _constants),
+    st.builds("area {} '{}'".format, st.sampled_from(["=", "!=", "<", ">="]), st.sampled_from("abc")),
+)
+_conditions = st.one_of(
+    _simple,
+    st.builds("({} or {})".format, _simple, _simple),
+    st.builds("not {}".format, _simple),
+    st.builds("({} or {} and {})".format, _simple, _simple, _simple),
+)
+_texts = st.lists(_conditions, min_size=0, max_size=3).map(lambda some: f"Temp({' and '.join(some)})")
+EVERY_EVENT = [
+    Event(TEMP, ts=0, attributes={"value": value, "area": area})
+    for value in (None, 0, 1, 2, 3, 4)
+    for area in (None, "", "a", "b", "c", "d")
+]
+
+
+@given(_texts, _texts)
+def test_covering_is_never_wrong(one: str, other: str) -> None:
+    wider, narrower = parse(one), parse(other)
+    if covers(wider, narrower):
+        wide, narrow = (compile_subscription(each, TEMP.attributes) for each in (wider, narrower))
+        assert not [event for event in EVERY_EVENT if narrow(event[4:]) and not wide(event[4:])]
+
+
+@given(st.lists(_texts, max_size=5))
+def test_what_is_left_asks_for_the_same_events(texts: list[str]) -> None:
+    all_of_them = [parse(text) for text in texts]
+    kept = without_covered(all_of_them)
+    before = [compile_subscription(each, TEMP.attributes) for each in all_of_them]
+    after = [compile_subscription(each, TEMP.attributes) for each in kept]
+    for event in EVERY_EVENT:
+        assert any(each(event[4:]) for each in before) == any(each(event[4:]) for each in after)
+    assert not [(a, b) for a in kept for b in kept if a is not b and covers(a, b)]
+
+
+# --- matching ---------------------------------------------------------------------------------------------------------
+
+
+@given(_texts)
+def test_compiled_conditions_hold_where_the_slow_evaluation_says(text: str) -> None:
+    subscription = parse(text)
+    matches = compile_subscription(subscription, TEMP.attributes)
+    for event in EVERY_EVENT:
+        scope = Scope({SUBJECT: event})
+        assert matches(event[4:]) is all(holds(each, scope) for each in subscription.where), event
+
+
+def test_values_are_taken_in_the_order_of_the_attributes() -> None:
+    matches = compile_subscription(parse("Temp(value > 45 and area in ('a', 'b'))"), ["area", "value"])
+    assert matches(("a", 46))
+    assert not matches(("a", 45))
+    assert not matches(("c", 46))
+    assert not matches((None, 46))
+
+
+def test_time_node_and_number_come_from_the_header() -> None:
+    subscription = parse("Temp(node = 'p1' and ts >= 5 s and seq < 3 and type = 'Temp')")
+    assert needs_header(subscription)
+    matches = compile_subscription(subscription, TEMP.attributes)
+    assert matches((None, None), (5_000_000, "p1", 2))
+    assert not matches((None, None), (4_999_999, "p1", 2))
+    with pytest.raises(RuleError, match="names ts, node or seq, which were not given"):
+        matches((None, None))
+
+
+def test_a_header_may_be_given_where_none_is_needed() -> None:
+    assert compile_subscription(parse("Temp(value = 3)"), TEMP.attributes)((3, None), (0, "p1", 1))
+    assert compile_subscription(parse("Temp"), TEMP.attributes)((3, None), (0, "p1", 1))
+    assert not needs_header(parse("Temp(value = 3)"))
+
+
+def test_an_attribute_that_events_lack_and_values_that_cannot_be_compared_are_rule_errors() -> None:
+    with pytest.raises(RuleError, match="Temp has no attribute 'area'; it has: value"):
+        compile_subscription(parse("Temp(area = 'x')"), ["value"])
+    matches = compile_subscription(parse_subscription("Odd(v > 3)"), ["v"])
+    with pytest.raises(RuleError, match=r"subscription Odd\(v > 3\) cannot be decided"):
+        matches(("text",))
