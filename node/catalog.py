@@ -18,8 +18,8 @@ from protocol.subscriptions import SUBJECT
 
 
 @lru_cache(maxsize=8192)
-def _program(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
-    # Programs are immutable, so nodes of one process and trees of one node share them.
+def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
+    """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them."""
     return compile_rules([rule], types, composites=composites)
 
 
@@ -60,7 +60,7 @@ class Catalog:
         named = sorted(types_of(rule.pattern))
         types = tuple(self.types[name] for name in named if name in self.types)
         composites = tuple(self.composites[name] for name in named if name in self.composites)
-        return Engine(_program(rule, types, composites))
+        return Engine(compiled(rule, types, composites))
 
     def candidates(self, partial: PartialRule) -> list[Candidates]:
         """Where the contested roles of a partial rule are watched."""

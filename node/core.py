@@ -8,9 +8,9 @@ The daemon and the simulator drive the same core. Everything it knows can be pri
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import count
 from typing import Any, assert_never
 
+from node import saving
 from node.catalog import Catalog
 from node.effects import (
     AddSink,
@@ -34,7 +34,7 @@ from node.rule_store import RuleStore
 from node.tasks import Outlet
 from node.tree_work import TreeWork
 from node.trees import Trees
-from node.work import Work
+from node.work import Numbers, Work
 from protocol.events import Event
 from protocol.messages import (
     Advertise,
@@ -50,7 +50,6 @@ from protocol.messages import (
     Undeploy,
     Want,
 )
-from protocol.pattern import types_of
 from protocol.subscriptions import Subscription
 from protocol.tree_messages import CreateTree, TreeAck, TreeNack
 
@@ -80,7 +79,7 @@ class NodeCore:
         self._outboxes = {neighbour: Outbox(neighbour) for neighbour in neighbours}
         self._inboxes = {neighbour: Inbox() for neighbour in neighbours}
         self._timers: dict[str, int] = {}
-        self._numbers = count(1)
+        self._numbers = Numbers()
         self._horizon_us = 0
         self._standing: set[TreeName] = set()
 
@@ -143,7 +142,7 @@ class NodeCore:
         elif name.startswith("local "):
             feed = self.local.get(name.removeprefix("local "))
             if feed is not None:
-                feed.tell(work)
+                feed.timer_fired(work)
 
     def _received(self, neighbour: str, message: Message, work: Work) -> None:
         match message:
@@ -266,7 +265,7 @@ class NodeCore:
             children,
             self.catalog,
             self.local,
-            lambda: next(self._numbers),
+            self._numbers,
             from_us,
             prime_us,
         )
@@ -352,12 +351,20 @@ class NodeCore:
             "horizon_us": self._horizon_us,
         }
 
+    def save(self) -> bytes:
+        """The whole state of the node."""
+        return saving.save(self)
+
+    @staticmethod
+    def restored(data: bytes) -> NodeCore:
+        """The node as it was saved."""
+        core = saving.restore(data)
+        if not isinstance(core, NodeCore):
+            raise saving.StateError("this is no saved node")
+        return core
+
     def held(self) -> int:
         """How many rows, open matches and remembered identities are kept in all."""
         kept = sum(found.held() for found in self.works.values())
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())
         return kept + sum(len(inbox.bodies) for inbox in self._inboxes.values())
-
-    def reads(self, event_type: str) -> bool:
-        """Whether any rule kept here reads the type."""
-        return any(event_type in types_of(rule.pattern) for rule, _ in self.rules.in_order())

@@ -6,6 +6,7 @@ decision *wants* a mark; the wish travels towards the sources and the mark comes
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -70,14 +71,29 @@ class LocalFeed(Feed):
         self.type = event_type
         self.lateness_us = lateness_us
         self.ended = False
+        self._wanted: list[float] = []
+        """A heap of marks that somebody waits for."""
 
     def current(self, now_us: int) -> float:
         # Another event may still be born in this very microsecond.
         return FOREVER if self.ended else now_us - self.lateness_us - 1
 
     def want(self, ts: float, work: Work) -> None:
-        if ts < FOREVER and self.current(work.now_us) < ts:
-            work.timer(f"local {self.type}", int(ts) + self.lateness_us + 1)
+        if ts < FOREVER and self.current(work.now_us) < ts and ts not in self._wanted:
+            heapq.heappush(self._wanted, ts)
+            self._wait(work)
+
+    def _wait(self, work: Work) -> None:
+        if self._wanted:
+            work.timer(f"local {self.type}", int(self._wanted[0]) + self.lateness_us + 1)
+
+    def timer_fired(self, work: Work) -> None:
+        """The clock has reached a mark that somebody waits for."""
+        mark = self.current(work.now_us)
+        while self._wanted and self._wanted[0] <= mark:
+            heapq.heappop(self._wanted)
+        self.tell(work)
+        self._wait(work)
 
 
 class Inlet(Feed):

@@ -43,4 +43,6 @@ def row_condition(where: tuple[Expression, ...], event_type: EventType, composit
     scope = Scope(pool, attribute, fold, lambda found: "e[0]")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects}
-    return cast(Condition, eval(compile(f"lambda e: bool({source})", "<headwater condition>", "eval"), space))
+    condition = eval(compile(f"lambda e: bool({source})", "<headwater condition>", "eval"), space)
+    condition.recipe = (where, event_type, composite)  # what a saved node makes it from again
+    return cast(Condition, condition)

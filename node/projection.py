@@ -177,7 +177,8 @@ class _ChainView:
     def _meets_others(self, role: str, group: set[str]) -> bool:
         """Whether candidates of a contested role may also come up for a role outside the group.
 
-        The group's contests know nothing of those, so such a role must be a plain filter, which withholds none.
+        The group's contests know nothing of those, nor does its selection know which of them the other role has bound
+        (they are no candidates then). So such a role must be a plain filter, which withholds none.
         """
         if self.contested(role) is None:
             return False
@@ -221,11 +222,7 @@ class _ChainView:
     def keeps_policy(self, role: str, group: Collection[str]) -> bool:
         """Whether the group sees exactly the candidates among which the rule selects."""
         step = self.selection(role)
-        if step is None or step.within.origin not in group or not self._keeps_all(role, group):
-            return False
-        # An event that is bound already is no candidate, and what omitted roles have bound is not known here.
-        earlier = (each for each in self.positive if self.order[each] < self.order[role] and each not in group)
-        return all(self.leaf[each].type != step.leaf.type for each in earlier)
+        return step is not None and step.within.origin in group and self._keeps_all(role, group)
 
     def determined(self, role: str, group: Collection[str]) -> bool:
         """Whether the event bound to the origin alone says which event the role binds, here and at every node above."""

@@ -16,6 +16,7 @@ from node.outbox import identity_of
 from node.work import FOREVER, Work
 from protocol.composites import Composite
 from protocol.messages import Mark, Part, Whole
+from protocol.pattern import Chain
 
 Row = tuple[Any, ...]
 
@@ -45,8 +46,10 @@ class JoinTask(Feed):
         self.queued = False
         self.stream = stream
         self.whole = isinstance(stream, Whole)
+        self._drives = self.whole or _holds_anchor(stream)
+        """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask."""
         self.engine = engine
-        self.ordered = not engine.program.plans[0][0].logical.monotone
+        self.ordered = engine.ordered()
         self.inputs = tuple(inputs)
         self.rank = 1 + max((feed.rank for feed in self.inputs), default=0)
         for feed in self.inputs:
@@ -141,7 +144,7 @@ class JoinTask(Feed):
         while wanted and wanted[0] <= self.mark:
             heapq.heappop(wanted)
         needed = [ts for ts in wanted if ts > mark]
-        if self.ordered and (self.whole or len(needed) < len(wanted)):
+        if self.ordered and (self._drives or len(needed) < len(wanted)):
             waits = self.engine.waits_until()
             if mark < waits < FOREVER:
                 needed.append(waits)
@@ -212,6 +215,14 @@ class JoinTask(Feed):
         """How many rows, open matches and remembered identities are kept."""
         kept = sum(candidates.held() for of_type in self._candidates.values() for candidates in of_type)
         return kept + self.engine.stored() + len(self._incoming) + len(self._blocked) + len(self._sent)
+
+
+def _holds_anchor(stream: Whole | Part) -> bool:
+    """Whether a partial rule has the events that complete matches of a chain."""
+    if isinstance(stream, Whole):
+        return False
+    root = stream.partial.rule.pattern.root
+    return isinstance(root, Chain) and root.anchor.role in stream.partial.roles
 
 
 class Outlet:

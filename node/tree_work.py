@@ -7,7 +7,7 @@ asked of the children, and a task here puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from node.catalog import Catalog, filter_of
@@ -17,7 +17,7 @@ from node.partition import split
 from node.predicates import row_condition
 from node.reach import horizon_us
 from node.tasks import JoinTask, Outlet
-from node.work import Work
+from node.work import Numbers, Work
 from protocol.messages import Deploy, Filter, Part, Stream, Whole
 from protocol.pattern import Rule, leaves, types_of
 
@@ -39,7 +39,7 @@ class TreeWork:
         children: tuple[str, ...],
         catalog: Catalog,
         local: Mapping[str, LocalFeed],
-        numbers: Callable[[], int],
+        numbers: Numbers,
         from_us: int | None = None,
         prime_us: int | None = None,
     ) -> None:
@@ -139,7 +139,7 @@ class TreeWork:
         rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
         candidates = self._catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
         task = JoinTask(
-            self._numbers(), stream, self._catalog.engine(stream), tuple(inputs), candidates, horizon_us(rule)
+            self._numbers.next(), stream, self._catalog.engine(stream), tuple(inputs), candidates, horizon_us(rule)
         )
         self.tasks.append(task)
         if isinstance(stream, Whole):
@@ -158,7 +158,7 @@ class TreeWork:
         """The stream as a child sends it; asked for once, whoever needs it here."""
         known = self.inlets.get((child, stream))
         if known is None:
-            known = self.inlets[child, stream] = Inlet(child, self._numbers(), stream)
+            known = self.inlets[child, stream] = Inlet(child, self._numbers.next(), stream)
             work.send(child, Deploy(self.tree, self.epoch, known.number, stream))
         return known
 

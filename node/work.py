@@ -15,6 +15,17 @@ Row = tuple[Any, ...]
 FOREVER = float("inf")
 
 
+class Numbers:
+    """Counts from 1 on; can be saved."""
+
+    def __init__(self) -> None:
+        self._last = 0
+
+    def next(self) -> int:
+        self._last += 1
+        return self._last
+
+
 class Runnable(Protocol):
     """A task that waits for its turn. Tasks of lower rank feed those of higher rank."""
 

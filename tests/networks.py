@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from deploy.simulation.faults import Faults, random_faults
@@ -17,10 +17,11 @@ from node.expressions_eval import show
 from protocol.events import Event
 from protocol.expressions import Attribute, Binary, Constant, Expression, Items, Unary
 from protocol.network import Link, Network, Sink, Source
-from protocol.pattern import Chain, Negation, Pattern, Rule, Selection, Window, Within, types_of
+from protocol.pattern import Rule, types_of
 from protocol.subscriptions import SUBJECT, Subscription
 from protocol.validate import operators_without_bound
 from tests.generators import NODES, TYPES, RuleMaker, comparison, event_code, random_values, rule_text
+from tests.stretching import stretched
 
 Size = Literal["small", "large"]
 Birth = tuple[int, int, Event]
@@ -28,6 +29,9 @@ Birth = tuple[int, int, Event]
 
 UNSERVED = ("window: events", "where: remote")
 """Features of rules that networks refuse (count windows) or that stay out (remote tables)."""
+
+CONTESTED = ("chain: last", "chain: first", "chain: n-last", "chain: n-first")
+"""Features of rules in which what is withheld below could change a selection above."""
 
 UNITS_US = (1_000, 20_000, 200_000)
 """What one tick of a generated rule or trace may last."""
@@ -93,6 +97,11 @@ class Maker:
         self.size = size
         self.features: set[str] = {f"size: {size}"}
         self.unit_us = rng.choice(UNITS_US)
+        # Work is divided among nodes only where a part of the network has several types of a rule to itself. Left to
+        # chance that is rare, so half of the cases are made for it.
+        self.apart = rng.random() < 0.5
+        if self.apart:
+            self.features.add("sources: types apart")
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -101,7 +110,7 @@ class Maker:
         rules = self.rules()
         nodes = self.nodes()
         links = self.links(nodes)
-        sources = self.sources(nodes, rules)
+        sources = self.sources_apart(nodes, links, rules) if self.apart else self.sources(nodes, rules)
         sinks = self.sinks(nodes, rules, sources)
         births = self.births(rules, sources)
         network = Network(tuple(TYPES.values()), nodes, links, sources, sinks, rules)
@@ -116,7 +125,7 @@ class Maker:
         while len(rules) < count:
             features: set[str] = set()
             made = RuleMaker(self.rng, f"r{len(rules) + 1}", rules, features).make(len(rules) + 1 == count)
-            if features.isdisjoint(UNSERVED):
+            if features.isdisjoint(UNSERVED) and (not self.apart or self.divides(made, features)):
                 rules.append(made)
                 self.features |= features
         if count > 1:
@@ -126,11 +135,17 @@ class Maker:
         self.rng.shuffle(rules)
         return tuple(stretched(rule, self.unit_us) for rule in rules)
 
+    def divides(self, rule: Rule, features: set[str]) -> bool:
+        """Whether to take a rule where work is to be divided: many types mostly, and often a contested selection."""
+        many = len(types_of(rule.pattern) & TYPES.keys()) > 2
+        return (many or self.chance(0.1)) and (not features.isdisjoint(CONTESTED) or self.chance(0.25))
+
     # -- the graph -----------------------------------------------------------------------------------------------------
 
     def nodes(self) -> tuple[str, ...]:
         if self.size == "small":
-            count = self.rng.choices((1, 2, 3, 4, 5, 6), (8, 18, 24, 20, 15, 15))[0]
+            weights = (1, 5, 20, 25, 25, 24) if self.apart else (8, 18, 24, 20, 15, 15)
+            count = self.rng.choices((1, 2, 3, 4, 5, 6), weights)[0]
         else:
             count = self.rng.randint(7, 30)
         self.features.add(f"nodes: {count}")
@@ -138,7 +153,7 @@ class Maker:
         return tuple(self.rng.sample(names, count))
 
     def links(self, nodes: Sequence[str]) -> tuple[Link, ...]:
-        shape = self.rng.choice(SHAPES)
+        shape = self.rng.choice(("line", "tree", "graph") if self.apart and self.chance(0.7) else SHAPES)
         if shape == "complete" and len(nodes) > 8:
             shape = "graph"
         kind = self.rng.choice(("none", "equal", "different", "different"))
@@ -166,7 +181,7 @@ class Maker:
         read = {name for rule in rules for name in types_of(rule.pattern)}
         wanted = [name for name in TYPES if name in read or self.chance(0.3)]
         places = self.rng.sample(list(nodes), self.rng.randint(1, len(nodes)))
-        lateness = [0] if self.chance(0.5) else [0, self.unit_us // 10, self.unit_us, 12 * self.unit_us]
+        lateness = self.latenesses()
         made: list[Source] = []
         for name in wanted:
             count = self.rng.choices((1, 2, 3, len(places)), (50, 25, 15, 10))[0]
@@ -177,12 +192,34 @@ class Maker:
             made += [Source(node, name, self.rng.choice(lateness)) for node in chosen]
             if len(set(chosen)) > 1:
                 self.features.add("sources: a type at several nodes")
-        if len({(source.node, source.type) for source in made}) > len({source.node for source in made}):
+        return self.noted(made)
+
+    def sources_apart(self, nodes: Sequence[str], links: Sequence[Link], rules: Sequence[Rule]) -> tuple[Source, ...]:
+        """A link divides the types: those on its one side have no source on the other. A type has one source mostly."""
+        read = {name for rule in rules for name in types_of(rule.pattern)}
+        wanted = [name for name in TYPES if name in read or self.chance(0.3)]
+        near, far = sides(nodes, links, self.rng)
+        self.rng.shuffle(wanted)
+        cut = self.rng.randint(1, max(1, len(wanted) - 1))
+        lateness = self.latenesses()
+        made: list[Source] = []
+        for number, name in enumerate(wanted):
+            places = near if number < cut else far
+            chosen = self.rng.sample(places, min(len(places), self.rng.choice((1, 1, 1, 2))))
+            made += [Source(node, name, self.rng.choice(lateness)) for node in chosen]
+        return self.noted(made)
+
+    def latenesses(self) -> list[int]:
+        return [0] if self.chance(0.5) else [0, self.unit_us // 10, self.unit_us, 12 * self.unit_us]
+
+    def noted(self, sources: list[Source]) -> tuple[Source, ...]:
+        places = {(source.node, source.type) for source in sources}
+        if len(places) > len({source.node for source in sources}):
             self.features.add("sources: several types at a node")
-        if any(source.lateness_us for source in made):
+        if any(source.lateness_us for source in sources):
             self.features.add("sources: lateness")
-        self.rng.shuffle(made)
-        return tuple(made)
+        self.rng.shuffle(sources)
+        return tuple(sources)
 
     def sinks(self, nodes: Sequence[str], rules: Sequence[Rule], sources: Sequence[Source]) -> tuple[Sink, ...]:
         """One sink at least listens to composites; types that nobody subscribes to may be left."""
@@ -241,7 +278,8 @@ class Maker:
         explosive = any("repetition" in feature for feature in self.features)
         most = 40 if self.size == "small" else 100
         count = self.rng.randint(4, 20 if explosive else most)
-        ticks = self.rng.choice((count // 3, count, count, 3 * count) if explosive else (3, count // 3, count, count))
+        spread = (count // 3, count, count, 3 * count) if explosive else (3, count // 3, count // 2, count)
+        ticks = self.rng.choice(spread)
         exact = self.chance(0.6)  # on whole ticks timestamps tie and windows are met exactly
         late = self.chance(0.06)
         read = {name for rule in rules for name in types_of(rule.pattern)}
@@ -300,44 +338,18 @@ def edges(rng: random.Random, nodes: Sequence[str], shape: str) -> list[tuple[st
     return [pair if rng.random() < 0.5 else (pair[1], pair[0]) for pair in found]
 
 
-# -- time --------------------------------------------------------------------------------------------------------------
-
-
-def stretched(rule: Rule, unit_us: int) -> Rule:
-    """The rule with every duration in it so many times longer."""
-    root = stretched_part(rule.pattern.root, unit_us)
-    where = tuple(stretched_conjunct(conjunct, unit_us) for conjunct in rule.pattern.where)
-    return replace(rule, pattern=Pattern(root, where, rule.pattern.skip))
-
-
-def stretched_part(part: Any, unit_us: int) -> Any:
-    match part:
-        case Chain(anchor, steps):
-            return Chain(anchor, tuple(stretched_part(step, unit_us) for step in steps))
-        case Selection():
-            return replace(part, within=stretched_part(part.within, unit_us))
-        case Within(length_us, origin):
-            return Within(length_us * unit_us, origin)
-        case Negation(inner):
-            return Negation(stretched_part(inner, unit_us))
-        case Window():
-            return replace(part, length=part.length * unit_us)
-    changed: dict[str, Any] = {}
-    if getattr(part, "window", None) is not None:
-        changed["window"] = stretched_part(part.window, unit_us)
-    if hasattr(part, "range"):
-        changed["range"] = stretched_part(part.range, unit_us)
-    if hasattr(part, "parts"):
-        changed["parts"] = tuple(stretched_part(inner, unit_us) for inner in part.parts)
-    return replace(part, **changed)
-
-
-def stretched_conjunct(conjunct: Expression, unit_us: int) -> Expression:
-    """Generated conjuncts speak of durations in one form: the difference of two timestamps against a constant."""
-    match conjunct:
-        case Binary(operator, Binary("-", Attribute(_, "ts"), Attribute(_, "ts")) as difference, Constant(int(ticks))):
-            return Binary(operator, difference, Constant(ticks * unit_us))
-    return conjunct
+def sides(nodes: Sequence[str], links: Sequence[Link], rng: random.Random) -> tuple[list[str], list[str]]:
+    """The nodes on the one and on the other side of a random link, if it is the only way across; else any two parts."""
+    if len(nodes) == 1:
+        return list(nodes), list(nodes)
+    cut = rng.choice(links)
+    near = {cut.one}
+    others = [link for link in links if link != cut]
+    while grown := {link.end(node) for link in others for node in near if node in (link.one, link.other)} - near:
+        near |= grown
+    if len(near) == len(nodes):
+        near = set(rng.sample(list(nodes), rng.randint(1, len(nodes) - 1)))
+    return [node for node in nodes if node in near], [node for node in nodes if node not in near]
 
 
 # -- printing ----------------------------------------------------------------------------------------------------------

@@ -15,9 +15,9 @@ from node.partition import LOCAL, split
 from node.projection import project
 from protocol.composites import Composite
 from protocol.events import Event, EventType
-from protocol.expressions import Expression
+from protocol.expressions import Attribute, Binary, Expression, Parameter
 from protocol.partial import PartialRule
-from protocol.pattern import Leaf, Rule, Within, leaves
+from protocol.pattern import Absence, Aggregate, Chain, Leaf, Pattern, Rule, Selection, Step, Within, leaves
 from tests.generators import REMOTE, TYPES, Named, RuleMaker, random_values
 
 MORE_TYPES: Mapping[str, EventType] = {
@@ -150,24 +150,59 @@ class ChainMaker(RuleMaker):
         return Within(self.rng.choice((2, 3, 4, 5, 6, 8)), origin.role)
 
     def constraints(self, role: Named, known: list[Named]) -> list[Expression]:
-        return super().constraints(role, known) if self.chance(0.3) else []
+        made = []
+        if self.chance(0.1):
+            made.append(self.about_one(role))
+        if self.chance(0.25):
+            other = self.rng.choice(known)
+            made.append(Binary(self.rng.choice(("=", "<=")), Attribute(role.role, "id"), Attribute(other.role, "id")))
+        if self.parameters and self.chance(0.3):
+            made.append(Binary("<=", Attribute(role.role, "v"), Parameter(self.rng.choice(self.parameters))))
+        return made
+
+    def chain(self) -> Pattern:
+        anchor = self.leaf()
+        known = [Named(anchor.role, anchor.type)]
+        steps: list[Step] = []
+        where: list[Expression] = []
+        for _ in range(self.rng.choice((2, 3, 3, 4))):
+            leaf = self.leaf()
+            role = Named(leaf.role, leaf.type)
+            where += self.constraints(role, known)
+            kind = self.rng.choices(("selection", "absence", "aggregate"), (68, 25, 7))[0]
+            if kind == "selection":
+                policy = self.rng.choice(("each", "last", "last", "last", "first"))
+                count = 2 if policy != "each" and self.chance(0.15) else 1
+                steps.append(Selection(leaf, policy, self.within(known), count))  # type: ignore[arg-type]
+                known.append(role)
+            elif kind == "absence":
+                steps.append(Absence(leaf, self.range(known)))
+            else:
+                self.parameters.append(f"p{len(self.parameters)}")
+                steps.append(Aggregate(self.parameters[-1], "max", leaf, "v", self.range(known)))
+        return Pattern(Chain(anchor, tuple(steps)), tuple(where))
 
 
-def random_division(seed: int) -> tuple[Rule, Node, tuple[Event, ...]]:
-    """A random rule over primitive events, and a random tree of nodes that share a random trace of them."""
+def random_division(seed: int, attempt: int = 0) -> tuple[Rule, Node, tuple[Event, ...]]:
+    """A random rule over primitive events, and a random tree of nodes that share a random trace of them.
+
+    ``attempt`` changes the trace only.
+    """
     rng = random.Random(f"partition {seed}")
     if rng.random() < 0.6:
-        pattern, shared, size = ChainMaker(rng, "r", (), set()).chain(), 0.1, 20
+        pattern, shared, size = ChainMaker(rng, "r", (), set()).chain(), 0.05, 20
     else:
-        pattern, shared, size = RuleMaker(rng, "r", (), set()).tree(), 0.2, 11
+        pattern, shared, size = RuleMaker(rng, "r", (), set()).tree(), 0.1, 11
     used = sorted({leaf.type for leaf in leaves(pattern.root)})
-    events = random_events(rng, used, size)
     top = random_tree(rng)
     below = [node.name for child in top.children for node in (child, *child.children)]
-    makers = {name: rng.sample(below, 2 if rng.random() < shared else 1) for name in MORE_TYPES}
+    main = rng.choice(below)  # most types come from one node, so that it can combine them
+    makers = {name: [main if rng.random() < 0.55 else rng.choice(below)] for name in MORE_TYPES}
     for places in makers.values():
-        if rng.random() < shared / 2:
-            places.append(top.name)
+        if rng.random() < shared:
+            places.append(rng.choice([top.name, *(name for name in below if name not in places)]))
+    rng = random.Random(f"trace {seed} {attempt}")
+    events = random_events(rng, used, size)
     home = {event: rng.choice(makers[event.type]) for event in events}
 
     def filled(node: Node) -> Node:

@@ -199,6 +199,24 @@ def test_a_composite_type_cannot_be_declared_as_an_event_type_too():
         Engine([outer], [X], composites=[X])
 
 
+def test_a_snapshot_keeps_composites_from_outside_with_the_composites_inside_them():
+    middle = rule(seq("X x", "C c", within=20), name="middle", emits="Y", out={"v": "x.v"})
+    outer = rule(chain("D d", last("Y y", 20, "d")), name="outer", emits="Z", out={"v": "y.v"})
+    found = engine_of(INNER, middle).feed(events("A@1(v=3) B@5 C@7"))
+    row = next(composite.row() for composite in found if composite.rule == "middle")
+    engine = engine_of(outer, composites=[wire_spec(middle).type])
+    engine.feed([row])  # still pending
+    engine = engine.copy()
+    engine.advance(8)
+    engine = engine.copy()  # in a buffer
+    engine.feed([row, *events("D@9/m")])
+    (made,) = engine.copy().close()
+    assert made.attributes == {"v": 3}
+    assert made.start[0] == 1
+    assert made.to_json() == engine.close()[0].to_json()
+    assert len(engine.take_late()) == 1
+
+
 def test_a_snapshot_fits_only_engines_with_the_same_composites_from_outside():
     outer = rule(seq("X x", "C c", within=20), name="outer", emits="Y")
     saved = engine_of(outer, composites=[X]).snapshot()

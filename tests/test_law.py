@@ -25,8 +25,9 @@ from protocol.pattern import types_of
 from tests.fuzz_networks import Task, connected, reductions, report, run_seeds, shrink
 from tests.generators import TYPES, random_case
 from tests.law import SERVED, check, compare, expected, promised, reference, run, time_limit
-from tests.networks import UNSERVED, describe, kept_case, network_case, stretched
+from tests.networks import UNSERVED, describe, kept_case, network_case
 from tests.oracle import TooManyMatches, evaluate
+from tests.stretching import stretched
 
 LAW_SECONDS = 60.0
 SHRINK_SECONDS = 30.0
@@ -79,6 +80,7 @@ def test_every_operator_size_and_circumstance_appears():
     place |= {f"delay: {kind}" for kind in ("none", "equal", "different")} | {"jitter", "loss", "bandwidth"}
     place |= {f"delay: {relation} than windows" for relation in ("much smaller", "smaller", "comparable", "larger")}
     ends = {"sources: a type at several nodes", "sources: several types at a node", "sources: lateness", "births: late"}
+    ends |= {"sources: types apart"}
     ends |= {"births: numbered by time", "births: numbered by arrival"}
     ends |= {f"sink: {kind}{how}" for kind in ("composite", "primitive") for how in ("", " with constraints")}
     assert tree | chain | rules | place | ends <= seen

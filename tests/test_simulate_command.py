@@ -1,4 +1,4 @@
-"""``headwater simulate``: options, output, and what it says when a run fails. The simulator is a stand-in here."""
+"""``headwater simulate``: options, output, and what it says when a run fails; with a stand-in, then for real."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deploy.simulation.figures import delivery_line, figures
 from deploy.simulation.outcome import Delivery, Outcome
 from protocol.errors import RuleError
 from protocol.events import Event
-from protocol.network import Network, Source
+from protocol.network import STRATEGIES, Network, Source
 from protocol.pattern import Rule
 from tests.builders import rule, seq
 from tests.test_figures import a_central_run, a_run, smoke
@@ -96,9 +96,9 @@ def test_the_report_compares_with_centr_over_the_same_events(bench: Bench) -> No
     assert "seed 7" in err
     assert bench.calls == [
         {"births": 7, "until_us": None},
-        {"strategy": "st", "seed": 7, "until_us": None},
+        {"strategy": "st", "seed": 7},
         {"births": 7, "until_us": None},
-        {"strategy": "centr", "seed": 7, "until_us": None},
+        {"strategy": "centr", "seed": 7},
     ]
 
 
@@ -114,7 +114,7 @@ def test_options_outweigh_the_file(bench: Bench) -> None:
     assert bench("fire.yaml", "--strategy", "mt", "--seed", "3", "--duration", "2ms")[0] == 0
     assert bench.calls[:2] == [
         {"births": 3, "until_us": 2_000},
-        {"strategy": "mt", "seed": 3, "until_us": 2_000},
+        {"strategy": "mt", "seed": 3},
     ]
 
 
@@ -230,3 +230,83 @@ def test_a_strategy_that_delivers_other_events_than_centr_has_failed(bench: Benc
     assert lines[0].endswith("seed 7, to repeat it: headwater simulate fire.yaml --strategy st --seed 7")
     assert lines[1] == "  too many at p3: Smoke(area='A1')@9 p2#4"
     assert lines[2].startswith("  missing at p3: Fire(area='A1')@3000")
+
+
+# -- with the real simulator -------------------------------------------------------------------------------------------
+
+TRACE_START_US = 1_782_907_200_000_000
+FIRES = """
+events:
+  Smoke: {area: string}
+  Temp: {area: string, value: float}
+nodes: [p1, p2, p3]
+links:
+  - {between: [p1, p2], delay: 5ms, bandwidth: 1Mbit, jitter: 3ms, loss: 0.2}
+  - {between: [p2, p3], delay: 5ms}
+sources:
+  - {node: p1, type: Smoke, trace: smoke.csv}
+  - {node: p3, type: Temp, trace: temp.csv}
+sinks:
+  - {node: p1, subscribe: "Fire(area = 'A1')"}
+  - {node: p3, subscribe: Smoke}
+rules:
+  - |
+    define Fire(area: string) from Smoke() and last Temp(area = Smoke.area, value > 45) within 5 s from Smoke
+    where area = Smoke.area
+seed: 4
+"""
+
+
+def a_folder_of_fires(folder: Path) -> None:
+    """A Temp and, a second later, a Smoke every ten seconds, six times, in areas A1 and A2 by turns."""
+    area = ["A1", "A2"]
+    starts = [TRACE_START_US + 10_000_000 * n for n in range(6)]
+    (folder / "fires.yaml").write_text(FIRES)
+    temps = "".join(f"Temp,{at},{area[n % 2]},50\n" for n, at in enumerate(starts))
+    smokes = "".join(f"Smoke,{at + 1_000_000},{area[n % 2]}\n" for n, at in enumerate(starts))
+    (folder / "temp.csv").write_text(f"type,ts,area,value\n{temps}")
+    (folder / "smoke.csv").write_text(f"type,ts,area\n{smokes}")
+
+
+def simulated(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[dict[str, Any], str]:
+    out = folder / "out.jsonl"
+    with pytest.raises(SystemExit) as left:
+        main(["simulate", str(folder / "fires.yaml"), "--json", "--quiet", "--out", str(out), *arguments])
+    captured = capsys.readouterr()
+    assert (left.value.code, captured.err) == (0, "")
+    return json.loads(captured.out), out.read_text()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_real_network_delivers_what_its_sinks_subscribed_to(
+    strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_folder_of_fires(tmp_path)
+    found, text = simulated(tmp_path, capsys, "--strategy", strategy)
+    lines = [json.loads(line) for line in text.splitlines()]
+    fires = [line for line in lines if line["type"] == "Fire"]
+    smokes = [line for line in lines if line["type"] == "Smoke"]
+    assert found["composites"] == 3
+    assert [(each["sink"], each["attributes"]) for each in fires] == [("p1", {"area": "A1"})] * 3
+    assert [(each["sink"], each["seq"]) for each in smokes] == [("p3", seq) for seq in range(1, 7)]
+    # Two links from Smoke to its sink, of at least 5 ms each.
+    assert min(each["delivered"] - each["ts"] for each in smokes) >= 10_000
+    assert (found["relative_to_centr"] is None) == (strategy == "centr")
+
+
+def test_equal_seeds_give_equal_bytes_and_other_seeds_other_losses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_folder_of_fires(tmp_path)
+    once = simulated(tmp_path, capsys)
+    assert simulated(tmp_path, capsys) == once
+    assert simulated(tmp_path, capsys, "--seed", "4") == once
+    assert simulated(tmp_path, capsys, "--seed", "5")[1] != once[1]
+
+
+def test_a_duration_counts_from_the_start_of_the_trace(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    a_folder_of_fires(tmp_path)
+    found, text = simulated(tmp_path, capsys, "--duration", "25s")
+    smokes = [json.loads(line)["seq"] for line in text.splitlines() if '"type": "Smoke", "ts"' in line[:30]]
+    assert smokes == [1, 2, 3]
+    assert found["composites"] == 2

@@ -135,18 +135,20 @@ def _run(plan: _Plan, strategy: str) -> Outcome:
     from deploy.simulation.births import births
     from deploy.simulation.simulator import simulate as run_simulation
 
-    born = 0
+    born, first_us = 0, 0
 
     def counted(events: Iterable[tuple[int, int, Event]]) -> Iterator[tuple[int, int, Event]]:
-        nonlocal born
+        nonlocal born, first_us
         for each in events:
+            if not born:
+                first_us = each[0]
             born += 1
             yield each
 
     with Progress(f"simulating {strategy}") as progress:
 
         def watch(now_us: int) -> None:
-            progress.update(born, min(1.0, now_us / plan.until_us) if plan.until_us else None)
+            progress.update(born, min(1.0, (now_us - first_us) / plan.until_us) if plan.until_us else None)
 
         try:
             return run_simulation(
@@ -154,7 +156,6 @@ def _run(plan: _Plan, strategy: str) -> Outcome:
                 counted(births(plan.file, seed=plan.seed, until_us=plan.until_us)),
                 strategy=strategy,
                 seed=plan.seed,
-                until_us=plan.until_us,
                 on_progress=watch,
             )
         except Exception as error:

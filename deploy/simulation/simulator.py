@@ -15,7 +15,7 @@ from zlib import crc32
 
 from coordinator.trees import TreeKeeper
 from deploy.simulation.accounts import Accounts
-from deploy.simulation.faults import Faults
+from deploy.simulation.faults import FOREVER, Faults
 from deploy.simulation.links import Wire as LinkWire
 from deploy.simulation.outcome import Delivery, Outcome
 from node.catalog import composite_type
@@ -55,7 +55,6 @@ def simulate(
     *,
     strategy: str | None = None,
     seed: int = 0,
-    until_us: int | None = None,
     faults: Faults | None = None,
     on_progress: Callable[[int], None] | None = None,
     check: bool = False,
@@ -74,7 +73,7 @@ def simulate(
         if made.set_up(starts_us - setup_us) < starts_us:
             break
         setup_us *= 8
-    return made.run(chain(() if first is None else (first,), upcoming), until_us, on_progress)
+    return made.run(chain(() if first is None else (first,), upcoming), on_progress)
 
 
 class Simulation:
@@ -103,8 +102,8 @@ class Simulation:
             for other, link in found.items()
         }
         self._keeper = TreeKeeper(network, strategy)
-        self._heap: list[tuple[int, int, str, Input]] = []
-        self._idle: list[tuple[int, int, str, Input]] = []
+        self._heap: list[tuple[int, int, str, Input | None]] = []
+        self._idle: list[tuple[int, int, str, Input | None]] = []
         self._serial = count()
         self._behind = {node: faults.behind_us(node) for node in network.nodes}
         self._slow = {node: faults.message_us(node) for node in network.nodes}
@@ -114,12 +113,16 @@ class Simulation:
     # --------------------------------------------------------------------------------------------------------- the run
 
     def run(
-        self, births: Iterable[Birth], until_us: int | None, on_progress: Callable[[int], None] | None
+        self, births: Iterable[Birth], on_progress: Callable[[int], None] | None = None
     ) -> Outcome:
         upcoming = iter(births)
         birth = next(upcoming, None)
+        for node, downtimes in self._down.items():
+            for _, end in downtimes:
+                if end < FOREVER:
+                    heappush(self._heap, (end, next(self._serial), node, None))
         heap, idle = self._heap, self._idle
-        while birth is not None and (until_us is None or birth[0] <= until_us):
+        while birth is not None:
             at = birth[0]
             if heap and heap[0][0] < at and (not idle or heap[0] < idle[0]):
                 self._step(heap)
@@ -180,11 +183,14 @@ class Simulation:
         while self._heap:
             self._step(self._heap)
 
-    def _step(self, queue: list[tuple[int, int, str, Input]]) -> None:
+    def _step(self, queue: list[tuple[int, int, str, Input | None]]) -> None:
         """The earliest thing in a queue."""
         at, _, node, received = heappop(queue)
         self.now_us = max(self.now_us, at)
-        self._perform(node, self._handle(node, received))
+        if received is None:  # the node starts again, with what it had saved when it went down
+            self.nodes[node] = NodeCore.restored(self.nodes[node].save())
+        else:
+            self._perform(node, self._handle(node, received))
 
     def _bear(self, source: int, event: Event) -> None:
         node = self.network.sources[source].node
@@ -222,7 +228,8 @@ class Simulation:
         for start, end in self._down[node]:
             if start <= at < end:
                 at = end
-        heappush(queue, (at, next(self._serial), node, received))
+        if at < FOREVER:  # what would come after a loss for good never comes
+            heappush(queue, (at, next(self._serial), node, received))
 
     def _send(self, node: str, effect: Send) -> None:
         message = effect.message
