@@ -8,6 +8,7 @@ The daemon and the simulator drive the same core. Everything it knows can be pri
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, assert_never
 
 from node import saving
@@ -30,21 +31,25 @@ from node.effects import (
 from node.feeds import Inlet, LocalFeed
 from node.outbox import Inbox, Outbox
 from node.reach import horizon_us
+from node.review import review
 from node.rule_store import RuleStore
-from node.tasks import Outlet
+from node.outlets import Outlet
 from node.tree_work import TreeWork
 from node.trees import Trees
 from node.work import Numbers, Work
 from protocol.events import Event
 from protocol.messages import (
     Advertise,
+    Awakening,
     Batch,
     Deploy,
     FetchRules,
     Filter,
     Message,
     Notify,
+    ReverseMark,
     RulesFetched,
+    SetMode,
     Subscribe,
     TreeReady,
     Undeploy,
@@ -54,19 +59,31 @@ from protocol.subscriptions import Subscription
 from protocol.tree_messages import CreateTree, TreeAck, TreeNack
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
-TICK_LEAST_US = 100_000
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
 
 TreeName = tuple[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSettings:
+    """What one may turn. None of it changes results."""
+
+    tick_least_us: int = 100_000
+    """Housekeeping and slow marks come at most so often."""
+    review_us: int = 10_000_000
+    """Masters of push-pull are reviewed at most so often."""
+    restless: bool = False
+    """Masters of push-pull change at every review, to test that nothing is lost or repeated by it."""
+
+
 class NodeCore:
     """The whole of one node."""
 
-    def __init__(self, name: str, neighbours: Mapping[str, int]) -> None:
+    def __init__(self, name: str, neighbours: Mapping[str, int], settings: NodeSettings | None = None) -> None:
         """``neighbours`` with the configured delay of the link to each, in microseconds."""
         self.name = name
+        self.settings = settings or NodeSettings()
         self.trees = Trees(name, neighbours)
         self.catalog = Catalog()
         self.strategy = ""
@@ -82,6 +99,7 @@ class NodeCore:
         self._numbers = Numbers()
         self._horizon_us = 0
         self._standing: set[TreeName] = set()
+        self._review_us = -(1 << 62)
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -155,11 +173,17 @@ class NodeCore:
                 else:
                     found.subscribers.deliver(rows, work)
             case Want(number, ts):
-                outlet = self.outlets.get((neighbour, number))
-                if outlet is None:
-                    work.report("unknown_stream")
-                else:
+                if (outlet := self._outlet(neighbour, number, work)) is not None:
                     outlet.want(ts, work)
+            case Awakening(number):
+                if (outlet := self._outlet(neighbour, number, work)) is not None:
+                    outlet.awaken(message, work)
+            case ReverseMark(number, ts):
+                if (outlet := self._outlet(neighbour, number, work)) is not None:
+                    outlet.free_before(ts, work)
+            case SetMode(number, pull, serial):
+                if (outlet := self._outlet(neighbour, number, work)) is not None:
+                    outlet.set_mode(pull, serial, work)
             case CreateTree() | TreeAck() | TreeNack():
                 self._send_all(self.trees.received(neighbour, message), work)
                 self._look_for_standing(work)
@@ -226,7 +250,6 @@ class NodeCore:
         for number, rows in real.items():
             inlet = self._inlet(neighbour, number, work)
             if inlet is not None:
-                inlet.received += len(rows)
                 inlet.pass_on(rows, work)
         for mark in batch.marks:
             inlet = self._inlet(neighbour, mark.number, work)
@@ -234,6 +257,12 @@ class NodeCore:
                 inlet.marked(mark, work)
         if batch.floor_us is not None:
             inbox.forget_before(batch.floor_us)
+
+    def _outlet(self, neighbour: str, number: int, work: Work) -> Outlet | None:
+        outlet = self.outlets.get((neighbour, number))
+        if outlet is None:
+            work.report("unknown_stream")
+        return outlet
 
     def _inlet(self, neighbour: str, number: int, work: Work) -> Inlet | None:
         inlet = self.inlets.get(number)
@@ -268,6 +297,7 @@ class NodeCore:
             self._numbers,
             from_us,
             prime_us,
+            pulls=self.strategy.endswith("-pp"),
         )
         self.works[tree, epoch] = found
         if self.strategy in ("centr", "st", "st-pp") or found.parent is None:
@@ -319,7 +349,9 @@ class NodeCore:
     # ---------------------------------------------------------------------------------------------------- housekeeping
 
     def _tick_us(self) -> int:
-        return max(TICK_LEAST_US, self._horizon_us // TICKS_PER_HORIZON) if self._horizon_us else TICK_IDLE_US
+        return (
+            max(self.settings.tick_least_us, self._horizon_us // TICKS_PER_HORIZON) if self._horizon_us else TICK_IDLE_US
+        )
 
     def _tick(self, work: Work) -> None:
         """Tell slow marks, so that those above can free what has passed, and forget old bodies."""
@@ -329,8 +361,12 @@ class NodeCore:
         work.run()
         for outlet in self.outlets.values():
             outlet.tell_slowly(work)
+        if work.now_us >= self._review_us:
+            self._review_us = work.now_us + self.settings.review_us
+            for found in self.works.values():
+                review(found.tasks, work, restless=self.settings.restless)
         lateness_us = max((feed.lateness_us for feed in self.local.values()), default=0)
-        floor_us = work.now_us - HISTORY_HORIZONS * (self._horizon_us + TICK_LEAST_US) - lateness_us
+        floor_us = work.now_us - HISTORY_HORIZONS * (self._horizon_us + self._tick_us()) - lateness_us
         for outbox in self._outboxes.values():
             outbox.forget_before(floor_us)
         work.timer("tick", work.now_us + self._tick_us(), idle=True)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from node.predicates import Condition
 from node.work import FOREVER, Work
-from protocol.messages import Mark, Stream, Want
+from protocol.messages import Awakening, Conditions, Mark, ReverseMark, SetMode, Stream, Want
 
 Row = tuple[Any, ...]
 
@@ -97,7 +97,10 @@ class LocalFeed(Feed):
 
 
 class Inlet(Feed):
-    """A stream of a child."""
+    """A stream of a child, pushed or pulled.
+
+    While it is pulled, its mark tells up to where everything asked for in the first ``seen`` awakenings has come.
+    """
 
     def __init__(self, child: str, number: int, stream: Stream) -> None:
         super().__init__()
@@ -107,7 +110,19 @@ class Inlet(Feed):
         self.mark: float = -FOREVER
         self.asked: set[float] = set()
         """Marks that were asked for and have not come yet."""
-        self.received = 0
+        self.pull = False
+        """The mode that the child has confirmed."""
+        self.wished = False
+        """The mode that was last asked for."""
+        self._mode_asked = 0
+        self._mode_seen = 0
+        self.pushed_until: float = -FOREVER
+        """Up to here everything came while the stream was pushed."""
+        self.serial = 0
+        self.seen = 0
+        self.generated = 0
+        """How many events the stream has brought forth, sent or kept."""
+        self._freed: float = -FOREVER
 
     def current(self, now_us: int) -> float:
         return self.mark
@@ -117,10 +132,42 @@ class Inlet(Feed):
             self.asked.add(ts)
             work.send(self.child, Want(self.number, ts))
 
+    def set_mode(self, pull: bool, work: Work) -> None:
+        if pull != self.wished:
+            self.wished = pull
+            self._mode_asked += 1
+            work.send(self.child, SetMode(self.number, pull, self._mode_asked))
+
+    @property
+    def steadily_pushed(self) -> bool:
+        """It is pushed, and nothing else was asked for that the child has not yet heard."""
+        return not self.pull and not self.wished and self._mode_seen == self._mode_asked
+
+    def awaken(self, least_us: int, greatest_us: int, where: Conditions, work: Work) -> int:
+        """Ask for a window; the serial number under which the child will say that it has been served."""
+        self.serial += 1
+        work.send(self.child, Awakening(self.number, self.serial, least_us, greatest_us, where))
+        return self.serial
+
+    def reverse_mark(self, ts: float, work: Work) -> None:
+        """Promise that nothing before ``ts`` will be asked for any more."""
+        if self.pull and ts > self._freed:
+            self._freed = ts
+            work.send(self.child, ReverseMark(self.number, ts))
+
     def marked(self, mark: Mark, work: Work) -> None:
+        self.generated = mark.generated
+        moved = mark.ts > self.mark or mark.serial > self.seen or mark.pull != self.pull
+        if mark.pull and not self.pull:
+            self.pushed_until = mark.ts
+        self.pull = mark.pull
+        moved = moved or mark.mode > self._mode_seen
+        self._mode_seen = mark.mode
+        self.seen = mark.serial
         if mark.ts > self.mark:
             self.mark = mark.ts
             self.asked = {ts for ts in self.asked if ts > mark.ts}
+        if moved:
             self.tell(work)
 
 

@@ -13,9 +13,10 @@ from node.contests import Candidates
 from node.engine import Engine
 from node.feeds import Feed
 from node.outbox import identity_of
+from node.push_pull import PushPull
 from node.work import FOREVER, Work
 from protocol.composites import Composite
-from protocol.messages import Mark, Part, Whole
+from protocol.messages import Part, Whole
 from protocol.pattern import Chain
 
 Row = tuple[Any, ...]
@@ -52,8 +53,7 @@ class JoinTask(Feed):
         self.ordered = engine.ordered()
         self.inputs = tuple(inputs)
         self.rank = 1 + max((feed.rank for feed in self.inputs), default=0)
-        for feed in self.inputs:
-            feed.consumers.append(self)
+        self.push_pull: PushPull | None = None
         self.mark: float = -FOREVER
         self._wanted: list[float] = []
         """A heap of the marks that consumers have asked for."""
@@ -210,6 +210,8 @@ class JoinTask(Feed):
         for of_type in self._candidates.values():
             for candidates in of_type:
                 candidates.forget_before(oldest)
+        if self.push_pull is not None:
+            self.push_pull.free(mark)
 
     def held(self) -> int:
         """How many rows, open matches and remembered identities are kept."""
@@ -224,50 +226,3 @@ def _holds_anchor(stream: Whole | Part) -> bool:
     root = stream.partial.rule.pattern.root
     return isinstance(root, Chain) and root.anchor.role in stream.partial.roles
 
-
-class Outlet:
-    """A stream that goes to the parent."""
-
-    def __init__(self, neighbour: str, number: int, feed: Feed, kind: str) -> None:
-        self.neighbour = neighbour
-        self.number = number
-        self.kind = kind
-        self.feed = feed
-        self._wanted: list[float] = []
-        self.told_mark: float = -FOREVER
-        self.generated = 0
-        feed.consumers.append(self)
-
-    def accept(self, rows: Sequence[Row], work: Work) -> None:
-        self.generated += len(rows)
-        box = work.outbox(self.neighbour)
-        for row in rows:
-            box.add(row, self.number, self.kind)
-
-    def block(self, rows: Sequence[Row], work: Work) -> None:
-        box = work.outbox(self.neighbour)
-        for row in rows:
-            box.add_blocker(row, self.number)
-
-    def want(self, ts: float, work: Work) -> None:
-        heapq.heappush(self._wanted, ts)
-        self.feed.want(ts, work)
-        self.told(work)
-
-    def told(self, work: Work) -> None:
-        mark = self.feed.current(work.now_us)
-        wanted = bool(self._wanted) and self._wanted[0] <= mark
-        while self._wanted and self._wanted[0] <= mark:
-            heapq.heappop(self._wanted)
-        if wanted or mark == FOREVER > self.told_mark:
-            self.tell(mark, work)
-
-    def tell_slowly(self, work: Work) -> None:
-        """Nobody waits for it, but what is held above can be freed."""
-        mark = self.feed.current(work.now_us)
-        if mark > self.told_mark:
-            self.tell(mark, work)
-
-    def tell(self, mark: float, work: Work) -> None:
-        self.told_mark = mark
-        work.outbox(self.neighbour).mark(Mark(self.number, mark, 0, self.generated))

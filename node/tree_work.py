@@ -15,8 +15,10 @@ from node.delivery import Dispatcher, Subscribers
 from node.feeds import Feed, Inlet, LocalFeed, Merge, Sieve
 from node.partition import split
 from node.predicates import row_condition
+from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
-from node.tasks import JoinTask, Outlet
+from node.outlets import Outlet
+from node.tasks import JoinTask
 from node.work import Numbers, Work
 from protocol.messages import Deploy, Filter, Part, Stream, Whole
 from protocol.pattern import Rule, leaves, types_of
@@ -42,7 +44,10 @@ class TreeWork:
         numbers: Numbers,
         from_us: int | None = None,
         prime_us: int | None = None,
+        *,
+        pulls: bool = False,
     ) -> None:
+        self._pulls = pulls
         self.tree = tree
         self.epoch = epoch
         self.parent = parent
@@ -111,15 +116,22 @@ class TreeWork:
             if isinstance(stream, Whole):
                 self.places.setdefault(rule.emits, set()).add(plan.delegate)
             return self.inlet(plan.delegate, stream, work)
-        inputs: dict[int, Feed] = {}
+        inputs: dict[int, tuple[Feed, set[str]]] = {}
         for child, partial in plan.parts:
             below: Stream = filter_of(partial) if partial.single else Part(partial, stream.since_us)
             made = self.inlet(child, below, work)
-            inputs[id(made)] = made
-        for name in sorted(plan.local):
-            for made_here in self.local_feeds(name):
-                inputs[id(made_here)] = made_here
-        return self._task(stream, tuple(inputs.values()))
+            inputs.setdefault(id(made), (made, set()))[1].update(partial.roles)
+        for leaf in leaves(rule.pattern.root):
+            if leaf.role in roles and leaf.type in plan.local:
+                for made_here in self.local_feeds(leaf.type):
+                    inputs.setdefault(id(made_here), (made_here, set()))[1].add(leaf.role)
+        if self._pulls and inputs:
+            types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+            slots = [Slot(feed, frozenset(served), types) for feed, served in inputs.values()]
+            task = self._task(stream, slots, subscribe=False)
+            task.push_pull = PushPull(rule, slots, task.horizon_us, task)
+            return task
+        return self._task(stream, [feed for feed, _ in inputs.values()])
 
     def evaluate(self, rule: Rule, since_us: int | None, work: Work) -> Feed:
         """The rule, split over the nodes below."""
@@ -135,12 +147,15 @@ class TreeWork:
             self.feeds[stream] = self._task(stream, inputs)
         return self.feeds[stream]
 
-    def _task(self, stream: Whole | Part, inputs: Iterable[Feed]) -> JoinTask:
+    def _task(self, stream: Whole | Part, inputs: Iterable[Feed], *, subscribe: bool = True) -> JoinTask:
         rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
         candidates = self._catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
         task = JoinTask(
             self._numbers.next(), stream, self._catalog.engine(stream), tuple(inputs), candidates, horizon_us(rule)
         )
+        if subscribe:
+            for feed in task.inputs:
+                feed.consumers.append(task)
         self.tasks.append(task)
         if isinstance(stream, Whole):
             self.places.setdefault(rule.emits, set()).add(HERE)
@@ -170,7 +185,7 @@ class TreeWork:
         assert self.parent is not None
         if isinstance(stream, Whole):
             self.dispatch(feed)
-        outlet = self.outlets[number] = Outlet(self.parent, number, feed, KINDS[type(stream)])
+        outlet = self.outlets[number] = Outlet(self.parent, number, feed, KINDS[type(stream)], self._catalog)
         return outlet
 
     def dispatch(self, feed: Feed) -> None:

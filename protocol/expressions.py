@@ -132,8 +132,8 @@ def walk(expression: Expression) -> Iterator[Expression]:
             yield from walk(key)
 
 
-def rewritten(expression: Expression, change: Callable[[Attribute], Attribute]) -> Expression:
-    """The same expression with every attribute in it changed."""
+def rewritten(expression: Expression, change: Callable[[Attribute], Expression]) -> Expression:
+    """The same expression with every attribute in it replaced."""
     match expression:
         case Attribute():
             return change(expression)

@@ -17,6 +17,9 @@ from protocol.tree_messages import CreateTree, TreeAck, TreeNack
 
 Row = tuple[Any, ...]
 
+Conditions = tuple[tuple[str, tuple[Expression, ...]], ...]
+"""By event type, conjuncts over one event alone."""
+
 
 @dataclass(frozen=True, slots=True)
 class Filter:
@@ -143,7 +146,7 @@ class Awakening:
     serial: int
     least_us: int
     greatest_us: int
-    where: tuple[tuple[str, tuple[Expression, ...]], ...] = ()
+    where: Conditions = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,15 +154,16 @@ class ReverseMark:
     """To a child that holds a pull stream: nothing before ``ts`` will be asked for any more."""
 
     number: int
-    ts: float
+    ts: float | int
 
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """To a child: from now on push the stream, or keep it until it is asked for. Acknowledged by a Mark."""
+    """To a child: from now on push the stream, or keep it until it is asked for. A Mark says when it holds."""
 
     number: int
     pull: bool
+    serial: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +185,15 @@ class Item:
 @dataclass(frozen=True, slots=True)
 class Mark:
     """Nothing at or before ``ts`` will follow on the stream (of a pull stream: nothing that was asked for in the first
-    ``serial`` awakenings). ``generated`` counts what the stream has produced so far, sent or kept."""
+    ``serial`` awakenings). ``generated`` counts what the stream has produced so far, sent or kept; ``pull`` is the mode
+    that holds from here on, as the SetMode with the serial ``mode`` has asked for."""
 
     number: int
     ts: float
     serial: int = 0
     generated: int = 0
+    pull: bool = False
+    mode: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,8 @@ class Wire:
 
 
 def _mark(mark: Mark) -> list[Any]:
+    if mark.mode:
+        return [mark.number, mark.ts, mark.serial, mark.generated, mark.pull, mark.mode]
     if mark.serial or mark.generated:
         return [mark.number, mark.ts, mark.serial, mark.generated]
     return [mark.number, mark.ts]

@@ -30,7 +30,7 @@ SERVED: tuple[str, ...] = ("centr", "st", "mt")
 MATCHES_MAX = 2000
 READ_MAX = 40  # composites of one rule that others read: their combinations explode
 ORACLE_SECONDS = 3.0  # a case on which the oracle takes longer is left out and counted
-RUN_SECONDS = 20.0  # a simulated run that takes longer is taken for one that never ends
+RUN_SECONDS = 40.0  # a simulated run that takes longer is taken for one that never ends
 
 Identity = str | tuple[str, int]
 """The id of a composite event, or node and seq of a primitive one."""
@@ -158,6 +158,7 @@ class Verdict:
 def run(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:
     """Simulate the case with everything watched; every third seed encodes and decodes every message."""
     from deploy.simulation.simulator import simulate
+    from node.core import NodeSettings
 
     with time_limit(RUN_SECONDS):
         return simulate(
@@ -168,6 +169,7 @@ def run(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:
             faults=case.chosen_faults() if faults else None,
             check=True,
             wire=case.seed % 3 == 0,
+            settings=NodeSettings(tick_least_us=50, review_us=100, restless=case.seed % 4 != 0),
         )
 
 

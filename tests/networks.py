@@ -17,9 +17,10 @@ from node.expressions_eval import show
 from protocol.events import Event
 from protocol.expressions import Attribute, Binary, Constant, Expression, Items, Unary
 from protocol.network import Link, Network, Sink, Source
-from protocol.pattern import Rule, types_of
+from protocol.pattern import Rule, leaves, types_of
 from protocol.subscriptions import SUBJECT, Subscription
 from protocol.validate import operators_without_bound
+from tests.contested import ContestedMaker
 from tests.generators import NODES, TYPES, RuleMaker, comparison, event_code, random_values, rule_text
 from tests.stretching import stretched
 
@@ -96,10 +97,12 @@ class Maker:
         self.rng = rng
         self.size = size
         self.features: set[str] = {f"size: {size}"}
-        self.unit_us = rng.choice(UNITS_US)
+        # Long delays over many hops would make virtual time, and with it the run, long and dull.
+        self.unit_us = rng.choice(UNITS_US if size == "small" else UNITS_US[:2])
         # Work is divided among nodes only where a part of the network has several types of a rule to itself. Left to
         # chance that is rare, so half of the cases are made for it.
         self.apart = rng.random() < 0.5
+        self.alone: str | None = None  # a type that has its side of the network to itself
         if self.apart:
             self.features.add("sources: types apart")
 
@@ -124,8 +127,11 @@ class Maker:
         rules: list[Rule] = []
         while len(rules) < count:
             features: set[str] = set()
-            made = RuleMaker(self.rng, f"r{len(rules) + 1}", rules, features).make(len(rules) + 1 == count)
+            maker = ContestedMaker if self.apart and not rules and self.chance(0.6) else RuleMaker
+            made = maker(self.rng, f"r{len(rules) + 1}", rules, features).make(len(rules) + 1 == count)
             if features.isdisjoint(UNSERVED) and (not self.apart or self.divides(made, features)):
+                if "rule: contested" in features:
+                    self.alone = next(leaves(made.pattern.root)).type
                 rules.append(made)
                 self.features |= features
         if count > 1:
@@ -138,6 +144,8 @@ class Maker:
     def divides(self, rule: Rule, features: set[str]) -> bool:
         """Whether to take a rule where work is to be divided: many types mostly, and often a contested selection."""
         many = len(types_of(rule.pattern) & TYPES.keys()) > 2
+        if "rule: contested" in features:
+            return True
         return (many or self.chance(0.1)) and (not features.isdisjoint(CONTESTED) or self.chance(0.25))
 
     # -- the graph -----------------------------------------------------------------------------------------------------
@@ -200,12 +208,13 @@ class Maker:
         wanted = [name for name in TYPES if name in read or self.chance(0.3)]
         near, far = sides(nodes, links, self.rng)
         self.rng.shuffle(wanted)
-        cut = self.rng.randint(1, max(1, len(wanted) - 1))
+        wanted.sort(key=lambda name: name != self.alone)
+        cut = 1 if self.alone else self.rng.randint(1, max(1, len(wanted) - 1))
         lateness = self.latenesses()
         made: list[Source] = []
         for number, name in enumerate(wanted):
             places = near if number < cut else far
-            chosen = self.rng.sample(places, min(len(places), self.rng.choice((1, 1, 1, 2))))
+            chosen = self.rng.sample(places, min(len(places), self.rng.choice((1, 1, 1, 1, 2))))
             made += [Source(node, name, self.rng.choice(lateness)) for node in chosen]
         return self.noted(made)
 
@@ -283,7 +292,7 @@ class Maker:
         exact = self.chance(0.6)  # on whole ticks timestamps tie and windows are met exactly
         late = self.chance(0.06)
         read = {name for rule in rules for name in types_of(rule.pattern)}
-        weights = [4 if source.type in read else 1 for source in sources]
+        weights = [self.rng.choice((2, 6)) if source.type in read else 1 for source in sources]
         made: list[Birth] = []
         for _ in range(count):
             number = self.rng.choices(range(len(sources)), weights)[0]

@@ -24,7 +24,7 @@ from protocol.network import STRATEGIES
 from protocol.pattern import types_of
 from tests.fuzz_networks import Task, connected, reductions, report, run_seeds, shrink
 from tests.generators import TYPES, random_case
-from tests.law import SERVED, check, compare, expected, promised, reference, run, time_limit
+from tests.law import SERVED, Unjudged, check, compare, expected, promised, reference, run, time_limit
 from tests.networks import UNSERVED, describe, kept_case, network_case
 from tests.oracle import TooManyMatches, evaluate
 from tests.stretching import stretched
@@ -135,13 +135,16 @@ def test_one_engine_for_the_whole_network_keeps_the_law():
     assert unjudged < 30
 
 
-def a_case_with_matches():
+def judged_cases():
+    """Small cases that the oracle can finish, each with what must be received."""
     for seed in SEEDS:
         case = network_case(seed, "small")
-        must = expected(case, promised(case))
-        if sum(map(len, must)) >= 3:
-            return case, must
-    raise AssertionError("no case has matches")
+        with suppress(Unjudged):
+            yield case, expected(case, promised(case))
+
+
+def a_case_with_matches():
+    return next((case, must) for case, must in judged_cases() if sum(map(len, must)) >= 3)
 
 
 def test_what_a_network_does_wrong_is_told():
@@ -169,7 +172,7 @@ def test_what_a_network_does_wrong_is_told():
 def test_wrong_attributes_are_told():
     case, must = next(
         (case, must)
-        for case, must in ((case, expected(case, promised(case))) for case in map(network_case, range(50)))
+        for case, must in judged_cases()
         if any(isinstance(item, Event) for needed in must for item in needed.values())
     )
     outcome = reference(case)

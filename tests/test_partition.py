@@ -501,9 +501,9 @@ def test_a_selection_by_a_third_role_is_told_of_candidates_that_failed():
 
 def test_candidates_that_come_up_for_an_aggregate_do_not_win_a_selection():
     counts = (aggregate("p", "count", "B m", within=9, of="a"), aggregate("q", "count", "C k", within=9, of="a"))
-    of = rule(chain("A a", last("B b", 9, "a", count=2), last("C c", 2, "b"), *counts, each("D d", 9, "a")))
-    # B@6 is among the last two but has no C; B@4 has one and would take its place.
-    found, expected = two_children(of, "C@3 B@4 B@6 C@7 B@8 D@9 A@10", {"left": "A B C", "right": "D"})
+    of = rule(chain("A a", last("B b", 9, "a", count=2), last("C c", 2, "b"), *counts, each("D d", 9, "a")), "m.v > 0")
+    # B@6 is among the last two but has no C; B@4 has one, comes up to be counted, and would take its place.
+    found, expected = two_children(of, "C@3 B@4(v=1) B@6 C@7 B@8 D@9 A@10", {"left": "A B C", "right": "D"})
     assert found == expected
     assert len(expected) == 1
 

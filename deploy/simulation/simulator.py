@@ -19,7 +19,7 @@ from deploy.simulation.faults import FOREVER, Faults
 from deploy.simulation.links import Wire as LinkWire
 from deploy.simulation.outcome import Delivery, Outcome
 from node.catalog import composite_type
-from node.core import NodeCore
+from node.core import NodeCore, NodeSettings
 from node.effects import (
     AddSink,
     AddSource,
@@ -59,6 +59,7 @@ def simulate(
     on_progress: Callable[[int], None] | None = None,
     check: bool = False,
     wire: bool = False,
+    settings: NodeSettings | None = None,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
@@ -69,7 +70,7 @@ def simulate(
     starts_us = first[0] if first is not None else 0
     setup_us = SETUP_US
     while True:
-        made = Simulation(network, strategy or network.strategy, seed, faults or Faults(), check=check, wire=wire)
+        made = Simulation(network, strategy or network.strategy, seed, faults or Faults(), check=check, wire=wire, settings=settings)
         if made.set_up(starts_us - setup_us) < starts_us:
             break
         setup_us *= 8
@@ -80,7 +81,15 @@ class Simulation:
     """One run."""
 
     def __init__(
-        self, network: Network, strategy: str, seed: int, faults: Faults, *, check: bool = False, wire: bool = False
+        self,
+        network: Network,
+        strategy: str,
+        seed: int,
+        faults: Faults,
+        *,
+        check: bool = False,
+        wire: bool = False,
+        settings: NodeSettings | None = None,
     ) -> None:
         self.network = network
         self.strategy = strategy
@@ -93,7 +102,7 @@ class Simulation:
         self._accounts = Accounts(self.outcome, self._wire)
         around = network.neighbours()
         self.nodes = {
-            node: NodeCore(node, {other: link.delay_us for other, link in around[node].items()})
+            node: NodeCore(node, {other: link.delay_us for other, link in around[node].items()}, settings)
             for node in network.nodes
         }
         self._links = {

@@ -1,0 +1,294 @@
+"""Streams on their way to the parent: pushed as they come, or kept until the parent asks for a window.
+
+What only passes through this node is kept where it comes from: modes, awakenings and reverse marks are handed on to
+the child, and its answers pass. What arises here, or is needed here anyway, is kept here.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from node.catalog import Catalog
+from node.feeds import Feed, Inlet, Merge
+from node.outbox import identity_of
+from node.predicates import Condition, row_condition
+from node.work import FOREVER, Work
+from protocol.composites import Composite
+from protocol.messages import Awakening, Mark
+
+Row = tuple[Any, ...]
+
+
+@dataclass(slots=True)
+class _Window:
+    """What was asked for and may still come."""
+
+    least_us: int
+    greatest_us: int
+    conditions: dict[str, Condition]
+
+    def wants(self, row: Row) -> bool:
+        if not self.least_us <= row[0] <= self.greatest_us:
+            return False
+        if not self.conditions:
+            return True
+        inner = row[3]
+        condition = self.conditions.get(inner.type if isinstance(inner, Composite) else inner.name)
+        return condition is None or condition(row)
+
+
+@dataclass(slots=True)
+class _Asked:
+    """An awakening that has not been answered for: by serial of this stream, what must be seen of each child."""
+
+    serial: int
+    until_us: float
+    below: list[tuple[Inlet, int]]
+
+
+class _Tap:
+    """One of the feeds that a stream is made of."""
+
+    def __init__(self, outlet: Outlet, feed: Feed) -> None:
+        self.outlet = outlet
+        self.feed = feed
+        self.hands_on = False
+        """The child keeps what is not asked for; its answers pass."""
+        self.counted = 0
+        feed.consumers.append(self)
+
+    def below(self) -> int:
+        """What the child has brought forth since the stream is handed on."""
+        return self.feed.generated - self.counted if isinstance(self.feed, Inlet) else 0
+
+    def may_hand_on(self) -> bool:
+        """Nobody else here needs what comes from the child."""
+        return isinstance(self.feed, Inlet) and len(self.feed.consumers) == 1
+
+    def accept(self, rows: Sequence[Row], work: Work) -> None:
+        self.outlet.take(rows, self.hands_on, work)
+
+    def block(self, rows: Sequence[Row], work: Work) -> None:
+        self.outlet.take_blockers(rows, self.hands_on, work)
+
+    def told(self, work: Work) -> None:
+        self.outlet.told(work)
+
+
+class Outlet:
+    """A stream that goes to the parent."""
+
+    def __init__(self, neighbour: str, number: int, feed: Feed, kind: str, catalog: Catalog) -> None:
+        self.neighbour = neighbour
+        self.number = number
+        self.kind = kind
+        self.feed = feed
+        self.pull = False
+        self.generated = 0
+        self.told_mark: float = -FOREVER
+        self._catalog = catalog
+        self._taps = [_Tap(self, each) for each in (feed.inputs if isinstance(feed, Merge) else (feed,))]
+        self._wanted: list[float] = []
+        self._kept: list[Row] = []
+        """Rows in trace order that nobody has asked for yet."""
+        self._kept_blockers: set[Any] = set()
+        self._sent_blockers: dict[Any, int] = {}
+        self._windows: list[_Window] = []
+        self._asked: list[_Asked] = []
+        self._serial = 0
+        self._wished: bool | None = None
+        """The mode that the parent has asked for, until it holds."""
+        self._wished_serial = 0
+        self._mode = 0
+
+    # ------------------------------------------------------------------------------------------------------------ rows
+
+    def take(self, rows: Sequence[Row], handed_on: bool, work: Work) -> None:
+        if not handed_on:
+            self.generated += len(rows)
+        box = work.outbox(self.neighbour)
+        if handed_on or not self.pull:
+            kind = "answer" if self.pull else self.kind
+            for row in rows:
+                box.add(row, self.number, kind)
+            return
+        for row in rows:
+            identity = identity_of(row)
+            if identity in self._kept_blockers:
+                self._kept_blockers.discard(identity)  # it is kept already, now as a real event
+                if not self._open_for(row):
+                    continue
+                del self._kept[bisect_left(self._kept, row)]
+                box.add(row, self.number, "answer")
+            elif self._sent_blockers.pop(identity, None) is not None or self._open_for(row):
+                box.add(row, self.number, "answer")
+            else:
+                insort(self._kept, row)
+
+    def take_blockers(self, rows: Sequence[Row], handed_on: bool, work: Work) -> None:
+        box = work.outbox(self.neighbour)
+        for row in rows:
+            if handed_on or not self.pull or self._open_for(row):
+                if self.pull:
+                    self._sent_blockers[identity_of(row)] = row[0]
+                box.add_blocker(row, self.number)
+            else:
+                self._kept_blockers.add(identity_of(row))
+                insort(self._kept, row)
+
+    def _open_for(self, row: Row) -> bool:
+        return any(window.wants(row) for window in self._windows)
+
+    # ----------------------------------------------------------------------------------------------------- what is asked
+
+    def want(self, ts: float, work: Work) -> None:
+        heapq.heappush(self._wanted, ts)
+        self.feed.want(ts, work)
+        self.told(work)
+
+    def set_mode(self, pull: bool, serial: int, work: Work) -> None:
+        """The parent wants the stream pushed, or kept until it asks. It holds when it holds for all that is below."""
+        self._wished = pull
+        self._wished_serial = serial
+        for tap in self._taps:
+            if pull and not tap.hands_on and tap.may_hand_on():
+                tap.hands_on = True
+                tap.counted = tap.feed.generated  # type: ignore[attr-defined]
+            if tap.hands_on:
+                assert isinstance(tap.feed, Inlet)
+                tap.feed.set_mode(pull, work)
+        self._settle(work)
+
+    def _settle(self, work: Work) -> bool:
+        """Whether a new mode holds from now on."""
+        wished = self._wished
+        if wished is None or not all(_is_in_mode(tap.feed, wished) for tap in self._handing_on()):
+            return False
+        self._wished = None
+        self._mode = self._wished_serial
+        mark = self._mark(work.now_us)  # before the mode changes: up to here everything was pushed
+        self.pull = wished
+        if not wished:
+            box = work.outbox(self.neighbour)
+            for row in self._kept:
+                if identity_of(row) in self._kept_blockers:
+                    box.add_blocker(row, self.number)
+                else:
+                    box.add(row, self.number, self.kind)
+            self._kept, self._kept_blockers, self._windows = [], set(), []
+            for tap in self._taps:
+                if tap.hands_on:
+                    self.generated += tap.below()
+                    tap.hands_on = False
+        self.tell(mark, work)
+        return True
+
+    def _handing_on(self) -> list[Any]:
+        return [tap for tap in self._taps if tap.hands_on]
+
+    def awaken(self, message: Awakening, work: Work) -> None:
+        """Send what lies in the window, and what will."""
+        conditions = {}
+        for name, where in message.where:
+            condition = row_condition(where, self._catalog.type(name), name in self._catalog.composites)
+            if condition is not None:
+                conditions[name] = condition
+        window = _Window(message.least_us, message.greatest_us, conditions)
+        until: float = -FOREVER
+        below = []
+        for tap in self._taps:
+            if tap.hands_on:
+                assert isinstance(tap.feed, Inlet)
+                below.append((tap.feed, tap.feed.awaken(message.least_us, message.greatest_us, message.where, work)))
+            else:
+                until = min(message.greatest_us, work.now_us)
+                tap.feed.want(until, work)
+        self._answer(window, work)
+        self._windows.append(window)
+        self._asked.append(_Asked(message.serial, until, below))
+        self.told(work)
+
+    def _answer(self, window: _Window, work: Work) -> None:
+        kept = self._kept
+        low, high = bisect_left(kept, (window.least_us,)), bisect_left(kept, (window.greatest_us + 1,))
+        wanted = [row for row in kept[low:high] if window.wants(row)]
+        if not wanted:
+            return
+        box = work.outbox(self.neighbour)
+        for row in wanted:
+            identity = identity_of(row)
+            if identity in self._kept_blockers:
+                self._kept_blockers.discard(identity)
+                self._sent_blockers[identity] = row[0]
+                box.add_blocker(row, self.number)
+            else:
+                box.add(row, self.number, "answer")
+        kept[low:high] = [row for row in kept[low:high] if not window.wants(row)]
+
+    def free_before(self, ts: float, work: Work) -> None:
+        """Nothing before this will be asked for any more."""
+        for tap in self._taps:
+            if tap.hands_on:
+                assert isinstance(tap.feed, Inlet)
+                tap.feed.reverse_mark(ts, work)
+        cut = bisect_left(self._kept, (ts,))
+        if cut and self._kept_blockers:
+            self._kept_blockers.difference_update(map(identity_of, self._kept[:cut]))
+        del self._kept[:cut]
+        self._sent_blockers = {each: sent for each, sent in self._sent_blockers.items() if sent >= ts}
+        mark = self.feed.current(work.now_us)
+        self._windows = [window for window in self._windows if window.greatest_us > mark]
+
+    # ----------------------------------------------------------------------------------------------------------- marks
+
+    def _mark(self, now_us: int) -> float:
+        """Up to where everything was sent; while the mode changes, up to where what is below still pushed."""
+        mark = self.feed.current(now_us)
+        if not self.pull:
+            for tap in self._taps:
+                if tap.hands_on and isinstance(tap.feed, Inlet) and tap.feed.pull:
+                    mark = min(mark, tap.feed.pushed_until)
+        return mark
+
+    def told(self, work: Work) -> None:
+        if self._settle(work):
+            return
+        mark = self._mark(work.now_us)
+        due = mark == FOREVER > self.told_mark
+        while self._wanted and self._wanted[0] <= mark:
+            heapq.heappop(self._wanted)
+            due = True
+        while self._asked and self._is_answered(self._asked[0], work.now_us):
+            self._serial = self._asked.pop(0).serial
+            due = True
+        if due:
+            self.tell(mark, work)
+
+    def _is_answered(self, asked: _Asked, now_us: int) -> bool:
+        if any(inlet.seen < serial for inlet, serial in asked.below):
+            return False
+        return all(tap.hands_on or tap.feed.current(now_us) >= asked.until_us for tap in self._taps)
+
+    def tell_slowly(self, work: Work) -> None:
+        """Nobody waits for it, but what is held above can be freed."""
+        mark = self._mark(work.now_us)
+        if mark > self.told_mark:
+            self.tell(mark, work)
+
+    def tell(self, mark: float, work: Work) -> None:
+        self.told_mark = max(mark, self.told_mark)
+        generated = self.generated + sum(tap.below() for tap in self._taps if tap.hands_on)
+        work.outbox(self.neighbour).mark(
+            Mark(self.number, mark, self._serial, generated, self.pull, self._mode)
+        )
+
+    def held(self) -> int:
+        return len(self._kept) + len(self._sent_blockers) + len(self._windows)
+
+
+def _is_in_mode(inlet: Inlet, pull: bool) -> bool:
+    return inlet.pull if pull else inlet.steadily_pushed

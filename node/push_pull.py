@@ -1,0 +1,437 @@
+"""Push and pull at the asking side: one feed of a task is its master, the others may be kept until it awakens them.
+
+Every match contains an event of the master's role, and the rule bounds how far from it every other event can lie. So
+when a master event comes, each pulled stream is asked for the window around it, with what the known values already
+exclude; whatever nobody asks for stays below. A window is decided on only when its answer is complete.
+
+Masters are chosen anew from time to time from measured rates. A stream becomes a master only when its child pushes it
+again, and is kept below only when it is agreed from where on; windows of recent master events are asked for again then,
+so nothing is missed, and a row is never sent twice on a stream.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import exp
+from typing import Any
+
+from node.feeds import Consumer, Feed, Inlet
+from node.reach import Offsets, masters, offsets
+from node.work import FOREVER, Work
+from protocol.composites import Composite
+from protocol.expressions import Attribute, Binary, Constant, Expression, Fold, Parameter, Remote, Same, rewritten, walk
+from protocol.messages import Conditions
+from protocol.pattern import Chain, Negation, Part, Repetition, Rule, Selection, leaves
+from protocol.subscriptions import SUBJECT
+
+Row = tuple[Any, ...]
+
+GAIN_LEAST = 0.1  # a change of masters must promise to save this share of the traffic
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Where events of a stream lie relative to a master event, and what its values exclude, by type."""
+
+    least_us: int
+    greatest_us: int
+    where: tuple[tuple[str, tuple[Expression, ...]], ...]
+    """Conjuncts that name the master's role and SUBJECT."""
+
+
+class Slot(Feed):
+    """One input of a task that may be pushed or pulled."""
+
+    def __init__(self, source: Feed, roles: frozenset[str], types: Mapping[str, str]) -> None:
+        super().__init__()
+        self.source = source
+        self.rank = source.rank
+        self.roles = roles
+        self.types = types
+        """The type of every role of the rule."""
+        self.able: dict[str, str] = {}
+        """Of the roles served here those that may be the master: the role of each such type."""
+        self.count = 0
+        self.recent: dict[str, list[Row]] = {}
+        """By role, events that may still awaken something."""
+        self._open: list[tuple[int, int, int]] = []
+        """Windows that may not be complete: (serial, ts of the master event, greatest)."""
+        self._covered: dict[Conditions, tuple[int, int]] = {}
+        """By conditions, up to where windows without a gap were asked for, and the last serial."""
+        self.manager: PushPull | None = None
+        source.consumers.append(self)
+
+    @property
+    def pulled(self) -> bool:
+        return isinstance(self.source, Inlet) and self.source.pull
+
+    @property
+    def pushed(self) -> bool:
+        return not isinstance(self.source, Inlet) or self.source.steadily_pushed
+
+    def generated(self) -> int:
+        """What the feed has brought forth so far."""
+        return max(self.source.generated, self.count) if isinstance(self.source, Inlet) else self.count
+
+    # ------------------------------------------------------------------------------------------------------------ feed
+
+    def current(self, now_us: int) -> float:
+        source = self.source
+        if not isinstance(source, Inlet) or not source.pull:
+            return source.current(now_us)
+        assert self.manager is not None
+        mark = self.manager.master_mark(now_us)
+        if mark is None:
+            return source.pushed_until
+        for serial, master_ts, greatest in self._open:  # what ends before a master event does not contain it
+            if source.seen < serial:
+                mark = min(mark, master_ts - 1)
+            elif source.mark < greatest:
+                mark = min(mark, max(master_ts - 1, source.mark))
+        return mark
+
+    def want(self, ts: float, work: Work) -> None:
+        source = self.source
+        if not isinstance(source, Inlet) or not source.pull:
+            source.want(ts, work)
+            return
+        open_until = max((greatest for _, _, greatest in self._open), default=-FOREVER)
+        if source.mark < min(ts, open_until):
+            source.want(min(ts, open_until), work)
+
+    def accept(self, rows: Sequence[Row], work: Work) -> None:
+        self.count += len(rows)
+        self.pass_on(rows, work)
+        if not self.able:
+            return
+        fresh: list[Row] = []
+        assert self.manager is not None
+        for row in rows:
+            role = self.able.get(row[3].type if isinstance(row[3], Composite) else row[3].name)
+            if role is not None:
+                insort(self.recent.setdefault(role, []), row)
+                if role == self.manager.master:
+                    fresh.append(row)
+        if fresh:
+            self.manager.awaken(fresh, work)
+
+    def block(self, rows: Sequence[Row], work: Work) -> None:
+        self.pass_blockers(rows, work)
+
+    def told(self, work: Work) -> None:
+        if self.manager is not None and isinstance(self.source, Inlet):
+            self.manager.mode_may_have_changed(self, work)
+        if self._open and isinstance(self.source, Inlet):
+            source = self.source
+            self._open = [each for each in self._open if source.seen < each[0] or source.mark < each[2]]
+        self.tell(work)
+
+    # ------------------------------------------------------------------------------------------------------- awakening
+
+    def ask(self, reach: Reach, row: Row, conditions: Conditions, work: Work) -> None:
+        """Ask for the window around a master event, but for what has been asked for already."""
+        source = self.source
+        assert isinstance(source, Inlet)
+        least, greatest = row[0] + reach.least_us, row[0] + reach.greatest_us
+        if greatest <= source.pushed_until:
+            return
+        known = self._covered.get(conditions)
+        if known is not None and least >= known[0] - max(1, reach.greatest_us - reach.least_us) and greatest <= known[0]:
+            self._open.append((known[1], row[0], greatest))
+            return
+        serial = source.awaken(least, greatest, conditions, work)
+        self._covered[conditions] = (greatest, serial)
+        self._open.append((serial, row[0], greatest))
+
+    def forget_before(self, ts: float) -> None:
+        for rows in self.recent.values():
+            del rows[: bisect_left(rows, (ts,))]
+        self._covered = {each: known for each, known in self._covered.items() if known[0] >= ts}
+
+    def forget_windows(self) -> None:
+        """The stream is pushed again: everything that was asked for comes anyway."""
+        self._covered.clear()
+        self._open.clear()
+
+
+class PushPull:
+    """Decides for one task which role is the master and which feeds are pulled, and awakens them."""
+
+    def __init__(self, rule: Rule, slots: Sequence[Slot], horizon_us: int | None, task: Consumer) -> None:
+        self.rule = rule
+        self.slots = tuple(slots)
+        self.horizon_us = horizon_us
+        self.master: str | None = None
+        self.chosen: str | None = None
+        """The master that measurements speak for; it takes over when all that serve it are pushed."""
+        self._reaches: dict[tuple[str, Slot], Reach | None] = {}
+        self._pulled = {slot: False for slot in self.slots}
+        self._before: dict[Slot, tuple[int, int]] = {}
+        self.able = _possible_masters(rule, self.slots) if horizon_us is not None else {}
+        """Roles that may be the master, each with the feeds that bring its events."""
+        for slot in self.slots:
+            slot.manager = self
+            slot.consumers.append(task)
+        for role, serving in self.able.items():
+            for slot in serving:
+                slot.able[slot.types[role]] = role
+
+    # ------------------------------------------------------------------------------------------------------- awakening
+
+    def master_mark(self, now_us: int) -> float | None:
+        """No event of the master at or before this will follow; None if there is no master."""
+        if self.master is None:
+            return None
+        return min(slot.source.current(now_us) for slot in self.able[self.master])
+
+    def awaken(self, rows: Sequence[Row], work: Work) -> None:
+        """Master events have come: ask every pulled feed for what lies around them."""
+        for slot in self.slots:
+            if slot.pulled:
+                self._ask(slot, rows, work)
+
+    def _ask(self, slot: Slot, rows: Sequence[Row], work: Work) -> None:
+        assert self.master is not None
+        reach = self.reach(self.master, slot)
+        assert reach is not None, "only feeds that the master bounds are pulled"
+        for row in rows:
+            slot.ask(reach, row, self._conditions(reach, row), work)
+
+    def _conditions(self, reach: Reach, row: Row) -> Conditions:
+        if not reach.where:
+            return ()
+        values = _values(row)
+
+        def known(part: Attribute) -> Expression:
+            return part if part.role == SUBJECT else Constant(values.get(part.name))
+
+        return tuple((name, tuple(rewritten(each, known) for each in where)) for name, where in reach.where)
+
+    def mode_may_have_changed(self, slot: Slot, work: Work) -> None:
+        """A child has confirmed a mode: windows around recent master events are asked for; a new master takes over."""
+        now_pulled = slot.pulled
+        if now_pulled != self._pulled[slot]:
+            self._pulled[slot] = now_pulled
+            if not now_pulled:
+                slot.forget_windows()
+            elif self.master is not None:
+                self._ask(slot, self._recent(self.master), work)
+        self.settle(work)
+
+    def _recent(self, role: str) -> list[Row]:
+        return [row for slot in self.able[role] for row in slot.recent.get(role, ())]
+
+    def settle(self, work: Work) -> None:
+        """Let the chosen master take over if all that serve it are pushed, and all that it does not bound."""
+        chosen = self.chosen
+        if chosen is None or chosen == self.master:
+            return
+        if not all(slot.pushed or self.reach(chosen, slot) is not None for slot in self.slots):
+            return
+        self.master = chosen
+        recent = self._recent(chosen)
+        for slot in self.slots:
+            if slot.pulled:
+                self._ask(slot, recent, work)
+
+    # -------------------------------------------------------------------------------------------------------- choosing
+
+    def reach(self, master: str, slot: Slot) -> Reach | None:
+        """What a master event says about where the events of another feed lie; None if it does not bound them, or the
+        feed serves the master itself."""
+        if (master, slot) not in self._reaches:
+            serves = slot in self.able[master]
+            self._reaches[master, slot] = None if serves else _reach(self.rule, master, slot)
+        return self._reaches[master, slot]
+
+    def rates(self, now_us: int) -> dict[Slot, float] | None:
+        """Events per second of each feed since the last review; None at the first one."""
+        found: dict[Slot, float] = {}
+        for slot in self.slots:
+            generated = slot.generated()
+            before = self._before.get(slot)
+            self._before[slot] = (now_us, generated)
+            if before is not None and now_us > before[0]:
+                found[slot] = max(0, generated - before[1]) * 1e6 / (now_us - before[0])
+        return found if len(found) == len(self.slots) else None
+
+    def choose(self, rates: Mapping[Slot, float], pushed: set[int]) -> set[int]:
+        """Choose a master; the feeds (by identity) that must be pushed for this task.
+
+        ``pushed`` are those that other tasks have pushed anyway: they cost nothing more.
+        """
+
+        def price(slot: Slot) -> float:
+            return rates[slot] if isinstance(slot.source, Inlet) and id(slot.source) not in pushed else 0.0
+
+        best, best_pushed = None, {id(slot.source) for slot in self.slots}
+        best_price = sum(price(slot) for slot in self.slots)
+        for master, serving in self.able.items():
+            rate = sum(rates[slot] for slot in serving)
+            total, needed = 0.0, set()
+            for slot in self.slots:
+                cost = price(slot)
+                reach = self.reach(master, slot)
+                if reach is not None and cost:
+                    span_s = (reach.greatest_us - reach.least_us + 1) / 1e6
+                    pulled = rate + cost * (1 - exp(-rate * span_s))
+                    if pulled < cost:
+                        total += pulled
+                        continue
+                total += cost
+                needed.add(id(slot.source))
+            if total < best_price * (1.0 if master == self.chosen else 1 - GAIN_LEAST):
+                best, best_price, best_pushed = master, total, needed
+        self.chosen = best
+        return best_pushed
+
+    def choose_next(self) -> set[int]:
+        """For tests of the change itself: another master at every review, and everything pulled that can be."""
+        able = list(self.able)
+        if not able:
+            return {id(slot.source) for slot in self.slots}
+        self.chosen = able[(able.index(self.chosen) + 1) % len(able) if self.chosen is not None else 0]
+        return {id(slot.source) for slot in self.slots if self.reach(self.chosen, slot) is None}
+
+    def ready(self) -> bool:
+        """Whether the chosen master is in office, so that others may be pulled."""
+        return self.chosen is not None and self.master == self.chosen
+
+    def promise(self, slot: Slot, now_us: int) -> float:
+        """Nothing before this will be asked of a pulled feed any more."""
+        mark = self.master_mark(now_us)
+        reach = None if self.master is None else self.reach(self.master, slot)
+        if mark is None or reach is None or self.horizon_us is None:
+            return -FOREVER
+        # A horizon more, so that another master may still ask around its own recent events.
+        return mark + reach.least_us - 2 * self.horizon_us
+
+    def free(self, mark: float) -> None:
+        if self.horizon_us is not None:
+            for slot in self.slots:
+                slot.forget_before(mark - 2 * self.horizon_us)
+
+
+def _possible_masters(rule: Rule, slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
+    """Roles that every match binds to one event, of a type that nothing else in the rule has. Of several that the same
+    feeds serve, the one that the text names first."""
+    if rule.pattern.skip != "any":
+        return {}
+    names = Counter(leaf.type for leaf in leaves(rule.pattern.root))
+    types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+    found: dict[tuple[Slot, ...], str] = {}
+    for role in masters(rule):
+        serving = tuple(slot for slot in slots if role in slot.roles)
+        if serving and names[types[role]] == 1:
+            found.setdefault(serving, role)
+    return {role: serving for serving, role in found.items()}
+
+
+def _values(row: Row) -> dict[str, Any]:
+    inner = row[3]
+    names = inner.spec.type.attributes if isinstance(inner, Composite) else inner.attributes
+    name = inner.type if isinstance(inner, Composite) else inner.name
+    return {"ts": row[0], "node": row[1], "seq": row[2], "type": name, **dict(zip(names, row[4:], strict=False))}
+
+
+def _reach(rule: Rule, master: str, slot: Slot) -> Reach | None:
+    where_to = offsets(rule, master)
+    if slot.roles & _in_negated_patterns(rule):
+        return None  # matches of a negated sub-pattern are found as their parts come, in trace order
+    bounds = [_candidate_bounds(rule, role, where_to, master) for role in slot.roles]
+    if any(least is None or greatest is None for least, greatest in bounds):
+        return None
+    least = min(least for least, _ in bounds if least is not None)
+    greatest = max(greatest for _, greatest in bounds if greatest is not None)
+    return Reach(least, greatest, _excluding(rule, master, slot))
+
+
+def _candidate_bounds(rule: Rule, role: str, where_to: Offsets, master_role: str) -> tuple[int | None, int | None]:
+    """Where events lie that the role binds, or chooses from.
+
+    A selection that the master's own choice depends on was made before it and looked at all of its window; so whoever
+    repeats it must see all of that window, too.
+    """
+    bounds = where_to.get(role, (None, None))
+    root = rule.pattern.root
+    if not isinstance(root, Chain):
+        return bounds
+    steps = {step.leaf.role: step for step in root.steps if isinstance(step, Selection)}
+    above = master_role
+    while above in steps:
+        above = steps[above].within.origin
+        if above == role and role in steps and steps[role].policy != "each":
+            within = steps[role].within
+            least, greatest = (0, 0) if within.origin == master_role else where_to[within.origin]
+            return None if least is None else least - within.length_us, greatest
+    return bounds
+
+
+def _in_negated_patterns(rule: Rule) -> set[str]:
+    found: set[str] = set()
+
+    def look(part: Part) -> None:
+        if isinstance(part, Negation):
+            inner = list(leaves(part.part))
+            if len(inner) > 1:
+                found.update(leaf.role for leaf in inner)
+        for inside in getattr(part, "parts", ()):
+            look(inside)
+
+    if not isinstance(rule.pattern.root, Chain):
+        look(rule.pattern.root)
+    return found
+
+
+def _excluding(rule: Rule, master_role: str, slot: Slot) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
+    """For each type of a feed the conjuncts that a known master event turns into conditions on one event.
+
+    A part that is selected by last or first may only be filtered by what the text knows before it: the rest must be
+    seen, to fail.
+    """
+    text = [leaf.role for leaf in leaves(rule.pattern.root)]
+    counted = _limited(rule.pattern.root)
+    selected = set()
+    if isinstance(rule.pattern.root, Chain):
+        selected = {
+            step.leaf.role for step in rule.pattern.root.steps if isinstance(step, Selection) and step.policy != "each"
+        }
+    found: dict[str, list[Expression]] = {}
+    by_type: dict[str, list[str]] = {}
+    for role in slot.roles:
+        by_type.setdefault(slot.types[role], []).append(role)
+    for name, roles in by_type.items():
+        if len(roles) > 1 or sum(1 for role in text if slot.types[role] == name) > 1:
+            continue
+        (role,) = roles
+        if role in counted:
+            continue  # all events of its own constraints count towards its limit
+        if role in selected and text.index(master_role) > text.index(role):
+            continue
+        for conjunct in rule.pattern.where:
+            if isinstance(conjunct, Same):
+                found.setdefault(name, []).append(
+                    Binary("=", _renamed(conjunct.key, "", SUBJECT), _renamed(conjunct.key, "", master_role))
+                )
+                continue
+            parts = [part for part in walk(conjunct) if isinstance(part, Attribute)]
+            if any(isinstance(part, Fold | Remote | Parameter) for part in walk(conjunct)):
+                continue
+            if any(part.index for part in parts) or {part.role for part in parts} != {role, master_role}:
+                continue
+            found.setdefault(name, []).append(_renamed(conjunct, role, SUBJECT))
+    return tuple((name, tuple(conjuncts)) for name, conjuncts in sorted(found.items()))
+
+
+def _limited(part: Part | Chain) -> set[str]:
+    """Roles of repetitions that have a limit."""
+    if isinstance(part, Repetition):
+        return {leaf.role for leaf in part.parts} if part.limit is not None else set()
+    return set().union(*(_limited(inner) for inner in getattr(part, "parts", ())))
+
+
+def _renamed(expression: Expression, old: str, new: str) -> Expression:
+    return rewritten(expression, lambda part: Attribute(new, part.name) if part.role == old else part)
