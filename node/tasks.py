@@ -48,7 +48,8 @@ class JoinTask(Feed):
         self.stream = stream
         self.whole = isinstance(stream, Whole)
         self._drives = self.whole or _holds_anchor(stream)
-        """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask."""
+        """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask. With
+        push-pull any part may be the master above, whose events awaken those that would ask."""
         self.engine = engine
         self.ordered = engine.ordered()
         self.inputs = tuple(inputs)
@@ -144,7 +145,7 @@ class JoinTask(Feed):
         while wanted and wanted[0] <= self.mark:
             heapq.heappop(wanted)
         needed = [ts for ts in wanted if ts > mark]
-        if self.ordered and (self._drives or len(needed) < len(wanted)):
+        if self.ordered and (self._drives or self.push_pull is not None or len(needed) < len(wanted)):
             waits = self.engine.waits_until()
             if mark < waits < FOREVER:
                 needed.append(waits)

@@ -24,7 +24,7 @@ from protocol.subscriptions import SUBJECT, Subscription
 from tests.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive
 
-SERVED: tuple[str, ...] = ("centr", "st", "mt")
+SERVED: tuple[str, ...] = ("centr", "st", "mt", "st-pp", "mt-pp")
 """The strategies that are tested now."""
 
 MATCHES_MAX = 2000
