@@ -123,6 +123,23 @@ class TreeKeeper:
         self._superseded.remove((tree, epoch))
         return self._forget(tree, epoch)
 
+    def renew(self, network: Network) -> Orders:
+        """Another plan: every tree under a new epoch, for the sinks that the network now has."""
+        self.network = network
+        orders: Orders = []
+        wanted = set(self._wanted_roots())
+        for tree in [tree for tree in self.roots if tree not in wanted]:
+            # Nobody starts another build of it; the one that stands drains.
+            self._superseded.append((tree, self._current.pop(tree)))
+            del self._expected[tree]
+            self._standing.discard(tree)
+            self._begun.discard(tree)
+        orders += self._rebuild(list(self.roots))
+        for tree in sorted(wanted - self._current.keys()):
+            self._next_epoch(tree)
+            orders.append(self._start(tree))
+        return orders
+
     # -- losses, for good ---------------------------------------------------------------------------------------------
 
     def lost_link(self, one: str, other: str) -> Orders:

@@ -23,11 +23,6 @@ def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventTy
     return compile_rules([rule], types, composites=composites)
 
 
-def composite_type(rule: Rule) -> EventType:
-    """The type of the composite events that a rule emits."""
-    return EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
-
-
 def about_subject(expression: Expression) -> Expression:
     """The same condition about the one event it speaks of, whatever its role was called."""
     return rewritten(expression, lambda part: Attribute(SUBJECT, part.name))

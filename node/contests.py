@@ -80,3 +80,7 @@ class Candidates:
 
     def held(self) -> int:
         return len(self._held) + len(self._forwarded)
+
+    def oldest(self) -> float:
+        """The ts of the oldest candidate that is kept; infinity if there is none."""
+        return min((known[0][0] for known in (self._held, self._forwarded) if known), default=FOREVER)

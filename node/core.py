@@ -11,32 +11,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
-from node import saving
-from node.catalog import Catalog
-from node.effects import (
-    AddSink,
-    AddSource,
-    Born,
-    Configure,
-    Effect,
-    Input,
-    Ordered,
-    Received,
-    Send,
-    SourcesEnded,
-    StoreRule,
-    TimerFired,
-    TreeStands,
-)
-from node.feeds import Inlet, LocalFeed
+from node import saving, validation
+from node.effects import Born, Effect, Input, Ordered, Received, Send, SourcesEnded, Tell, TimerFired
+from node.delivery import Delivered
+from node.feeds import Inlet
+from node.local_feeds import LocalFeed
 from node.outbox import Inbox, Outbox
-from node.reach import horizon_us
+from node.plan_share import ONE_TREE, PlanShare
 from node.review import review
-from node.rule_store import RuleStore
 from node.outlets import Outlet
 from node.tree_work import TreeWork
 from node.trees import Trees
-from node.work import Numbers, Work
+from node.work import FOREVER, Numbers, Work
 from protocol.events import Event
 from protocol.messages import (
     Advertise,
@@ -50,13 +36,27 @@ from protocol.messages import (
     ReverseMark,
     RulesFetched,
     SetMode,
+    Settled,
+    SettledHere,
     Subscribe,
+    TreeOver,
     TreeReady,
-    Undeploy,
+    TreeStart,
     Want,
 )
-from protocol.subscriptions import Subscription
-from protocol.tree_messages import CreateTree, TreeAck, TreeNack
+from protocol.plan_messages import (
+    Abort,
+    Adopt,
+    BeginTree,
+    Order,
+    PlannedRule,
+    Prepare,
+    Prepared,
+    Share,
+    TreeDrained,
+    TreeStands,
+)
+from protocol.tree_messages import CreateTree, DropLink, ForgetTree, InstallTree, StartTree, TreeAck, TreeNack
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
@@ -85,11 +85,9 @@ class NodeCore:
         self.name = name
         self.settings = settings or NodeSettings()
         self.trees = Trees(name, neighbours)
-        self.catalog = Catalog()
-        self.strategy = ""
+        self.shares: dict[int, PlanShare] = {}
+        """What this node knows of the plans that still run."""
         self.local: dict[str, LocalFeed] = {}
-        self.sinks: dict[int, Subscription] = {}
-        self.rules = RuleStore()
         self.works: dict[TreeName, TreeWork] = {}
         self.inlets: dict[int, Inlet] = {}
         self.outlets: dict[tuple[str, int], Outlet] = {}
@@ -99,6 +97,13 @@ class NodeCore:
         self._numbers = Numbers()
         self._horizon_us = 0
         self._standing: set[TreeName] = set()
+        self._gone: set[TreeName] = set()
+        """Trees that were given up."""
+        self._early: list[tuple[str, Message]] = []
+        """Messages about a plan that the coordinator has not yet told of."""
+        self._held_us: dict[int, float] = {}
+        """Changes that are being prepared, each with what was promised: everything later must be kept."""
+        self._delivered = Delivered()
         self._review_us = -(1 << 62)
 
     # ---------------------------------------------------------------------------------------------------------- inputs
@@ -109,30 +114,18 @@ class NodeCore:
         match received:
             case Received(neighbour, message):
                 self._received(neighbour, message, work)
-            case Born(events):
-                self._born(events, work)
+            case Born(source, events):
+                self._born(source, events, work)
             case TimerFired(name):
                 self._fired(name, work)
-            case SourcesEnded(types):
-                for name in types:
-                    self.local[name].ended = True
-                    self.local[name].tell(work)
+            case SourcesEnded(sources):
+                for feed in self.local.values():
+                    ended = feed.sources.keys() & set(sources)
+                    if ended:
+                        feed.ended |= ended
+                        feed.moved(work)
             case Ordered(order):
-                self._send_all(self.trees.ordered(order), work)
-                self._look_for_standing(work)
-            case Configure(types, composites, strategy):
-                self.catalog = Catalog(types, composites)
-                self.strategy = strategy
-            case AddSource(name, lateness_us):
-                known = self.local.get(name)
-                if known is None:
-                    self.local[name] = LocalFeed(name, lateness_us)
-                else:
-                    known.lateness_us = max(known.lateness_us, lateness_us)
-            case AddSink(sink, subscription):
-                self.sinks[sink] = subscription
-            case StoreRule(rule, since_us):
-                self.rules.store(rule, since_us)
+                self._ordered(order, work)
             case _:
                 assert_never(received)
         work.run()
@@ -140,15 +133,13 @@ class NodeCore:
             outbox.flush(work)
         return work.effects
 
-    def _born(self, events: tuple[Event, ...], work: Work) -> None:
+    def _born(self, source: int, events: tuple[Event, ...], work: Work) -> None:
         for event in events:
             feed = self.local.get(event[3].name)
             if feed is None:
-                work.report("unknown_source")
-            elif event[0] <= feed.current(work.now_us):
-                work.report("late_events")
+                work.report("unadvertised_events")
             else:
-                feed.pass_on((event,), work)
+                feed.born(source, event, work)
 
     def _fired(self, name: str, work: Work) -> None:
         due = self._timers.get(name)
@@ -160,17 +151,14 @@ class NodeCore:
         elif name.startswith("local "):
             feed = self.local.get(name.removeprefix("local "))
             if feed is not None:
-                feed.timer_fired(work)
+                feed.moved(work)
 
     def _received(self, neighbour: str, message: Message, work: Work) -> None:
         match message:
             case Batch():
                 self._batch(neighbour, message, work)
             case Notify(tree, epoch, rows):
-                found = self.works.get((tree, epoch))
-                if found is None:
-                    work.report("unknown_tree")
-                else:
+                if (found := self._work(tree, epoch, work)) is not None:
                     found.subscribers.deliver(rows, work)
             case Want(number, ts):
                 if (outlet := self._outlet(neighbour, number, work)) is not None:
@@ -187,8 +175,25 @@ class NodeCore:
             case CreateTree() | TreeAck() | TreeNack():
                 self._send_all(self.trees.received(neighbour, message), work)
                 self._look_for_standing(work)
-            case TreeReady(tree, epoch, from_us, prime_us):
-                self._ready(tree, epoch, from_us, prime_us, work)
+            case TreeReady():
+                if message.plan in self.shares:
+                    self._ready(message, work)
+                else:
+                    self._early.append((neighbour, message))
+            case TreeStart(tree, epoch):
+                if (found := self._work(tree, epoch, work)) is not None:
+                    found.start(work)
+            case TreeOver(tree, epoch):
+                if (found := self._work(tree, epoch, work)) is not None:
+                    for child in found.children:
+                        work.send(child, message)
+                    self._forget(tree, epoch)
+            case Settled(tree, epoch):
+                if (found := self._work(tree, epoch, work)) is not None:
+                    found.settled_above(message, work)
+            case SettledHere(tree, epoch, ts):
+                if (found := self._work(tree, epoch, work)) is not None:
+                    found.settled_below(neighbour, ts, work)
             case Advertise(tree, epoch, types):
                 if (found := self._work(tree, epoch, work)) is not None:
                     found.advertised[neighbour] = frozenset(types)
@@ -200,25 +205,24 @@ class NodeCore:
                     self._advertise(found, work)
             case FetchRules(tree, epoch, name):
                 if (found := self._work(tree, epoch, work)) is not None:
-                    self.rules.fetch(found, name, work)
+                    self.shares[found.plan].rules.fetch(found, name, work)
             case RulesFetched(tree, epoch, name, rules):
-                if (found := self._work(tree, epoch, work)) is not None and self.rules.fetched(
-                    found, neighbour, name, rules, work
-                ):
-                    self._arrange(found, work)
+                if (found := self._work(tree, epoch, work)) is not None:
+                    store = self.shares[found.plan].rules
+                    if store.fetched(found, neighbour, name, rules, work):
+                        self._arrange(found, work)
             case Deploy(tree, epoch, number, stream):
                 if (found := self._work(tree, epoch, work)) is not None:
                     self.outlets[neighbour, number] = found.serve(number, stream, work)
                     self._took_on(found, work)
-            case Undeploy():
-                work.report("unknown_stream")
             case _:
                 work.report("unknown_message")
 
     def _work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
         found = self.works.get((tree, epoch))
         if found is None:
-            work.report("unknown_tree")
+            # Of a tree that was given up something may still be on its way.
+            work.report("forgotten_tree" if (tree, epoch) in self._gone else "unknown_tree")
         return found
 
     @staticmethod
@@ -229,28 +233,29 @@ class NodeCore:
 
     def _batch(self, neighbour: str, batch: Batch, work: Work) -> None:
         inbox = self._inboxes[neighbour]
-        real: dict[int, list[Any]] = {}
-        blockers: dict[int, list[Any]] = {}
-        for item in batch.items:
-            row = inbox.row(item)
-            if row is None:
-                work.report("unknown_body")
-                continue
-            found = blockers if item.blocker else real
-            for number in item.streams:
-                known = found.get(number)
-                if known is None:
-                    found[number] = [row]
-                else:
-                    known.append(row)
-        for number, rows in blockers.items():
-            inlet = self._inlet(neighbour, number, work)
-            if inlet is not None:
-                inlet.pass_blockers(rows, work)
-        for number, rows in real.items():
-            inlet = self._inlet(neighbour, number, work)
-            if inlet is not None:
-                inlet.pass_on(rows, work)
+        if batch.items:
+            real: dict[int, list[Any]] = {}
+            blockers: dict[int, list[Any]] = {}
+            for item in batch.items:
+                row = inbox.row(item)
+                if row is None:
+                    work.report("unknown_body")
+                    continue
+                found = blockers if item.blocker else real
+                for number in item.streams:
+                    known = found.get(number)
+                    if known is None:
+                        found[number] = [row]
+                    else:
+                        known.append(row)
+            for number, rows in blockers.items():
+                inlet = self._inlet(neighbour, number, work)
+                if inlet is not None:
+                    inlet.pass_blockers(rows, work)
+            for number, rows in real.items():
+                inlet = self._inlet(neighbour, number, work)
+                if inlet is not None:
+                    inlet.pass_on(rows, work)
         for mark in batch.marks:
             inlet = self._inlet(neighbour, mark.number, work)
             if inlet is not None:
@@ -273,37 +278,122 @@ class NodeCore:
 
     # ----------------------------------------------------------------------------------------------------------- trees
 
+    def _ordered(self, order: Order, work: Work) -> None:
+        """Do what the coordinator says."""
+        match order:
+            case Prepare(change, freeze):
+                promised = max((feed.promised_most(work.now_us) for feed in self.local.values()), default=-FOREVER)
+                self._held_us[change] = promised
+                if freeze:
+                    for feed in self.local.values():
+                        feed.frozen_us = feed.current(work.now_us)
+                delivered = tuple(sorted((found.tree, found.delivered) for found in self.works.values()))
+                work.effects.append(Tell(Prepared(change, promised, delivered)))
+            case Abort(change):
+                self._held_us.pop(change, None)
+                self._thaw(work)
+            case Adopt(share):
+                self._adopt(share, work)
+            case BeginTree(tree, epoch, plan, from_us, prime_us):
+                self._ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
+            case ForgetTree(tree, epoch):
+                self.trees.ordered(order)
+                self._forget(tree, epoch)
+            case StartTree() | InstallTree() | DropLink():
+                self._send_all(self.trees.ordered(order), work)
+                self._look_for_standing(work)
+            case _:
+                assert_never(order)
+
+    def _adopt(self, share: Share, work: Work) -> None:
+        """The next plan: earlier ones end where it begins; its trees follow."""
+        self.shares[share.plan] = PlanShare(share)
+        self._horizon_us = max(self._horizon_us, share.horizon_us)
+        for source in share.sources:
+            feed = self.local.setdefault(source.type, LocalFeed(source.type))
+            feed.sources[source.number] = source
+        if share.from_us is not None:
+            self._delivered.watch()
+            for found in self.works.values():
+                if found.plan < share.plan:
+                    found.end(share.from_us, work)
+        self._held_us.clear()
+        self._thaw(work)
+        early, self._early = self._early, []
+        for neighbour, message in early:
+            self._received(neighbour, message, work)
+        work.timer("tick", work.now_us + self._tick_us(), idle=True)
+
+    def _thaw(self, work: Work) -> None:
+        for feed in self.local.values():
+            feed.frozen_us = None
+            feed.moved(work)
+
     def _look_for_standing(self, work: Work) -> None:
         for row in self.trees.table():
             name = (row["tree"], row["epoch"])
             if name not in self._standing and self.trees.stands(*name):
                 self._standing.add(name)
-                work.effects.append(TreeStands(*name))
-                self._ready(*name, None, None, work)
+                work.effects.append(Tell(TreeStands(*name)))
 
-    def _ready(self, tree: str, epoch: int, from_us: int | None, prime_us: int | None, work: Work) -> None:
+    def _forget(self, tree: str, epoch: int) -> None:
+        """Free everything of a tree that is over."""
+        found = self.works.pop((tree, epoch), None)
+        self._gone.add((tree, epoch))
+        if found is None:
+            return
+        found.leave()
+        for inlet in found.inlets.values():
+            self.inlets.pop(inlet.number, None)
+        for key in [key for key, outlet in self.outlets.items() if outlet in found.outlets.values()]:
+            del self.outlets[key]
+        in_use = {work.plan for work in self.works.values()}
+        newest = max(self.shares, default=0)
+        for plan in [plan for plan in self.shares if plan < newest and plan not in in_use]:
+            del self.shares[plan]
+        self._drop_old_sources()
+
+    def _drop_old_sources(self) -> None:
+        known = {source.number for share in self.shares.values() for source in share.share.sources}
+        for name, feed in list(self.local.items()):
+            for number in [number for number in feed.sources if number not in known]:
+                del feed.sources[number]
+            if not feed.sources:
+                del self.local[name]
+
+    def _ready(self, message: TreeReady, work: Work) -> None:
         """The tree stands: make its tables and tell the children; leaves begin to advertise."""
+        tree, epoch = message.tree, message.epoch
         if not self.trees.knows(tree, epoch):
             work.report("unknown_tree")
             return
-        children = self.trees.children(tree, epoch)
+        share = self.shares[message.plan]
+        names = {source.type for source in share.share.sources}
         found = TreeWork(
             tree,
             epoch,
             self.trees.parent(tree, epoch),
-            children,
-            self.catalog,
-            self.local,
+            self.trees.children(tree, epoch),
+            share.catalog,
+            {name: self.local[name] for name in names},
             self._numbers,
-            from_us,
-            prime_us,
-            pulls=self.strategy.endswith("-pp"),
+            self._delivered,
+            plan=message.plan,
+            from_us=message.from_us,
+            prime_us=message.prime_us,
+            pulls=share.strategy.endswith("-pp"),
         )
         self.works[tree, epoch] = found
-        if self.strategy in ("centr", "st", "st-pp") or found.parent is None:
-            found.subscribers.set_local(self.sinks)
-        for child in children:
-            work.send(child, TreeReady(tree, epoch, from_us, prime_us))
+        if epoch > 1:
+            self._delivered.watch()
+        newest = max(self.shares)
+        later = self.shares[newest].share.from_us
+        if found.plan < newest and later is not None:
+            found.end(later, work)
+        if share.strategy in ONE_TREE or found.parent is None:
+            found.subscribers.set_local(share.share.sinks)
+        for child in found.children:
+            work.send(child, message)
         self._advertise(found, work)
 
     def _advertise(self, found: TreeWork, work: Work) -> None:
@@ -318,32 +408,29 @@ class NodeCore:
 
     def _arrange(self, found: TreeWork, work: Work) -> None:
         """At the root: have rules evaluated and their composites delivered."""
+        share = self.shares[found.plan]
         wanted = found.subscribers.wanted_types()
-        if self.strategy in ("mt", "mt-pp"):
-            rules = self.rules.needed(found, wanted, self.catalog, work)
-            if rules is None:
-                return
+        if share.strategy in ONE_TREE:
+            rules: list[PlannedRule] | None = share.rules.in_order()
         else:
-            rules = self.rules.in_order()
-        for rule, since_us in rules:
-            if self.strategy == "centr":
-                feed = found.evaluate_centrally(rule, since_us, work)
-            else:
-                feed = found.evaluate(rule, since_us, work)
-            found.dispatch(feed)
+            rules = share.rules.needed(found, wanted, share.catalog, work)
+        if rules is None:
+            return
+        for planned in rules:
+            evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
+            found.dispatch(evaluate(planned, work), planned.rule)
         for name in wanted:
-            if name in self.catalog.types:
+            if name in share.catalog.types:
                 of_type = [s for s in found.subscribers.combined() if s.type == name]
-                where = of_type[0].where if len(of_type) == 1 and self.strategy != "centr" else ()
+                where = of_type[0].where if len(of_type) == 1 and share.strategy != "centr" else ()
                 found.dispatch(found.feed(Filter(name, where), work))
         self._took_on(found, work)
+        found.start(work)
 
     def _took_on(self, found: TreeWork, work: Work) -> None:
         """New streams and tasks are there: remember the inlets, and how far back they may reach."""
         for inlet in found.inlets.values():
             self.inlets[inlet.number] = inlet
-        for rule in found.rules():
-            self._horizon_us = max(self._horizon_us, horizon_us(rule) or 0)
         work.timer("tick", work.now_us + self._tick_us(), idle=True)
 
     # ---------------------------------------------------------------------------------------------------- housekeeping
@@ -365,11 +452,32 @@ class NodeCore:
             self._review_us = work.now_us + self.settings.review_us
             for found in self.works.values():
                 review(found.tasks, work, restless=self.settings.restless)
-        lateness_us = max((feed.lateness_us for feed in self.local.values()), default=0)
+        for found in list(self.works.values()):
+            if found.parent is None:
+                found.settle(work)
+                self._end_if_drained(found, work)
+        self._forget_the_past(work)
+        work.timer("tick", work.now_us + self._tick_us(), idle=True)
+
+    def _end_if_drained(self, found: TreeWork, work: Work) -> None:
+        if found.is_drained(work.now_us):
+            for child in found.children:
+                work.send(child, TreeOver(found.tree, found.epoch))
+            self._forget(found.tree, found.epoch)
+            work.effects.append(Tell(TreeDrained(found.tree, found.epoch)))
+
+    def _forget_the_past(self, work: Work) -> None:
+        """Bodies that nobody will refer to, events that nothing that starts later can need, and old deliveries."""
+        lateness_us = max((feed.lateness_us() for feed in self.local.values()), default=0)
         floor_us = work.now_us - HISTORY_HORIZONS * (self._horizon_us + self._tick_us()) - lateness_us
         for outbox in self._outboxes.values():
             outbox.forget_before(floor_us)
-        work.timer("tick", work.now_us + self._tick_us(), idle=True)
+        needed = [found.delivered for found in self.works.values() if found.until_us is None]
+        needed += self._held_us.values()
+        oldest = min([*needed, work.now_us - lateness_us]) - 2 * self._horizon_us
+        for feed in self.local.values():
+            feed.forget_before(oldest)
+        self._delivered.forget_before(oldest)
 
     # --------------------------------------------------------------------------------------------------------- showing
 
@@ -377,10 +485,8 @@ class NodeCore:
         """Everything this node knows, as plain data."""
         return {
             "node": self.name,
-            "strategy": self.strategy,
-            "sources": {name: feed.lateness_us for name, feed in sorted(self.local.items())},
-            "sinks": sorted(self.sinks),
-            "rules": self.rules.table(),
+            "plans": {plan: share.table() for plan, share in sorted(self.shares.items())},
+            "sources": {name: feed.lateness_us() for name, feed in sorted(self.local.items())},
             "trees": self.trees.table(),
             "work": [found.table() for _, found in sorted(self.works.items())],
             "history": {name: len(outbox.history) for name, outbox in sorted(self._outboxes.items())},
@@ -398,6 +504,14 @@ class NodeCore:
         if not isinstance(core, NodeCore):
             raise saving.StateError("this is no saved node")
         return core
+
+    def validate(self, now_us: int) -> list[str]:
+        """What contradicts itself or is kept for too long, in sentences; nothing, unless there is a bug."""
+        return list(validation.broken(self, now_us))
+
+    def unfinished(self) -> list[str]:
+        """What still waits for something, in sentences; nothing when all sources have ended and been heard."""
+        return list(validation.unfinished(self))
 
     def held(self) -> int:
         """How many rows, open matches and remembered identities are kept in all."""

@@ -7,13 +7,16 @@ from typing import Any
 
 from node.catalog import Catalog
 from node.effects import Deliver
+from node.outbox import identity_of
 from node.predicates import Condition, row_condition
 from node.work import Work
 from protocol.composites import Composite
 from protocol.messages import Notify
+from protocol.plan_messages import PlannedSink
 from protocol.subscriptions import Subscription, without_covered
 
 Row = tuple[Any, ...]
+_Route = tuple[list[tuple[PlannedSink, Condition | None]], dict[str, list[Condition | None]]]
 
 
 def type_of(row: Row) -> str:
@@ -22,20 +25,54 @@ def type_of(row: Row) -> str:
     return name
 
 
+class Delivered:
+    """What local sinks have been given lately. Two plans may find the same: it is delivered once."""
+
+    def __init__(self) -> None:
+        self.watchful = False
+        self._recent: list[tuple[int, Row]] = []
+        self._known: dict[tuple[int, Any], int] = {}
+
+    def watch(self) -> None:
+        """Another plan or tree may repeat what has been delivered."""
+        self.watchful = True
+        for sink, row in self._recent:
+            self._known[sink, identity_of(row)] = row[0]
+        self._recent = []
+
+    def take(self, sink: int, row: Row) -> bool:
+        """Whether the row is new to the sink. It is remembered as delivered."""
+        if not self.watchful:
+            self._recent.append((sink, row))
+            return True
+        key = (sink, identity_of(row))
+        if key in self._known:
+            return False
+        self._known[key] = row[0]
+        return True
+
+    def forget_before(self, ts: float) -> None:
+        self._recent = [(sink, row) for sink, row in self._recent if row[0] >= ts]
+        self._known = {key: known for key, known in self._known.items() if known >= ts}
+
+    def held(self) -> int:
+        return len(self._recent) + len(self._known)
+
+
 class Subscribers:
     """Who below this node, and at it, wants what: the subscription table of one tree."""
 
-    def __init__(self, tree: str, epoch: int, catalog: Catalog, from_us: int | None) -> None:
+    def __init__(self, tree: str, epoch: int, catalog: Catalog, delivered: Delivered) -> None:
         self.tree = tree
         self.epoch = epoch
         self._catalog = catalog
-        self._from_us = from_us
-        self.local: dict[int, Subscription] = {}
+        self._delivered = delivered
+        self.local: dict[int, PlannedSink] = {}
         self.children: dict[str, tuple[Subscription, ...]] = {}
-        self._routes: dict[str, tuple[list[tuple[int, Condition | None]], dict[str, list[Condition | None]]]] = {}
+        self._routes: dict[str, _Route] = {}
 
-    def set_local(self, sinks: dict[int, Subscription]) -> None:
-        self.local = dict(sinks)
+    def set_local(self, sinks: Iterable[PlannedSink]) -> None:
+        self.local = {sink.number: sink for sink in sinks}
         self._routes.clear()
 
     def set_child(self, child: str, subscriptions: tuple[Subscription, ...]) -> None:
@@ -44,7 +81,8 @@ class Subscribers:
 
     def combined(self) -> tuple[Subscription, ...]:
         """What is wanted here and below, without what something wider covers."""
-        everything = [*self.local.values(), *(each for below in self.children.values() for each in below)]
+        local = [sink.subscription for sink in self.local.values()]
+        everything = [*local, *(each for below in self.children.values() for each in below)]
         return without_covered(everything)
 
     def wanted_types(self) -> tuple[str, ...]:
@@ -54,22 +92,28 @@ class Subscribers:
         """Give rows to local sinks and to the children that want them, except the one they came from."""
         down: dict[str, list[Row]] = {}
         for row in rows:
-            if self._from_us is not None and row[0] < self._from_us:
-                continue
             sinks, children = self._route(type_of(row))
             for sink, condition in sinks:
-                if condition is None or condition(row):
-                    work.effects.append(Deliver(sink, row))
+                if (
+                    (condition is None or condition(row))
+                    and _is_between(row[0], sink.from_us, sink.until_us)
+                    and self._delivered.take(sink.number, row)
+                ):
+                    work.effects.append(Deliver(sink.number, row))
             for child, conditions in children.items():
                 if child != origin and any(condition is None or condition(row) for condition in conditions):
                     down.setdefault(child, []).append(row)
         for child, wanted in down.items():
             work.send(child, Notify(self.tree, self.epoch, tuple(wanted)))
 
-    def _route(self, name: str) -> tuple[list[tuple[int, Condition | None]], dict[str, list[Condition | None]]]:
+    def _route(self, name: str) -> _Route:
         known = self._routes.get(name)
         if known is None:
-            sinks = [(sink, self._condition(s)) for sink, s in sorted(self.local.items()) if s.type == name]
+            sinks = [
+                (sink, self._condition(sink.subscription))
+                for _, sink in sorted(self.local.items())
+                if sink.subscription.type == name
+            ]
             children = {
                 child: [self._condition(s) for s in subscriptions if s.type == name]
                 for child, subscriptions in sorted(self.children.items())
@@ -88,19 +132,25 @@ class Subscribers:
             return [print_subscription(subscription) for subscription in subscriptions]
 
         return {
-            "local": {sink: print_subscription(s) for sink, s in sorted(self.local.items())},
+            "local": {number: print_subscription(sink.subscription) for number, sink in sorted(self.local.items())},
             "children": {child: shown(found) for child, found in sorted(self.children.items())},
         }
 
 
 class Dispatcher:
-    """Takes the events of a feed and gives them to subscribers."""
+    """Takes the events of a feed and gives those that end in the tree's interval to subscribers."""
 
-    def __init__(self, subscribers: Subscribers, origin: str | None) -> None:
+    def __init__(self, subscribers: Subscribers, origin: str | None, from_us: int | None) -> None:
         self._subscribers = subscribers
         self._origin = origin
+        self._from_us = from_us
+        self.until_us: int | None = None
+        """Where the next plan begins."""
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
+        if self._from_us is not None or self.until_us is not None:
+            until = None if self.until_us is None else self.until_us - 1
+            rows = [row for row in rows if _is_between(row[0], self._from_us, until)]
         self._subscribers.deliver(rows, work, self._origin)
 
     def block(self, rows: Sequence[Row], work: Work) -> None:
@@ -108,3 +158,7 @@ class Dispatcher:
 
     def told(self, work: Work) -> None:
         pass
+
+
+def _is_between(ts: int, least: int | None, greatest: int | None) -> bool:
+    return (least is None or ts >= least) and (greatest is None or ts <= greatest)

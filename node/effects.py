@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from protocol.events import Event, EventType
+from protocol.events import Event
 from protocol.messages import Message
-from protocol.pattern import Rule
-from protocol.subscriptions import Subscription
-from protocol.tree_messages import TreeOrder
+from protocol.plan_messages import Order, ReportToCoordinator
 
 # ------------------------------------------------------------------------------------------------------------- inputs
 
@@ -24,16 +22,17 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """Events of local sources, just arrived."""
+    """Events of a local source, just arrived."""
 
+    source: int
     events: tuple[Event, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SourcesEnded:
-    """The local sources of these types will never send anything any more."""
+    """These local sources will never send anything any more."""
 
-    types: tuple[str, ...]
+    sources: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,45 +44,12 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """An order of the coordinator about trees."""
+    """An order of the coordinator."""
 
-    order: TreeOrder
-
-
-@dataclass(frozen=True, slots=True)
-class Configure:
-    """From the coordinator: the event types of the network, those of its rules' composites, and the strategy."""
-
-    types: tuple[EventType, ...]
-    composites: tuple[EventType, ...]
-    strategy: str
+    order: Order
 
 
-@dataclass(frozen=True, slots=True)
-class AddSource:
-    """From the coordinator: events of the type enter here, at most so late."""
-
-    type: str
-    lateness_us: int
-
-
-@dataclass(frozen=True, slots=True)
-class AddSink:
-    """From the coordinator: a local sink wants to hear of this."""
-
-    sink: int
-    subscription: Subscription
-
-
-@dataclass(frozen=True, slots=True)
-class StoreRule:
-    """From the coordinator: keep this rule, active from ``since_us`` on, for whoever needs it."""
-
-    rule: Rule
-    since_us: int | None = None
-
-
-Input = Received | Born | SourcesEnded | TimerFired | Ordered | Configure | AddSource | AddSink | StoreRule
+Input = Received | Born | SourcesEnded | TimerFired | Ordered
 
 # ------------------------------------------------------------------------------------------------------------- effects
 
@@ -122,11 +88,10 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class TreeStands:
-    """To the coordinator: the tree that has this node as its root is complete."""
+class Tell:
+    """Something the coordinator waits for."""
 
-    tree: str
-    epoch: int
+    report: ReportToCoordinator
 
 
-Effect = Send | Deliver | SetTimer | Report | TreeStands
+Effect = Send | Deliver | SetTimer | Report | Tell

@@ -6,7 +6,6 @@ decision *wants* a mark; the wish travels towards the sources and the mark comes
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -60,42 +59,6 @@ class Feed:
             consumer.told(work)
 
 
-class LocalFeed(Feed):
-    """The events of one type that are born at this node.
-
-    No event arrives later than ``lateness_us`` after its timestamp; one that does is late and no part of the trace.
-    """
-
-    def __init__(self, event_type: str, lateness_us: int) -> None:
-        super().__init__()
-        self.type = event_type
-        self.lateness_us = lateness_us
-        self.ended = False
-        self._wanted: list[float] = []
-        """A heap of marks that somebody waits for."""
-
-    def current(self, now_us: int) -> float:
-        # Another event may still be born in this very microsecond.
-        return FOREVER if self.ended else now_us - self.lateness_us - 1
-
-    def want(self, ts: float, work: Work) -> None:
-        if ts < FOREVER and self.current(work.now_us) < ts and ts not in self._wanted:
-            heapq.heappush(self._wanted, ts)
-            self._wait(work)
-
-    def _wait(self, work: Work) -> None:
-        if self._wanted:
-            work.timer(f"local {self.type}", int(self._wanted[0]) + self.lateness_us + 1)
-
-    def timer_fired(self, work: Work) -> None:
-        """The clock has reached a mark that somebody waits for."""
-        mark = self.current(work.now_us)
-        while self._wanted and self._wanted[0] <= mark:
-            heapq.heappop(self._wanted)
-        self.tell(work)
-        self._wait(work)
-
-
 class Inlet(Feed):
     """A stream of a child, pushed or pulled.
 
@@ -143,6 +106,11 @@ class Inlet(Feed):
         """It is pushed, and nothing else was asked for that the child has not yet heard."""
         return not self.pull and not self.wished and self._mode_seen == self._mode_asked
 
+    @property
+    def steadily_pulled(self) -> bool:
+        """It is pulled, and nothing else was asked for that the child has not yet heard."""
+        return self.pull and self.wished and self._mode_seen == self._mode_asked
+
     def awaken(self, least_us: int, greatest_us: int, where: Conditions, work: Work) -> int:
         """Ask for a window; the serial number under which the child will say that it has been served."""
         self.serial += 1
@@ -166,7 +134,8 @@ class Inlet(Feed):
         self.seen = mark.serial
         if mark.ts > self.mark:
             self.mark = mark.ts
-            self.asked = {ts for ts in self.asked if ts > mark.ts}
+            if self.asked:
+                self.asked = {ts for ts in self.asked if ts > mark.ts}
         if moved:
             self.tell(work)
 

@@ -56,20 +56,29 @@ class Outbox:
 
     def flush(self, work: Work) -> None:
         """Everything collected goes out as one batch."""
-        if not (self._items or self._blockers or self._marks):
-            return
         items: list[Item] = []
+        if self._blockers:
+            self._take(self._blockers, True, items)
+            self._blockers = {}
+        if self._items:
+            self._take(self._items, False, items)
+            self._items = {}
+        marks: tuple[Mark, ...] = ()
+        if self._marks:
+            marks = tuple(self._marks.values())
+            self._marks = {}
+        if items or marks:
+            floor, self._floor_us = self._floor_us, None
+            work.send(self.neighbour, Batch(tuple(items), marks, floor))
+
+    def _take(self, found: dict[Any, tuple[Row, list[int], str]], blocker: bool, items: list[Item]) -> None:
         history = self.history
-        for blocker, found in ((True, self._blockers), (False, self._items)):
-            for identity, (row, streams, kind) in found.items():
-                if identity in history:
-                    items.append(Item(identity, None, tuple(streams), blocker, "reference"))
-                else:
-                    history[identity] = row[0]
-                    items.append(Item(identity, row, tuple(streams), blocker, kind))
-        floor, self._floor_us = self._floor_us, None
-        work.send(self.neighbour, Batch(tuple(items), tuple(self._marks.values()), floor))
-        self._items, self._blockers, self._marks = {}, {}, {}
+        for identity, (row, streams, kind) in found.items():
+            if identity in history:
+                items.append(Item(identity, None, tuple(streams), blocker, "reference"))
+            else:
+                history[identity] = row[0]
+                items.append(Item(identity, row, tuple(streams), blocker, kind))
 
     def forget_before(self, ts: int) -> None:
         """Bodies older than this will not be referred to; the neighbour hears of it with the next batch."""

@@ -179,7 +179,8 @@ class Outlet:
                     box.add_blocker(row, self.number)
                 else:
                     box.add(row, self.number, self.kind)
-            self._kept, self._kept_blockers, self._windows = [], set(), []
+            # Windows stay open: the stream may be kept again before they have passed, and nobody would ask twice.
+            self._kept, self._kept_blockers = [], set()
             for tap in self._taps:
                 if tap.hands_on:
                     self.generated += tap.below()
@@ -208,6 +209,7 @@ class Outlet:
                 until = min(message.greatest_us, work.now_us)
                 tap.feed.want(until, work)
         self._answer(window, work)
+        self._close_windows(work.now_us)
         self._windows.append(window)
         self._asked.append(_Asked(message.serial, until, below))
         self.told(work)
@@ -240,7 +242,10 @@ class Outlet:
             self._kept_blockers.difference_update(map(identity_of, self._kept[:cut]))
         del self._kept[:cut]
         self._sent_blockers = {each: sent for each, sent in self._sent_blockers.items() if sent >= ts}
-        mark = self.feed.current(work.now_us)
+        self._close_windows(work.now_us)
+
+    def _close_windows(self, now_us: int) -> None:
+        mark = self.feed.current(now_us)
         self._windows = [window for window in self._windows if window.greatest_us > mark]
 
     # ----------------------------------------------------------------------------------------------------------- marks
@@ -255,7 +260,7 @@ class Outlet:
         return mark
 
     def told(self, work: Work) -> None:
-        if self._settle(work):
+        if self._wished is not None and self._settle(work):
             return
         mark = self._mark(work.now_us)
         due = mark == FOREVER > self.told_mark
@@ -281,7 +286,10 @@ class Outlet:
 
     def tell(self, mark: float, work: Work) -> None:
         self.told_mark = max(mark, self.told_mark)
-        generated = self.generated + sum(tap.below() for tap in self._taps if tap.hands_on)
+        generated = self.generated
+        for tap in self._taps:
+            if tap.hands_on:
+                generated += tap.below()
         work.outbox(self.neighbour).mark(
             Mark(self.number, mark, self._serial, generated, self.pull, self._mode)
         )
@@ -289,6 +297,33 @@ class Outlet:
     def held(self) -> int:
         return len(self._kept) + len(self._sent_blockers) + len(self._windows)
 
+    def validate(self) -> list[str]:
+        """What contradicts itself."""
+        wrong = []
+        if self._kept != sorted(self._kept):
+            wrong.append("what is kept is out of order")
+        kept = {identity_of(row) for row in self._kept}
+        if len(kept) < len(self._kept):
+            wrong.append("an event is kept twice")
+        if not self._kept_blockers <= kept:
+            wrong.append("a blocker is remembered that is not kept")
+        if not self.pull and self._kept:
+            wrong.append(f"it is pushed, but {len(self._kept)} events are kept")
+        return wrong
+
+    def unfinished(self) -> list[str]:
+        """What still waits for something."""
+        waits = []
+        if self._wanted:
+            waits.append(f"the marks {sorted(self._wanted)} are wanted and were never told")
+        if self._asked:
+            waits.append(f"awakenings {[asked.serial for asked in self._asked]} are not answered")
+        if self._wished is not None:
+            waits.append(f"it should be {'pulled' if self._wished else 'pushed'} and is not yet")
+        if self.told_mark < FOREVER:
+            waits.append(f"its mark is {self.told_mark}")
+        return waits
+
 
 def _is_in_mode(inlet: Inlet, pull: bool) -> bool:
-    return inlet.pull if pull else inlet.steadily_pushed
+    return inlet.steadily_pulled if pull else inlet.steadily_pushed

@@ -156,6 +156,16 @@ class Slot(Feed):
         self._covered.clear()
         self._open.clear()
 
+    # -------------------------------------------------------------------------------------------------------- checking
+
+    def oldest(self) -> float:
+        """The ts of the oldest event that may still awaken something; infinity if there is none."""
+        return min((rows[0][0] for rows in self.recent.values() if rows), default=FOREVER)
+
+    def unfinished(self) -> list[str]:
+        """Windows that were never complete."""
+        return [f"the window up to {greatest} around {ts} is open" for _, ts, greatest in self._open]
+
 
 class PushPull:
     """Decides for one task which role is the master and which feeds are pulled, and awakens them."""
@@ -313,6 +323,18 @@ class PushPull:
         if self.horizon_us is not None:
             for slot in self.slots:
                 slot.forget_before(mark - 2 * self.horizon_us)
+
+    def validate(self) -> list[str]:
+        """What contradicts itself: a feed is pulled only if the master in office bounds where its events lie."""
+        wrong = []
+        for slot in self.slots:
+            if not slot.pulled:
+                continue
+            if self.master is None:
+                wrong.append(f"{sorted(slot.roles)} are pulled, but there is no master")
+            elif self.reach(self.master, slot) is None:
+                wrong.append(f"{sorted(slot.roles)} are pulled, but the master {self.master} does not bound them")
+        return wrong
 
 
 def _possible_masters(rule: Rule, slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:

@@ -7,13 +7,14 @@ asks down its own tree for the rules that emit what is wanted, then for those th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from node.catalog import Catalog
 from node.engine.program import in_dependency_order
 from node.work import Work
-from protocol.messages import FetchRules, PlannedRule, RulesFetched
-from protocol.pattern import Rule, types_of
+from protocol.messages import FetchRules, RulesFetched
+from protocol.pattern import types_of
+from protocol.plan_messages import PlannedRule
 
 if TYPE_CHECKING:
     from node.tree_work import TreeWork
@@ -24,19 +25,16 @@ Question = tuple[str, int, str]
 class RuleStore:
     """The rules kept here, and the questions about rules that are open."""
 
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], PlannedRule] = {}
+    def __init__(self, kept: Iterable[PlannedRule]) -> None:
+        self._kept = tuple(kept)
         self._answers: dict[Question, dict[str, tuple[PlannedRule, ...]]] = {}
         """Questions to the children, with the answers so far."""
         self._known: dict[Question, tuple[PlannedRule, ...]] = {}
         """At a root: what was found."""
 
-    def store(self, rule: Rule, since_us: int | None) -> None:
-        self._kept[rule.name, rule.version] = PlannedRule(rule, since_us)
-
-    def in_order(self) -> list[tuple[Rule, int | None]]:
+    def in_order(self) -> list[PlannedRule]:
         """The rules kept here, after those whose composites they read."""
-        return _ordered(self._kept.values())
+        return _ordered(self._kept)
 
     def fetch(self, found: TreeWork, name: str, work: Work) -> None:
         """Somebody up the tree asks for the rules that emit a type."""
@@ -64,7 +62,7 @@ class RuleStore:
         if answers.keys() != set(found.children):
             return False
         del self._answers[question]
-        rules = [planned for planned in self._kept.values() if planned.rule.emits == question[2]]
+        rules = [planned for planned in self._kept if planned.rule.emits == question[2]]
         rules += [planned for _, answer in sorted(answers.items()) for planned in answer]
         everything = tuple(sorted(set(rules), key=lambda planned: (planned.rule.name, planned.rule.version)))
         if found.parent is not None:
@@ -75,7 +73,7 @@ class RuleStore:
 
     def needed(
         self, found: TreeWork, wanted: Iterable[str], catalog: Catalog, work: Work
-    ) -> list[tuple[Rule, int | None]] | None:
+    ) -> list[PlannedRule] | None:
         """At a root: the rules behind the wanted types, in order; None while answers are still on their way."""
         open_types = [name for name in wanted if name in catalog.composites]
         seen: set[str] = set()
@@ -97,9 +95,9 @@ class RuleStore:
         return _ordered(rules) if complete else None
 
     def table(self) -> list[str]:
-        return [f"{name} version {version}" for name, version in sorted(self._kept)]
+        return [f"{planned.rule.name} version {planned.rule.version}" for planned in self._kept]
 
 
-def _ordered(planned: Iterable[PlannedRule]) -> list[tuple[Rule, int | None]]:
-    by_rule: dict[Any, int | None] = {each.rule: each.since_us for each in planned}
-    return [(rule, by_rule[rule]) for rule in in_dependency_order(sorted(by_rule, key=lambda rule: rule.name))]
+def _ordered(planned: Iterable[PlannedRule]) -> list[PlannedRule]:
+    by_rule = {each.rule: each for each in planned}
+    return [by_rule[rule] for rule in in_dependency_order(sorted(by_rule, key=lambda rule: rule.name))]

@@ -11,7 +11,7 @@ from typing import Any
 
 from node.contests import Candidates
 from node.engine import Engine
-from node.feeds import Feed
+from node.feeds import Feed, Inlet
 from node.outbox import identity_of
 from node.push_pull import PushPull
 from node.work import FOREVER, Work
@@ -50,12 +50,21 @@ class JoinTask(Feed):
         self._drives = self.whole or _holds_anchor(stream)
         """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask. With
         push-pull any part may be the master above, whose events awaken those that would ask."""
+        self._since_us = stream.since_us
+        self._until_us = stream.until_us if isinstance(stream, Whole) else None
         self.engine = engine
         self.ordered = engine.ordered()
         self.inputs = tuple(inputs)
         self.rank = 1 + max((feed.rank for feed in self.inputs), default=0)
+        self._marked = tuple(feed for feed in self.inputs if isinstance(feed, Inlet | JoinTask))
+        self._moving = tuple(feed for feed in self.inputs if not isinstance(feed, Inlet | JoinTask))
+        """Inputs whose marks stand until they tell, and those whose marks move by themselves."""
         self.push_pull: PushPull | None = None
         self.mark: float = -FOREVER
+        self._looked_at: float | None = None
+        """The mark of the inputs in the last run; None if something else than marks and rows has changed since."""
+        self._asked: list[float] = []
+        """The marks that the inputs were last asked for."""
         self._wanted: list[float] = []
         """A heap of the marks that consumers have asked for."""
         self.horizon_us = horizon_us
@@ -70,6 +79,8 @@ class JoinTask(Feed):
     # ----------------------------------------------------------------------------------------------------------- input
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
+        if self._since_us is not None:
+            rows = [row for row in rows if row[0] >= self._since_us]
         self._incoming += rows
         if self._blocked:
             for row in rows:
@@ -79,6 +90,8 @@ class JoinTask(Feed):
         work.touch(self)
 
     def block(self, rows: Sequence[Row], work: Work) -> None:
+        if self._since_us is not None:
+            rows = [row for row in rows if row[0] >= self._since_us]
         for row in rows:
             self._blocked[identity_of(row)] = row
         if self.ordered:
@@ -102,20 +115,28 @@ class JoinTask(Feed):
     def want(self, ts: float, work: Work) -> None:
         if self.mark < ts < FOREVER and ts not in self._wanted:
             heapq.heappush(self._wanted, ts)
+            self._looked_at = None
             work.touch(self)
 
     # --------------------------------------------------------------------------------------------------------- running
 
     def run(self, work: Work) -> None:
         """Match what has come, decide what can be decided, and ask for what is still needed."""
-        rows, self._incoming = self._incoming, []
-        now = work.now_us
-        mark = min([feed.current(now) for feed in self.inputs], default=FOREVER)
+        mark = self._mark_of_inputs(work.now_us)
+        rows = self._incoming
+        if rows:
+            self._incoming = []
+        elif mark == self._looked_at and self.push_pull is None:
+            return  # another input than the one that is furthest behind has moved
+        self._looked_at = mark
         before = self.mark
         if self.ordered:
             found = self._decide(rows, mark)
             self.mark = max(before, self.engine.output_watermark())
         else:
+            if self.push_pull is not None:
+                # An answer may go back further than any match that is still to come, when the master changes.
+                rows = [row for row in rows if row[0] > self.engine.watermark]
             found = self.engine.feed(rows) if rows else []
             self.mark = max(before, mark)
         if found:
@@ -128,14 +149,28 @@ class JoinTask(Feed):
         if self.mark > before:
             self.tell(work)
 
+    def _mark_of_inputs(self, now_us: int) -> float:
+        mark = FOREVER
+        for feed in self._marked:
+            if feed.mark < mark:
+                mark = feed.mark
+        for moving in self._moving:
+            current = moving.current(now_us)
+            if current < mark:
+                mark = current
+        return mark
+
     def _decide(self, rows: list[Row], mark: float) -> list[Composite]:
         engine = self.engine
         if rows:
             decided = engine.watermark
             old = [row for row in rows if row[0] <= decided]
             if old:
-                engine.insert_old(old)
                 rows = [row for row in rows if row[0] > decided]
+                if self.horizon_us is not None:
+                    # When the master changes, an answer may go back further than any match that is still to come.
+                    old = [row for row in old if row[0] >= decided - self.horizon_us]
+                engine.insert_old(old)
             engine.feed(rows)
         return engine.advance(mark) if mark > engine.watermark else []
 
@@ -144,11 +179,14 @@ class JoinTask(Feed):
         wanted = self._wanted
         while wanted and wanted[0] <= self.mark:
             heapq.heappop(wanted)
-        needed = [ts for ts in wanted if ts > mark]
+        needed = [ts for ts in wanted if ts > mark] if wanted else []
         if self.ordered and (self._drives or self.push_pull is not None or len(needed) < len(wanted)):
             waits = self.engine.waits_until()
             if mark < waits < FOREVER:
                 needed.append(waits)
+        if self.push_pull is None and needed == self._asked:
+            return  # a feed that is asked remembers; only one whose mode changes must be asked again
+        self._asked = needed
         for ts in needed:
             for feed in self.inputs:
                 if feed.current(work.now_us) < ts:
@@ -159,15 +197,17 @@ class JoinTask(Feed):
     def _give(self, found: list[Composite], work: Work) -> None:
         blocked = self._blocked
         if blocked:
-            found = [match for match in found if not any(identity_of(row) in blocked for _, row in match.parts())]
+            found = [match for match in found if not any(identity_of(row) in blocked for row in _rows(match))]
         if self.whole:
+            if self._until_us is not None:
+                found = [match for match in found if match.ts <= self._until_us]
             if found:
                 self.pass_on([match.row() for match in found], work)
             return
         fresh: list[Row] = []
         sent = self._sent
         for match in found:
-            for _, row in match.parts():
+            for row in _rows(match):
                 identity = identity_of(row)
                 known = sent.get(identity)
                 if known is None or known[1] is BLOCKER:
@@ -218,6 +258,60 @@ class JoinTask(Feed):
         """How many rows, open matches and remembered identities are kept."""
         kept = sum(candidates.held() for of_type in self._candidates.values() for candidates in of_type)
         return kept + self.engine.stored() + len(self._incoming) + len(self._blocked) + len(self._sent)
+
+    # -------------------------------------------------------------------------------------------------------- checking
+
+    def validate(self, now_us: int) -> list[str]:
+        """What contradicts itself, or is kept for longer than the horizon allows; right after housekeeping."""
+        wrong = []
+        if self._incoming or self.queued:
+            wrong.append("something waits for its turn after all work was done")
+        late = self.engine.counters()["late_events"]
+        if late:
+            wrong.append(f"its engine has seen {late} late events")
+        overstayed = self.engine.overstayed(self.horizon_us or 0)
+        if overstayed:
+            wrong.append(f"its engine keeps rows that no match can use: {', '.join(overstayed)}")
+        mark = min([feed.current(now_us) for feed in self.inputs], default=FOREVER)
+        if self.horizon_us is not None:
+            # What a match of a child brings is a horizon older than the match, and sweeps come a quarter late.
+            oldest = mark - 2 * self.horizon_us - self.horizon_us / SWEEPS_PER_HORIZON
+            kept = {
+                "sent": [ts for ts, _ in self._sent.values()],
+                "blocked": [row[0] for row in self._blocked.values()],
+                "candidates": [c.oldest() for of_type in self._candidates.values() for c in of_type],
+                "recent": [] if self.push_pull is None else [slot.oldest() for slot in self.push_pull.slots],
+            }
+            for name, found in kept.items():
+                least = min(found, default=FOREVER)
+                if least < oldest:
+                    wrong.append(f"{name}: something at {least} is kept, nothing before {oldest} is needed (mark {mark})")
+        if self.push_pull is not None:
+            wrong += self.push_pull.validate()
+        return wrong
+
+    def unfinished(self) -> list[str]:
+        """What still waits for something."""
+        waits = []
+        if self.mark < FOREVER:
+            waits.append(f"its mark is {self.mark}")
+        if self._wanted:
+            waits.append(f"the marks {sorted(self._wanted)} are wanted and were never told")
+        if self._incoming:
+            waits.append(f"{len(self._incoming)} rows were never taken")
+        if self.engine.stored():
+            waits.append(f"its engine still holds {self.engine.stored()} rows and open matches")
+        if self.horizon_us is not None and (self._sent or self._blocked):
+            waits.append(f"{len(self._sent)} sent and {len(self._blocked)} blocked events are still remembered")
+        for slot in () if self.push_pull is None else self.push_pull.slots:
+            waits += slot.unfinished()
+        return waits
+
+
+def _rows(match: Composite) -> Sequence[Row]:
+    """The rows of the parts of a match."""
+    spec = match[0]
+    return match[1 : 1 + len(spec.roles)] if spec.plain else [row for _, row in match.parts()]
 
 
 def _holds_anchor(stream: Whole | Part) -> bool:

@@ -11,17 +11,19 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from node.catalog import Catalog, filter_of
-from node.delivery import Dispatcher, Subscribers
-from node.feeds import Feed, Inlet, LocalFeed, Merge, Sieve
+from node.delivery import Delivered, Dispatcher, Subscribers
+from node.feeds import Feed, Inlet, Merge, Sieve
+from node.local_feeds import EpochFeed, LocalFeed
 from node.partition import split
 from node.predicates import row_condition
 from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
 from node.outlets import Outlet
 from node.tasks import JoinTask
-from node.work import Numbers, Work
-from protocol.messages import Deploy, Filter, Part, Stream, Whole
-from protocol.pattern import Rule, leaves, types_of
+from node.work import FOREVER, Numbers, Work
+from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
+from protocol.pattern import Chain, Rule, leaves, types_of
+from protocol.plan_messages import PlannedRule
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
 """How the events of a stream are accounted."""
@@ -42,31 +44,44 @@ class TreeWork:
         catalog: Catalog,
         local: Mapping[str, LocalFeed],
         numbers: Numbers,
+        delivered: Delivered,
+        *,
+        plan: int = 0,
         from_us: int | None = None,
         prime_us: int | None = None,
-        *,
         pulls: bool = False,
     ) -> None:
+        """``local``: where events of sources of this plan appear at the node."""
         self._pulls = pulls
+        self.plan = plan
         self.tree = tree
         self.epoch = epoch
         self.parent = parent
         self.children = children
-        self.prime_us = prime_us
+        self._from_us = from_us
         self._catalog = catalog
-        self._local = local
+        self._local = {name: EpochFeed(feed, prime_us) for name, feed in sorted(local.items())}
         self._numbers = numbers
         self.advertised: dict[str, frozenset[str]] = {}
         """What each child has advertised; a child that is missing has not yet spoken."""
         self.subscribed: set[str] = set()
         """Children that have said what they want."""
-        self.subscribers = Subscribers(tree, epoch, catalog, from_us)
+        self.subscribers = Subscribers(tree, epoch, catalog, delivered)
         self.places: dict[str, set[str]] = {}
         """Where the composites of a type come from: here, or from a child that a rule was delegated to."""
         self.feeds: dict[Stream, Feed] = {}
         self.inlets: dict[tuple[str, Stream], Inlet] = {}
         self.outlets: dict[int, Outlet] = {}
         self.tasks: list[JoinTask] = []
+        self._dispatchers: list[tuple[Feed, int, Dispatcher]] = []
+        """Feeds whose events are delivered from here, each with how much longer than its input it may wait."""
+        self.until_us: int | None = None
+        """Where the next plan begins."""
+        self.started = False
+        self.settled: float = -FOREVER
+        self.delivered: float = -FOREVER
+        """Everything that ends at or before this has reached every sink, as far as is known here."""
+        self._settled_below: dict[str, float] = {}
 
     # ---------------------------------------------------------------------------------------------------------- tables
 
@@ -133,13 +148,14 @@ class TreeWork:
             return task
         return self._task(stream, [feed for feed, _ in inputs.values()])
 
-    def evaluate(self, rule: Rule, since_us: int | None, work: Work) -> Feed:
+    def evaluate(self, planned: PlannedRule, work: Work) -> Feed:
         """The rule, split over the nodes below."""
-        return self.feed(Whole(rule, since_us), work)
+        return self.feed(Whole(planned.rule, planned.since_us, planned.until_us), work)
 
-    def evaluate_centrally(self, rule: Rule, since_us: int | None, work: Work) -> Feed:
+    def evaluate_centrally(self, planned: PlannedRule, work: Work) -> Feed:
         """The rule over unfiltered events of all its types: the baseline."""
-        stream = Whole(rule, since_us)
+        rule = planned.rule
+        stream = Whole(rule, planned.since_us, planned.until_us)
         if stream not in self.feeds:
             inputs = []
             for name in sorted(types_of(rule.pattern)):
@@ -184,14 +200,85 @@ class TreeWork:
         feed = self.feed(stream, work)
         assert self.parent is not None
         if isinstance(stream, Whole):
-            self.dispatch(feed)
+            self.dispatch(feed, stream.rule)
         outlet = self.outlets[number] = Outlet(self.parent, number, feed, KINDS[type(stream)], self._catalog)
         return outlet
 
-    def dispatch(self, feed: Feed) -> None:
-        """Give what the feed brings to the subscribers below, except where it came from."""
+    def dispatch(self, feed: Feed, rule: Rule | None = None) -> None:
+        """Give what the feed brings to the subscribers below, except where it came from.
+
+        What a rule decides only later, by what follows, belongs to this tree even if it ends before the tree's plan
+        begins: the tree before could not decide it.
+        """
         origin = feed.child if isinstance(feed, Inlet) and isinstance(feed.stream, Whole) else None
-        feed.consumers.append(Dispatcher(self.subscribers, origin))
+        waits_us = 0 if rule is None or isinstance(rule.pattern.root, Chain) else horizon_us(rule) or 0
+        from_us = None if self._from_us is None else self._from_us - waits_us
+        dispatcher = Dispatcher(self.subscribers, origin, from_us)
+        dispatcher.until_us = self.until_us
+        self._dispatchers.append((feed, waits_us, dispatcher))
+        feed.consumers.append(dispatcher)
+
+    # ---------------------------------------------------------------------------------------------- beginning and end
+
+    def start(self, work: Work) -> None:
+        """Everything is deployed, here and above: sources begin, with what they remember."""
+        self.started = True
+        for child in self.children:
+            work.send(child, TreeStart(self.tree, self.epoch))
+        for feed in self._local.values():
+            feed.start(work)
+
+    def end(self, until_us: int, work: Work) -> None:
+        """The next plan begins here: what is later is its own."""
+        self.until_us = until_us if self.until_us is None else min(until_us, self.until_us)
+        for feed in self._local.values():
+            feed.end(until_us, work)
+        for source, waits_us, dispatcher in self._dispatchers:
+            dispatcher.until_us = self.until_us
+            source.want(until_us - 1 - waits_us, work)
+
+    def is_drained(self, now_us: int) -> bool:
+        """At the root, after the end: whether everything has been found that this tree must find."""
+        until_us = self.until_us
+        return until_us is not None and all(
+            feed.current(now_us) >= until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers
+        )
+
+    def leave(self) -> None:
+        """Let go of the node's own feeds."""
+        for feed in self._local.values():
+            feed.leave()
+
+    def settle(self, work: Work) -> None:
+        """At the root, now and then: tell how far everything has been sent to the sinks."""
+        if not self.started:
+            return
+        found = min((feed.current(work.now_us) for feed, _, _ in self._dispatchers), default=FOREVER)
+        if not self._dispatchers:
+            found = work.now_us
+        if found > self.settled:
+            self.settled = found
+            self.pass_settled(work)
+
+    def pass_settled(self, work: Work) -> None:
+        for child in self.children:
+            work.send(child, Settled(self.tree, self.epoch, self.settled, self.delivered))
+        self._conclude(work)
+
+    def settled_above(self, message: Settled, work: Work) -> None:
+        self.settled, self.delivered = message.ts, max(self.delivered, message.delivered)
+        self.pass_settled(work)
+
+    def settled_below(self, child: str, ts: float, work: Work) -> None:
+        self._settled_below[child] = ts
+        self._conclude(work)
+
+    def _conclude(self, work: Work) -> None:
+        reached = min((self._settled_below.get(child, -FOREVER) for child in self.children), default=self.settled)
+        if self.parent is None:
+            self.delivered = max(self.delivered, reached)
+        elif reached >= self.settled:
+            work.send(self.parent, SettledHere(self.tree, self.epoch, self.settled))
 
     # --------------------------------------------------------------------------------------------------------- showing
 

@@ -39,12 +39,16 @@ class Runnable(Protocol):
 class Work:
     """Collects effects and runs tasks in the order of their ranks until none has anything to do."""
 
+    __slots__ = ("_boxes", "_outboxes", "_queue", "_timers", "effects", "now_us")
+
     def __init__(self, now_us: int, outboxes: dict[str, Outbox], timers: dict[str, int]) -> None:
         self.now_us = now_us
         self.effects: list[Effect] = []
         self._outboxes = outboxes
         self._timers = timers
         self._queue: list[tuple[int, int, Runnable]] = []
+        self._boxes: dict[str, Outbox] = {}
+        """Outboxes that may have something to send."""
 
     def touch(self, task: Runnable) -> None:
         """The task has something to do."""
@@ -60,7 +64,20 @@ class Work:
             task.run(self)
 
     def outbox(self, neighbour: str) -> Outbox:
-        return self._outboxes[neighbour]
+        """What is collected for the neighbour; it goes out with ``flush``."""
+        box = self._boxes.get(neighbour)
+        if box is None:
+            box = self._boxes[neighbour] = self._outboxes[neighbour]
+        return box
+
+    def flush(self) -> None:
+        """Send what was collected for neighbours, in their order, whoever came first."""
+        boxes = self._boxes
+        if len(boxes) > 1:
+            boxes = {name: box for name, box in self._outboxes.items() if name in boxes}
+        for box in boxes.values():
+            box.flush(self)
+        self._boxes = {}
 
     def send(self, neighbour: str, message: Message) -> None:
         self.effects.append(Send(neighbour, message))

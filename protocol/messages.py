@@ -12,6 +12,7 @@ from typing import Any
 from protocol.expressions import Expression
 from protocol.partial import PartialRule
 from protocol.pattern import Rule
+from protocol.plan_messages import PlannedRule
 from protocol.subscriptions import Subscription
 from protocol.tree_messages import CreateTree, TreeAck, TreeNack
 
@@ -31,10 +32,11 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The composite events of a rule that is active from ``since_us`` on: earlier events do not exist for it."""
+    """The composite events of a rule between its bounds, as PlannedRule has them."""
 
     rule: Rule
     since_us: int | None = None
+    until_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +55,51 @@ Stream = Filter | Whole | Part
 class TreeReady:
     """From the root downwards: the tree stands; advertise and subscribe along it.
 
-    Sinks get the composites of this epoch whose end is at or after ``from_us``; sources begin with what they remember
-    of events at or after ``prime_us``. None: from the beginning.
+    It serves a plan. Sinks get what ends at or after ``from_us``; sources begin with what they remember of events at or
+    after ``prime_us``. None: from the beginning.
     """
 
     tree: str
     epoch: int
+    plan: int
     from_us: int | None = None
     prime_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStart:
+    """From the root downwards: everything is deployed; sources begin."""
+
+    tree: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class TreeOver:
+    """From the root downwards: everything has been delivered; forget the tree."""
+
+    tree: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """From the root downwards: everything that ends at or before ``ts`` has been sent to the sinks, and everything at or
+    before ``delivered`` has reached them. A node answers when all below it have."""
+
+    tree: str
+    epoch: int
+    ts: float | int
+    delivered: float | int
+
+
+@dataclass(frozen=True, slots=True)
+class SettledHere:
+    """To the parent: ``Settled`` with this ts has passed the sender and all below it."""
+
+    tree: str
+    epoch: int
+    ts: float | int
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,14 +130,6 @@ class FetchRules:
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedRule:
-    """A rule that is active from ``since_us`` on; None: from the beginning."""
-
-    rule: Rule
-    since_us: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class RulesFetched:
     """Up a tree: the rules in the sender's subtree that emit the type."""
 
@@ -117,13 +148,6 @@ class Deploy:
     number: int
     stream: Stream
     pull: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Undeploy:
-    """To a child: I need this stream no longer."""
-
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +239,12 @@ class Notify:
 
 
 Message = (
-    CreateTree | TreeAck | TreeNack | TreeReady | Advertise | Subscribe | FetchRules | RulesFetched
-    | Deploy | Undeploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify
+    CreateTree | TreeAck | TreeNack | TreeReady | TreeStart | TreeOver | Settled | SettledHere | Advertise | Subscribe | FetchRules | RulesFetched
+    | Deploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify
 )  # fmt: skip
 
 CONTROL = (
-    "Filter", "Whole", "Part", "TreeReady", "Advertise", "Subscribe", "FetchRules", "PlannedRule", "RulesFetched",
-    "Deploy", "Undeploy", "ReverseMark", "SetMode",
+    "Filter", "Whole", "Part", "TreeReady", "TreeStart", "TreeOver", "Settled", "SettledHere",
+    "Advertise", "Subscribe", "FetchRules", "PlannedRule", "RulesFetched", "Deploy", "ReverseMark", "SetMode",
 )  # fmt: skip
 """Names of what travels in the canonical encoding."""

@@ -20,6 +20,7 @@ from protocol.pattern import Rule
 
 _BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER = range(5)
 _BIG: Final = 1 << 63
+_REMEMBERED_MAX: Final = 1024  # encoded composites: each goes to several neighbours soon after it was found
 
 codec.register(
     *(getattr(messages, name) for name in messages.CONTROL),
@@ -39,24 +40,29 @@ class Wire:
         self._types = tuple(sorted(types, key=lambda declared: declared.name))
         self._number = {declared: number for number, declared in enumerate(self._types)}
         self._specs: Mapping[tuple[str, int], CompositeSpec] = wire_specs(rules)
+        self._pack = msgpack.Packer().pack  # one for all: making a packer costs more than packing a short message
+        self._composites: dict[int, tuple[Composite, list[Any]]] = {}
+        """What composites look like on the wire, by their address, with themselves, so that they keep it."""
 
     # -------------------------------------------------------------------------------------------------------- encoding
 
     def encode(self, message: Message) -> bytes:
-        return cast(bytes, msgpack.packb(self._plain(message)))
+        return cast(bytes, self._pack(self._plain(message)))
 
     def item_bytes(self, item: Item) -> int:
         """How many of a batch's bytes are this item."""
-        return len(msgpack.packb(self._item(item)))
+        return len(self._pack(self._item(item)))
 
-    def _plain(self, message: Message) -> list[Any]:
+    def _plain(self, message: Message) -> Any:
+        kind = type(message)  # what is sent often first
+        if kind is Batch:
+            items: list[Any] = [self._item(item) for item in message.items] if message.items else []  # type: ignore[union-attr]
+            return _BATCH, items, [_mark(mark) for mark in message.marks], message.floor_us  # type: ignore[union-attr]
+        if kind is Want:
+            return _WANT, message.number, message.ts  # type: ignore[union-attr]
         match message:
-            case Batch(items, marks, floor_us):
-                return [_BATCH, [self._item(item) for item in items], [_mark(mark) for mark in marks], floor_us]
             case Notify(tree, epoch, rows):
                 return [_NOTIFY, tree, epoch, [self._row(row) for row in rows]]
-            case Want(number, ts):
-                return [_WANT, number, ts]
             case Awakening(number, serial, least_us, greatest_us, where):
                 packed = [[name, codec.encode(conditions)] for name, conditions in where]
                 return [_AWAKENING, number, serial, least_us, greatest_us, packed]
@@ -70,9 +76,14 @@ class Wire:
 
     def _row(self, row: Row) -> Any:
         inner = row[3]
-        if isinstance(inner, Composite):
-            return ["", to_wire(inner)]
-        return [self._number[inner], row[0], row[1], row[2], *map(_number, row[4:])]
+        if type(inner) is EventType:
+            return [self._number[inner], row[0], row[1], row[2], *map(_number, row[4:])]
+        known = self._composites.get(id(inner))
+        if known is None:
+            if len(self._composites) >= _REMEMBERED_MAX:
+                self._composites.clear()
+            known = self._composites[id(inner)] = inner, ["", to_wire(inner)]
+        return known[1]
 
     # -------------------------------------------------------------------------------------------------------- decoding
 

@@ -7,6 +7,8 @@ from node.outbox import is_composite
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, Want
 from protocol.wire import Wire
 
+MARKS: frozenset[type[Message]] = frozenset((Want, ReverseMark))
+
 
 class Accounts:
     """Notes every frame. Bytes are those of the encoded frame, times the number of times it was sent."""
@@ -16,11 +18,11 @@ class Accounts:
         self._wire = wire
 
     def note(self, sender: str, receiver: str, message: Message, size: int, copies: int) -> None:
-        if isinstance(message, Batch):
+        if type(message) is Batch:
             self._note_batch(sender, receiver, message, size, copies)
             return
         kind, events = "control", 0
-        if isinstance(message, Want | ReverseMark):
+        if type(message) in MARKS:
             kind = "watermark"
         elif isinstance(message, Awakening):
             kind, events = "awakening", 1
@@ -29,17 +31,19 @@ class Accounts:
         self._add(sender, receiver, kind, events, copies, size * copies)
 
     def _note_batch(self, sender: str, receiver: str, batch: Batch, size: int, copies: int) -> None:
-        kinds = {item.kind for item in batch.items}
-        if len(kinds) <= 1 and not (kinds and batch.marks):
-            main = next(iter(kinds), "watermark")
-            self._add(sender, receiver, main, len(batch.items), copies, size * copies)
+        items = batch.items
+        if not items:
+            self._add(sender, receiver, "watermark", 0, copies, size * copies)
+            return
+        main = items[0].kind
+        if not batch.marks and (len(items) == 1 or all(item.kind == main for item in items)):
+            self._add(sender, receiver, main, len(items), copies, size * copies)
             return
         rest = size
         for item in batch.items:
             taken = self._wire.item_bytes(item)
             rest -= taken
             self._add(sender, receiver, item.kind, 1, 0, taken * copies)
-        main = batch.items[0].kind
         self._add(sender, receiver, "watermark" if batch.marks else main, 0, 0, rest * copies)
         self._add(sender, receiver, main, 0, copies, 0)
 

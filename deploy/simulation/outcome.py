@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from protocol.composites import Composite
 from protocol.events import Event
@@ -47,6 +48,8 @@ class Outcome:
     tasks: dict[str, list[str]] = field(default_factory=dict)
     """For every node its tasks in words: partial rules, whole rules, relays."""
     counters: Counter[str] = field(default_factory=Counter)
+    held_from: list[tuple[Any, int]] = field(default_factory=list)
+    """Changes that were made while the network ran, each with the event time from which it holds."""
     started_us: int = 0
     """Virtual time at which the first event could be born (the trees stand and the rules are deployed)."""
     finished_us: int = 0

@@ -8,23 +8,20 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
+from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Any
-from zlib import crc32
 
-from coordinator.trees import TreeKeeper
+from coordinator.core import Change, Coordinator, Orders
 from deploy.simulation.accounts import Accounts
+from deploy.simulation.checkers import Checkers
 from deploy.simulation.faults import FOREVER, Faults
 from deploy.simulation.links import Wire as LinkWire
 from deploy.simulation.outcome import Delivery, Outcome
-from node.catalog import composite_type
 from node.core import NodeCore, NodeSettings
 from node.effects import (
-    AddSink,
-    AddSource,
     Born,
-    Configure,
     Deliver,
     Effect,
     Input,
@@ -34,10 +31,10 @@ from node.effects import (
     Send,
     SetTimer,
     SourcesEnded,
-    StoreRule,
+    Tell,
     TimerFired,
-    TreeStands,
 )
+from node.reach import horizon_us
 from node.tree_work import describe
 from protocol.composites import Composite
 from protocol.events import Event
@@ -46,7 +43,18 @@ from protocol.wire import Wire
 
 SETUP_US = 1_000_000  # virtual time before the first event, in which trees are built and rules deployed; more if needed
 
+DETECTION_US = 1_000_000  # after a link or a node is gone for good the coordinator hears of it
+REFUSED = ("late_events", "unadvertised_events")
+
 Birth = tuple[int, int, Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A node, or the link between two, is gone for good."""
+
+    one: str
+    other: str | None = None
 
 
 def simulate(
@@ -60,10 +68,11 @@ def simulate(
     check: bool = False,
     wire: bool = False,
     settings: NodeSettings | None = None,
+    changes: Iterable[tuple[int, Change]] = (),
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
-    ``check`` has checkers watch the run, which raise. ``wire`` sends every message as bytes and reads it again.
+    ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire`` sends every message as bytes and reads it again.
     """
     upcoming = iter(births)
     first = next(upcoming, None)
@@ -74,7 +83,7 @@ def simulate(
         if made.set_up(starts_us - setup_us) < starts_us:
             break
         setup_us *= 8
-    return made.run(chain(() if first is None else (first,), upcoming), on_progress)
+    return made.run(chain(() if first is None else (first,), upcoming), on_progress, changes)
 
 
 class Simulation:
@@ -96,7 +105,6 @@ class Simulation:
         self.faults = faults
         self.outcome = Outcome(strategy)
         self.now_us = 0
-        self._check = check
         self._travels = wire
         self._wire = Wire(network.types, network.rules)
         self._accounts = Accounts(self.outcome, self._wire)
@@ -110,9 +118,10 @@ class Simulation:
             for node, found in around.items()
             for other, link in found.items()
         }
-        self._keeper = TreeKeeper(network, strategy)
-        self._heap: list[tuple[int, int, str, Input | None]] = []
-        self._idle: list[tuple[int, int, str, Input | None]] = []
+        self.coordinator = Coordinator(network, strategy, horizon_us)
+        self.checkers = Checkers(self.nodes, f"strategy {strategy}, seed {seed}") if check else None
+        self._heap: list[tuple[int, int, str, Any]] = []
+        self._idle: list[tuple[int, int, str, Any]] = []
         self._serial = count()
         self._behind = {node: faults.behind_us(node) for node in network.nodes}
         self._slow = {node: faults.message_us(node) for node in network.nodes}
@@ -122,14 +131,26 @@ class Simulation:
     # --------------------------------------------------------------------------------------------------------- the run
 
     def run(
-        self, births: Iterable[Birth], on_progress: Callable[[int], None] | None = None
+        self,
+        births: Iterable[Birth],
+        on_progress: Callable[[int], None] | None = None,
+        changes: Iterable[tuple[int, Change]] = (),
     ) -> Outcome:
         upcoming = iter(births)
         birth = next(upcoming, None)
         for node, downtimes in self._down.items():
-            for _, end in downtimes:
+            for start, end in downtimes:
                 if end < FOREVER:
-                    heappush(self._heap, (end, next(self._serial), node, None))
+                    self._push(end, node, None)
+                else:
+                    self._push(start + DETECTION_US, "", Lost(node))
+        for one, other, at in self._lost_links():
+            self._push(at + DETECTION_US, "", Lost(one, other))
+        for at, change in changes:
+            self._push(at, "", change)
+        if birth is not None:  # housekeeping has rested since the set-up
+            self._idle = [(max(at, birth[0]), serial, node, due) for at, serial, node, due in self._idle]
+            heapify(self._idle)
         heap, idle = self._heap, self._idle
         while birth is not None:
             at = birth[0]
@@ -146,11 +167,15 @@ class Simulation:
                 on_progress(self.now_us)
         self._drain()
         for node in self.network.nodes:
-            types = tuple(sorted({source.type for source in self.network.sources if source.node == node}))
-            if types:
-                self._perform(node, self._handle(node, SourcesEnded(types)))
+            numbers = tuple(number for number, (at, _) in self.coordinator.sources.items() if at == node)
+            if numbers:
+                self._schedule(self._heap, self.now_us, node, SourcesEnded(numbers))
         self._drain()
         self.outcome.finished_us = self.now_us
+        self.outcome.held_from = list(self.coordinator.held_from)
+        if self.checkers is not None:
+            clocks_us = {node: self.now_us - behind for node, behind in self._behind.items()}
+            self.checkers.ended(self.now_us, clocks_us, healed=self.faults.healed_us < FOREVER)
         for name, core in self.nodes.items():
             self.outcome.tasks[name] = [
                 describe(task.stream) for found in core.works.values() for task in found.tasks
@@ -161,30 +186,16 @@ class Simulation:
     def set_up(self, start_us: int) -> int:
         """Build the trees and deploy everything; the virtual time at which nothing is left to do."""
         self.now_us = start_us
-        self._configure()
+        self._coordinate(self.coordinator.begin())
         self._drain()
         self._check_trees()
         self.outcome.started_us = self.now_us
+        if self.checkers is not None:
+            self.checkers.stands(self.now_us)
         return self.now_us
 
-    def _configure(self) -> None:
-        network = self.network
-        configuration = Configure(network.types, tuple(map(composite_type, network.rules)), self.strategy)
-        for node in network.nodes:
-            self._perform(node, self._handle(node, configuration))
-        for source in network.sources:
-            self._perform(source.node, self._handle(source.node, AddSource(source.type, source.lateness_us)))
-        for number, sink in enumerate(network.sinks):
-            self._perform(sink.node, self._handle(sink.node, AddSink(number, sink.subscription)))
-        homes = sorted(network.nodes)
-        for rule in network.rules:
-            home = self._keeper.leader or homes[crc32(rule.name.encode()) % len(homes)]
-            self._perform(home, self._handle(home, StoreRule(rule)))
-        for node, order in self._keeper.begin():
-            self._perform(node, self._handle(node, Ordered(order)))
-
     def _check_trees(self) -> None:
-        wrong = self._keeper.check({name: core.trees.table() for name, core in self.nodes.items()})
+        wrong = self.coordinator.trees.check({name: core.trees.table() for name, core in self.nodes.items()})
         assert not wrong, f"the trees are not what they should be: {'; '.join(wrong)}"
 
     def _drain(self) -> None:
@@ -192,30 +203,42 @@ class Simulation:
         while self._heap:
             self._step(self._heap)
 
-    def _step(self, queue: list[tuple[int, int, str, Input | None]]) -> None:
+    def _step(self, queue: list[tuple[int, int, str, Any]]) -> None:
         """The earliest thing in a queue."""
         at, _, node, received = heappop(queue)
         self.now_us = max(self.now_us, at)
         if received is None:  # the node starts again, with what it had saved when it went down
             self.nodes[node] = NodeCore.restored(self.nodes[node].save())
+        elif isinstance(received, Lost):
+            self._lose(received)
+        elif not node:
+            self._coordinate(self.coordinator.request(received))
         else:
             self._perform(node, self._handle(node, received))
 
     def _bear(self, source: int, event: Event) -> None:
-        node = self.network.sources[source].node
+        known = self.coordinator.sources.get(source)
+        if known is None:
+            self.outcome.counters["unborn"] += 1  # nobody knows of such a source (yet)
+            return
+        node = known[0]
         for start, end in self._down[node]:
             if start <= self.now_us < end:
                 self.outcome.counters["unborn"] += 1  # the node is down, and its sources with it
                 return
-        effects = self._handle(node, Born((event,)))
-        if not any(isinstance(effect, Report) and effect.counter == "late_events" for effect in effects):
+        effects = self._handle(node, Born(source, (event,)))
+        if not any(isinstance(effect, Report) and effect.counter in REFUSED for effect in effects):
             self.outcome.born.append(event)
         self._perform(node, effects)
 
     # ------------------------------------------------------------------------------------------------- inputs, effects
 
     def _handle(self, node: str, received: Input) -> list[Effect]:
-        return self.nodes[node].handle(received, self.now_us - self._behind[node])
+        clock_us = self.now_us - self._behind[node]
+        effects = self.nodes[node].handle(received, clock_us)
+        if self.checkers is not None:
+            self.checkers.handled(node, received, effects, self.now_us, clock_us)
+        return effects
 
     def _perform(self, node: str, effects: list[Effect]) -> None:
         for effect in effects:
@@ -230,27 +253,59 @@ class Simulation:
                 self._schedule(queue, at, node, TimerFired(effect.name))  # type: ignore[union-attr]
             elif kind is Report:
                 self.outcome.counters[effect.counter] += effect.count  # type: ignore[union-attr]
-            elif kind is TreeStands:
-                self._keeper.tree_stands(effect.tree, effect.epoch)  # type: ignore[union-attr]
+            elif kind is Tell:
+                self._coordinate(self.coordinator.reported(node, effect.report))  # type: ignore[union-attr]
+
+    def _coordinate(self, orders: Orders) -> None:
+        """The coordinator's word reaches a node at once, or when it is up again."""
+        for node, order in orders:
+            self._schedule(self._heap, self.now_us, node, Ordered(order))
+
+    def _lost_links(self) -> list[tuple[str, str, int]]:
+        return [(cut.one, cut.other, cut.from_us) for cut in self.faults.link_outages if cut.to_us >= FOREVER]
+
+    def _lose(self, lost: Lost) -> None:
+        """Somebody has found out that a link or a node is gone for good, and told the coordinator."""
+
+        def delivered_us(tree: str) -> float:
+            found = [
+                work.delivered
+                for name, core in self.nodes.items()
+                for work in core.works.values()
+                if work.tree == tree and name != lost.other
+            ]
+            return max(found, default=-float("inf"))
+
+        if lost.other is None:
+            self._coordinate(self.coordinator.lost_node(lost.one, delivered_us))
+        else:
+            self._coordinate(self.coordinator.lost_link(lost.one, lost.other, delivered_us))
+
+    def _push(self, at: int, node: str, due: Any) -> None:
+        heappush(self._heap, (at, next(self._serial), node, due))
 
     def _schedule(self, queue: list[Any], at: int, node: str, received: Input) -> None:
-        for start, end in self._down[node]:
-            if start <= at < end:
-                at = end
+        if self._down[node]:
+            for start, end in self._down[node]:
+                if start <= at < end:
+                    at = end
         if at < FOREVER:  # what would come after a loss for good never comes
             heappush(queue, (at, next(self._serial), node, received))
 
     def _send(self, node: str, effect: Send) -> None:
-        message = effect.message
+        neighbour, message = effect.neighbour, effect.message
+        if self.checkers is not None:
+            self.checkers.sent(node, neighbour, message, self.now_us)
         data = self._wire.encode(message)
-        arrival, copies = self._links[node, effect.neighbour].send(self.now_us, len(data))
-        self._accounts.note(node, effect.neighbour, message, len(data), copies)
+        size = len(data)
+        arrival, copies = self._links[node, neighbour].send(self.now_us, size)
+        self._accounts.note(node, neighbour, message, size, copies)
         if self._travels:
             message = self._wire.decode(data)
-        slow = self._slow[effect.neighbour]
+        slow = self._slow[neighbour]
         if slow:
-            arrival = self._free_us[effect.neighbour] = max(arrival, self._free_us[effect.neighbour]) + slow
-        self._schedule(self._heap, arrival, effect.neighbour, Received(node, message))
+            arrival = self._free_us[neighbour] = max(arrival, self._free_us[neighbour]) + slow
+        self._schedule(self._heap, arrival, neighbour, Received(node, message))
 
     def _deliver(self, node: str, sink: int, row: tuple[Any, ...]) -> None:
         item = row[3] if isinstance(row[3], Composite) else Event.from_row(row)

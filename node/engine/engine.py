@@ -134,6 +134,8 @@ class Engine:
             for store in running.readers:
                 self._sources_of.setdefault(id(store), []).append(running)
         self._read = [running for running in self._running if running.readers]
+        self._used = [store for store in self._stores if any(running.store is store for running in self._running)]
+        self._waiting = [store for store in self._used if store.compiled.ordered]
 
     # --------------------------------------------------------------------------------------------------------- running
 
@@ -221,10 +223,13 @@ class Engine:
         if watermark > self.watermark:
             self.watermark = watermark
         try:
-            for store in self._stores:
+            if not self._read:
+                for store in self._used:
+                    store.advance(self.watermark)
+                return self._collect()
+            for store in self._used:
                 store.advance(self._watermark_of(store))
-                if self._read:
-                    self._pass_on()
+                self._pass_on()
             return self._collect()
         except HeadwaterError:
             raise
@@ -285,6 +290,8 @@ class Engine:
     def _collect(self) -> list[Composite]:
         if self._read:
             self._pass_on()
+        if not self._found:
+            return []
         result = self._found[:]
         self._found.clear()
         return result
@@ -349,7 +356,10 @@ class Engine:
     def waits_until(self) -> float:
         """The event time that the watermark must reach before anything held back now is decided; infinity if nothing
         is. (Under a count window something may also be held until further events come.)"""
-        return min(store.waits_until(self.watermark) for store in self._stores if store.compiled.ordered)
+        waiting = self._waiting
+        if len(waiting) == 1:
+            return waiting[0].waits_until(self.watermark)
+        return min((store.waits_until(self.watermark) for store in waiting), default=FOREVER)
 
     def take_late(self) -> list[Any]:
         """The events that came too late since the last call, composites as their rows."""
@@ -368,6 +378,11 @@ class Engine:
     def counts(self) -> dict[str, int]:
         """With ``count_only``: matches so far per rule."""
         return {r.plan.rule.name: r.found[0] if r.plan.counts else r.passed_on[0] for r in self._running}
+
+    def overstayed(self, old_us: int = 0) -> list[str]:
+        """Rows that are held for longer than any match can need them; none, unless there is a leak. ``old_us``: how far
+        behind the watermark rows were inserted at most."""
+        return [row for store in self._stores for row in store.overstayed(old_us)]
 
     def stored(self) -> int:
         """How many events and open matches are held."""

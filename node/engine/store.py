@@ -161,8 +161,8 @@ class Store:
             self._sweep(watermark)
             return
         pending = state.pending
-        self._look_again()
         if pending:
+            self._look_again()
             pending.sort()
             cut = len(pending) if watermark == float("inf") else bisect_left(pending, (watermark + 1,))
             ready = pending[:cut]
@@ -174,7 +174,8 @@ class Store:
                     passed = chunk[-1][0] - 1
                     self._decide(passed)
                     self._sweep(passed)
-        self._decide(watermark)
+        if state.waiting or state.fresh or self.machines or state.waiting_numbered or state.fresh_numbered:
+            self._decide(watermark)
         self._sweep(watermark)
 
     def _run(self, rows: list[Row]) -> None:
@@ -232,17 +233,22 @@ class Store:
         What should have been decided already waits for another rule, which says itself when.
         """
         pending, compiled = self.state.pending, self.compiled
-        for row in pending[self._looked_at :]:
-            if watermark < row[0] < self._next_trigger:
-                kind = row[3]
-                name = kind.type if isinstance(kind, Composite) else kind.name
-                if name in compiled.completing or compiled.counted is not None:  # any event moves a count window on
-                    self._next_trigger = row[0]
-        self._looked_at = len(pending)
-        moments = [self._next_trigger, *(machine.decided_at() for machine in self.machines)]
-        if self.state.waiting:
-            moments.append(self.state.waiting[0][0])
-        return min((moment for moment in moments if moment > watermark), default=float("inf"))
+        if len(pending) > self._looked_at:
+            for row in pending[self._looked_at :]:
+                if watermark < row[0] < self._next_trigger:
+                    kind = row[3]
+                    name = kind.type if isinstance(kind, Composite) else kind.name
+                    if name in compiled.completing or compiled.counted is not None:  # any event moves a count window on
+                        self._next_trigger = row[0]
+            self._looked_at = len(pending)
+        waits = self._next_trigger if self._next_trigger > watermark else float("inf")
+        if self.state.waiting and watermark < self.state.waiting[0][0] < waits:
+            waits = self.state.waiting[0][0]
+        for machine in self.machines:
+            moment = machine.decided_at()
+            if watermark < moment < waits:
+                waits = moment
+        return waits
 
     # -------------------------------------------------------------------------------------------------------- freeing
 
@@ -303,6 +309,21 @@ class Store:
             del found[: min(cut, bisect_left(found, (oldest - horizon,)))]
             if key is not None and not found:
                 del rows[key]
+
+    def overstayed(self, old_us: int) -> list[str]:
+        """Buffers with rows that should have been dropped. A row that comes old is only looked at a horizon after the
+        buffer was last found empty, and then at the next sweep."""
+        watermark, found = self.state.watermark, []
+        if self.compiled.counted is not None or not abs(watermark) < float("inf"):
+            return []
+        for rows, (_, horizon), name in zip(
+            self.state.rows, self.compiled.buffers, self.compiled.buffer_types, strict=True
+        ):
+            lists = rows.values() if isinstance(rows, dict) else (rows,)
+            oldest = min((each[0][0] for each in lists if each), default=watermark)
+            if oldest < watermark - max(horizon, old_us) - horizon - max(1, horizon // SWEEPS_PER_HORIZON):
+                found.append(f"{name} at {oldest} (watermark {watermark}, horizon {horizon})")
+        return found
 
     def stored(self) -> int:
         """How many rows and open matches are held."""

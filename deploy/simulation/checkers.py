@@ -1,0 +1,241 @@
+"""Checkers that watch a simulated run: what crosses links, what nodes hold, and whether neighbours agree.
+
+They know only what is said in docs/architecture.md about streams and marks, and raise an AssertionError at the first
+thing that contradicts it, with the node or link, the stream, the virtual time and the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from node.core import NodeCore
+from node.effects import Effect, Input, Report, TimerFired
+from node.tree_work import TreeWork, describe
+from protocol.messages import Awakening, Batch, Deploy, Filter, Item, Mark, Message, Notify, Part, SetMode, Stream
+
+FORBIDDEN = frozenset(
+    {"unknown_body", "unknown_stream", "unknown_tree", "unknown_message", "unknown_answer", "unknown_source"}
+)
+"""Counters that stay at 0 while nobody changes the network and no frame is forged."""
+
+
+@dataclass(slots=True)
+class _Stream:
+    """What one stream has carried, as the link from child to parent has seen it."""
+
+    stream: Stream
+    mark: float = float("-inf")
+    serial: int = 0
+    mode: int = 0
+    pull: bool = False
+    mode_asked: int = 0
+    """The serial of the mode that the parent has last asked for. Until it holds, what was kept further down may come
+    though nobody has asked for it, since a mode holds there before it holds here."""
+    real: set[Any] = field(default_factory=set)
+    blockers: set[Any] = field(default_factory=set)
+    newest: float = float("-inf")
+    """The ts of the latest real event."""
+    windows: list[tuple[int, int, int]] = field(default_factory=list)
+    """Awakenings: (serial, least, greatest)."""
+
+    def is_asked(self, ts: float) -> bool:
+        """Whether an awakening that the last mark did not speak of covers the time."""
+        return any(serial > self.serial and least <= ts <= most for serial, least, most in self.windows)
+
+
+class Checkers:
+    """Watches one run. ``about`` says which, for the messages."""
+
+    def __init__(self, nodes: Mapping[str, NodeCore], about: str) -> None:
+        self._nodes = nodes
+        self._about = about
+        self._now_us = 0
+        self._bodies: dict[tuple[str, str], dict[Any, float]] = {}
+        """By directed link, the bodies that both ends remember, with their ts."""
+        self._streams: dict[tuple[str, str, int], _Stream] = {}
+        """By child, parent and number."""
+        self._notified: dict[tuple[str, str, str, int], set[Any]] = {}
+        self.held_max: dict[str, int] = {}
+        """The most that each node was found to hold at its housekeeping."""
+
+    def _fail(self, where: str, what: str) -> NoReturn:
+        raise AssertionError(f"{where}: {what}; at {self._now_us} us of {self._about}")
+
+    # ------------------------------------------------------------------------------------------------------ what happens
+
+    def handled(self, node: str, received: Input, effects: Iterable[Effect], now_us: int, clock_us: int) -> None:
+        """A node has taken an input; ``clock_us`` is what it took for the time."""
+        self._now_us = now_us
+        for effect in effects:
+            if isinstance(effect, Report) and effect.counter in FORBIDDEN:
+                self._fail(f"node {node}", f"{effect.counter} after {received!r}")
+        if isinstance(received, TimerFired) and received.name == "tick":
+            core = self._nodes[node]
+            self._none(f"node {node}", core.validate(clock_us))
+            self.held_max[node] = max(self.held_max.get(node, 0), core.held())
+
+    def sent(self, sender: str, receiver: str, message: Message, now_us: int) -> None:
+        """A message leaves; links keep the order, so the receiver will see the same."""
+        self._now_us = now_us
+        match message:
+            case Batch():
+                self._batch(sender, receiver, message)
+            case Deploy(number=number, stream=stream):
+                if (receiver, sender, number) in self._streams:
+                    self._fail(f"link {sender}->{receiver}", f"stream {number} is asked for twice")
+                self._streams[receiver, sender, number] = _Stream(stream)
+            case Awakening(number, serial, least_us, greatest_us):
+                self._stream(receiver, sender, number).windows.append((serial, least_us, greatest_us))
+            case SetMode(number, serial=serial):
+                self._stream(receiver, sender, number).mode_asked = serial
+            case Notify(tree, epoch, rows):
+                known = self._notified.setdefault((sender, receiver, tree, epoch), set())
+                for row in rows:
+                    if row[:4] in known:
+                        self._fail(f"link {sender}->{receiver}", f"{row!r} goes down the tree of {tree} a second time")
+                    known.add(row[:4])
+
+    def stands(self, now_us: int) -> None:
+        """Trees and tasks are set up, and nothing is under way."""
+        self._now_us = now_us
+        self._none("tables", disagreements(self._nodes))
+
+    def ended(self, now_us: int, clocks_us: Mapping[str, int], *, healed: bool) -> None:
+        """All sources have ended and nothing is under way; ``healed``: and nothing was lost for good."""
+        self._now_us = now_us
+        if not healed:
+            return
+        self._none("tables", disagreements(self._nodes))
+        for node, core in self._nodes.items():
+            self._none(f"node {node}", core.validate(clocks_us[node]))
+            self._none(f"node {node}", core.unfinished())
+
+    def _none(self, where: str, wrong: Iterable[str]) -> None:
+        found = list(wrong)
+        if found:
+            self._fail(where, "; ".join(found))
+
+    # ----------------------------------------------------------------------------------------------------------- batches
+
+    def _batch(self, sender: str, receiver: str, batch: Batch) -> None:
+        link = f"link {sender}->{receiver}"
+        bodies = self._bodies.setdefault((sender, receiver), {})
+        if batch.floor_us is not None:
+            for identity in [identity for identity, ts in bodies.items() if ts < batch.floor_us]:
+                del bodies[identity]
+        marks = {mark.number: mark for mark in batch.marks}
+        if len(marks) < len(batch.marks):
+            self._fail(link, "two marks of one stream in a batch")
+        real: dict[int, list[float]] = {}
+        for item in batch.items:
+            ts = self._body(link, bodies, item)
+            for number in item.streams:
+                stream = self._stream(sender, receiver, number)
+                where = f"{link}, stream {number} ({describe(stream.stream)})"
+                if item.blocker:
+                    self._blocker(where, stream, item)
+                else:
+                    self._real(where, stream, item, ts)
+                    real.setdefault(number, []).append(ts)
+        for number, times in real.items():
+            stream = self._stream(sender, receiver, number)
+            stream.newest = max(stream.newest, *times)
+            where = f"{link}, stream {number} ({describe(stream.stream)})"
+            for ts in times:
+                self._after_mark(where, stream, ts)
+        for mark in batch.marks:
+            stream = self._stream(sender, receiver, mark.number)
+            self._mark(f"{link}, stream {mark.number} ({describe(stream.stream)})", stream, mark)
+
+    def _body(self, link: str, bodies: dict[Any, float], item: Item) -> float:
+        if item.row is None:
+            if item.identity not in bodies:
+                self._fail(link, f"{item.identity} is referred to, but its body is not there")
+            return bodies[item.identity]
+        if item.identity in bodies:
+            self._fail(link, f"the body of {item.identity} crosses a second time")
+        bodies[item.identity] = item.row[0]
+        return float(item.row[0])
+
+    def _stream(self, child: str, parent: str, number: int) -> _Stream:
+        found = self._streams.get((child, parent, number))
+        if found is None:
+            self._fail(f"link {child}->{parent}", f"stream {number} was never asked for")
+        return found
+
+    def _blocker(self, where: str, stream: _Stream, item: Item) -> None:
+        if not isinstance(stream.stream, Part):
+            self._fail(where, f"{item.identity} blocks, but only partial rules have contests")
+        if item.identity in stream.real:
+            self._fail(where, f"{item.identity} comes as a blocker after it was real")
+        if item.identity in stream.blockers:
+            self._fail(where, f"{item.identity} comes as a blocker a second time")
+        stream.blockers.add(item.identity)
+
+    def _real(self, where: str, stream: _Stream, item: Item, ts: float) -> None:
+        if item.identity in stream.real:
+            self._fail(where, f"{item.identity} at {ts} comes a second time")
+        stream.real.add(item.identity)
+
+    def _after_mark(self, where: str, stream: _Stream, ts: float) -> None:
+        """Nothing comes that the mark has excluded."""
+        if stream.pull:
+            settled = stream.mode == stream.mode_asked
+            if settled and isinstance(stream.stream, Filter) and ts <= stream.mark and not stream.is_asked(ts):
+                self._fail(where, f"an event at {ts} comes after the mark {stream.mark}, and nobody has asked for it")
+        elif ts <= stream.mark:
+            if not isinstance(stream.stream, Part):
+                self._fail(where, f"an event at {ts} comes after the mark {stream.mark}")
+            if stream.newest <= stream.mark:  # the match that it is part of must end later
+                self._fail(where, f"a part at {ts} comes, and all of its match lies before the mark {stream.mark}")
+
+    def _mark(self, where: str, stream: _Stream, mark: Mark) -> None:
+        if mark.ts < stream.mark:
+            self._fail(where, f"the mark goes back from {stream.mark} to {mark.ts}")
+        if mark.serial < stream.serial or mark.mode < stream.mode:
+            self._fail(where, f"serials go back: {mark} after awakening {stream.serial}, mode {stream.mode}")
+        if mark.mode == stream.mode and mark.pull != stream.pull:
+            self._fail(where, f"the mode changes by itself: {mark}")
+        stream.mark, stream.serial, stream.mode, stream.pull = mark.ts, mark.serial, mark.mode, mark.pull
+
+
+# --------------------------------------------------------------------------------------------------------------- tables
+
+
+def disagreements(nodes: Mapping[str, NodeCore]) -> Iterator[str]:
+    """Where the tables of neighbours differ; only of interest while nothing is under way."""
+    for node, core in nodes.items():
+        for found in core.works.values():
+            yield from _with_parent(node, found, nodes)
+        for number, inlet in core.inlets.items():
+            below = nodes[inlet.child].outlets.get((node, number))
+            what = f"stream {number} from {inlet.child} to {node} ({describe(inlet.stream)})"
+            if below is None:
+                yield f"{what}: the child does not know it"
+            elif not any(below.feed is work.feeds.get(inlet.stream) for work in nodes[inlet.child].works.values()):
+                yield f"{what}: the child gives something else"
+        for parent, number in core.outlets:
+            above = nodes[parent].inlets.get(number)
+            if above is None or above.child != node:
+                yield f"stream {number} from {node} to {parent}: the parent has not asked for it"
+
+
+def _with_parent(node: str, found: TreeWork, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
+    where = f"tree {found.tree}, {node}"
+    for child in found.children:
+        below = nodes[child].works.get((found.tree, found.epoch))
+        if below is None or below.parent != node:
+            yield f"{where}: {child} is a child and has another parent"
+    if found.parent is None:
+        return
+    above = nodes[found.parent].works.get((found.tree, found.epoch))
+    if above is None or node not in above.children:
+        yield f"{where}: the parent {found.parent} has no such child"
+        return
+    if above.advertised.get(node) != frozenset(found.advertisement()):
+        known = sorted(above.advertised.get(node, ()))
+        yield f"{where}: it advertises {found.advertisement()}, the parent {found.parent} knows {known}"
+    if above.subscribers.children.get(node) != found.subscribers.combined():
+        yield f"{where}: the parent {found.parent} knows other subscriptions of it"

@@ -1,0 +1,161 @@
+"""Events that are born at this node, remembered for as long as something that starts later may need them."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from typing import Any
+
+from node.feeds import Feed
+from node.work import FOREVER, Work
+from protocol.plan_messages import PlannedSource
+
+Row = tuple[Any, ...]
+
+
+class LocalFeed(Feed):
+    """The events of one type that are born at this node, from all its sources of that type.
+
+    No event arrives later than its source's lateness after its timestamp; one that does is late and no part of the
+    trace. That is decided by the clock alone, whatever anybody has asked for.
+    """
+
+    def __init__(self, event_type: str) -> None:
+        super().__init__()
+        self.type = event_type
+        self.sources: dict[int, PlannedSource] = {}
+        self.ended: set[int] = set()
+        self.frozen_us: float | None = None
+        """While a change is prepared: nothing beyond this is promised."""
+        self.history: list[Row] = []
+        self._wanted: list[float] = []
+        """A heap of marks that somebody waits for."""
+
+    def promised(self, now_us: int) -> float:
+        """The least that all sources have promised by the clock; no event at or before it is still accepted."""
+        return min(
+            (_promised(source, now_us) for number, source in self.sources.items() if number not in self.ended),
+            default=FOREVER,
+        )
+
+    def promised_most(self, now_us: int) -> float:
+        """The most that any source has promised: what begins later than this can be told to all of them in time."""
+        return max(
+            (now_us - source.lateness_us - 1 for number, source in self.sources.items() if number not in self.ended),
+            default=-FOREVER,
+        )
+
+    def lateness_us(self) -> int:
+        return max((source.lateness_us for source in self.sources.values()), default=0)
+
+    def current(self, now_us: int) -> float:
+        mark = self.promised(now_us)
+        return mark if self.frozen_us is None else min(mark, self.frozen_us)
+
+    def born(self, source: int, row: Row, work: Work) -> None:
+        """An event of a source; it is passed on unless it is late or its source does not hold at its time."""
+        planned = self.sources.get(source)
+        if planned is None or source in self.ended or not _holds(planned, row[0]):
+            work.report("unadvertised_events")
+        elif row[0] <= _promised(planned, work.now_us):
+            work.report("late_events")
+        else:
+            insort(self.history, row)
+            self.pass_on((row,), work)
+
+    def want(self, ts: float, work: Work) -> None:
+        if ts < FOREVER and self.current(work.now_us) < ts and ts not in self._wanted:
+            heapq.heappush(self._wanted, ts)
+            self._wait(work)
+
+    def _wait(self, work: Work) -> None:
+        if self._wanted and self.sources:
+            due = int(self._wanted[0]) + self.lateness_us() + 1
+            if due > work.now_us:  # otherwise a frozen feed waits, and is told when it thaws
+                work.timer(f"local {self.type}", due)
+
+    def moved(self, work: Work) -> None:
+        """The clock, or a change, has brought the mark forward."""
+        mark = self.current(work.now_us)
+        while self._wanted and self._wanted[0] <= mark:
+            heapq.heappop(self._wanted)
+        self.tell(work)
+        self._wait(work)
+
+    def since(self, ts: int | None) -> list[Row]:
+        """What is remembered of events at or after a time."""
+        return list(self.history) if ts is None else self.history[bisect_left(self.history, (ts,)) :]
+
+    def forget_before(self, ts: float) -> None:
+        if self.history and self.history[0][0] < ts:
+            del self.history[: bisect_left(self.history, (ts,))]
+
+
+def _promised(source: PlannedSource, now_us: int) -> float:
+    # Another event may still be born in this very microsecond.
+    by_clock = now_us - source.lateness_us - 1
+    if source.until_us is not None and by_clock >= source.until_us:
+        return FOREVER
+    return by_clock if source.from_us is None else max(by_clock, source.from_us - 1)
+
+
+def _holds(source: PlannedSource, ts: int) -> bool:
+    return (source.from_us is None or ts >= source.from_us) and (source.until_us is None or ts <= source.until_us)
+
+
+class EpochFeed(Feed):
+    """Local events as one tree sees them: from what is remembered when it starts, up to where its plan ends."""
+
+    def __init__(self, source: LocalFeed, prime_us: int | None) -> None:
+        super().__init__()
+        self.source = source
+        self._prime_us = prime_us
+        self._until_us: int | None = None
+        self._started = False
+        source.consumers.append(self)
+
+    def start(self, work: Work) -> None:
+        """Everything that reads it is in place: begin with the past."""
+        if not self._started:
+            self._started = True
+            remembered = [row for row in self.source.since(self._prime_us) if self._is_before_end(row)]
+            if remembered:
+                self.pass_on(remembered, work)
+            self.tell(work)
+
+    def end(self, until_us: int, work: Work) -> None:
+        """The plan ends here: later events do not exist for it."""
+        self._until_us = until_us if self._until_us is None else min(self._until_us, until_us)
+        self.tell(work)
+
+    def leave(self) -> None:
+        self.source.consumers.remove(self)
+
+    def _is_before_end(self, row: Row) -> bool:
+        return self._until_us is None or row[0] < self._until_us
+
+    def current(self, now_us: int) -> float:
+        if not self._started:
+            return -FOREVER
+        mark = self.source.current(now_us)
+        return mark if self._until_us is None else min(mark, self._until_us - 1)
+
+    def want(self, ts: float, work: Work) -> None:
+        if self._until_us is None or ts < self._until_us:
+            self.source.want(ts, work)
+
+    def accept(self, rows: Sequence[Row], work: Work) -> None:
+        if self._started and self._until_us is None:
+            self.pass_on(rows, work)
+        elif self._started:
+            before = [row for row in rows if self._is_before_end(row)]
+            if before:
+                self.pass_on(before, work)
+
+    def block(self, rows: Sequence[Row], work: Work) -> None:
+        raise AssertionError("sources send no blockers")
+
+    def told(self, work: Work) -> None:
+        if self._started:
+            self.tell(work)

@@ -1,0 +1,136 @@
+"""Between the coordinator and the nodes: shares of a plan, and how one plan follows another.
+
+A *plan* says which sources, sinks and rules there are, each with the event times between which it holds. It is numbered;
+every tree is built for one plan. A new plan holds from an event time above everything that any source has promised.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from protocol.events import EventType
+from protocol.pattern import Rule
+from protocol.subscriptions import Subscription
+from protocol.tree_messages import TreeOrder
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSource:
+    """Events of a type enter at the node, with timestamps between the bounds (None: no bound)."""
+
+    number: int
+    type: str
+    lateness_us: int
+    from_us: int | None = None
+    until_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSink:
+    """A sink at the node wants events that end between the bounds."""
+
+    number: int
+    subscription: Subscription
+    from_us: int | None = None
+    until_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRule:
+    """A rule: for it there are no events before ``since_us``, and it gives no composite that ends after ``until_us``."""
+
+    rule: Rule
+    since_us: int | None = None
+    until_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What one node must know of a plan."""
+
+    plan: int
+    strategy: str
+    types: tuple[EventType, ...]
+    composites: tuple[EventType, ...]
+    """Types of the composite events of all rules."""
+    horizon_us: int
+    """How far before its end the parts of any composite can lie, through all rules it is made by."""
+    from_us: int | None
+    """The event time from which the plan holds; None for the first."""
+    sources: tuple[PlannedSource, ...] = ()
+    sinks: tuple[PlannedSink, ...] = ()
+    rules: tuple[PlannedRule, ...] = ()
+    """The rules that are kept at this node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prepare:
+    """Acknowledge with what has been promised; from now on keep what a new plan may need."""
+
+    change: int
+    freeze: bool
+    """Promise nothing more until the change is decided: events of new sources must not come too late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """The change does not come about."""
+
+    change: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """This is your share of the next plan. Earlier plans end where it begins."""
+
+    share: Share
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTree:
+    """To the root of a tree that stands: serve this plan along it.
+
+    Sinks get what ends at or after ``from_us``; sources begin with what they remember from ``prime_us`` on.
+    """
+
+    tree: str
+    epoch: int
+    plan: int
+    from_us: int | None = None
+    prime_us: int | None = None
+
+
+Order: TypeAlias = TreeOrder | Prepare | Abort | Adopt | BeginTree
+
+
+# ------------------------------------------------------------------------------------------------------------- reports
+
+
+@dataclass(frozen=True, slots=True)
+class TreeStands:
+    """The tree that has this node as its root is complete."""
+
+    tree: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """No source here has promised more than ``promised_us``; everything that ends at or before ``delivered_us`` has
+    reached every sink, as far as this node knows, tree by tree."""
+
+    change: int
+    promised_us: float
+    delivered_us: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeDrained:
+    """Everything of a replaced tree has been delivered."""
+
+    tree: str
+    epoch: int
+
+
+ReportToCoordinator: TypeAlias = TreeStands | Prepared | TreeDrained
