@@ -18,7 +18,7 @@ from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.network import Network, Sink, Source
-from protocol.pattern import Rule, types_of
+from protocol.pattern import Rule, may_wait, types_of
 from protocol.plan_messages import (
     Abort,
     Adopt,
@@ -71,7 +71,12 @@ class RemoveSource:
     number: int
 
 
-Change: TypeAlias = DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource
+@dataclass(frozen=True, slots=True)
+class TidyUp:
+    """Let go of what has ended and is not needed any more."""
+
+
+Change: TypeAlias = TidyUp | DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource
 
 
 class Coordinator:
@@ -96,6 +101,8 @@ class Coordinator:
         self._prepared: dict[str, Prepared] = {}
         self._begin_with: dict[str, tuple[int | None, int | None]] = {}
         self._gone: set[str] = set()
+        self._plan_of: dict[tuple[str, int], int] = {}
+        """The plan that each build of a tree serves."""
 
     # ----------------------------------------------------------------------------------------------------------- plans
 
@@ -104,6 +111,7 @@ class Coordinator:
 
     def begin(self) -> Orders:
         """The first plan and its trees."""
+        self._note_plans()
         return [*self._adopt(None), *self.trees.begin()]
 
     def _adopt(self, from_us: int | None) -> Orders:
@@ -118,10 +126,18 @@ class Coordinator:
             tuple(_composite_type(planned.rule) for planned in self.rules.values()),
             self.horizon_us(),
             from_us,
+            self.trees.roots,
+            self._oldest_plan(),
             tuple(source for at, source in self.sources.values() if at == node),
             tuple(sink for at, sink in self.sinks.values() if at == node),
             tuple(rules),
         )
+
+    def _oldest_plan(self) -> int:
+        """The earliest plan that a tree still serves or drains."""
+        alive = {(tree, self.trees.epoch(tree)) for tree in self.trees.roots} | set(self.trees.superseded)
+        self._plan_of = {name: plan for name, plan in self._plan_of.items() if name in alive}
+        return min(self._plan_of.values(), default=self.plan)
 
     def _home(self, rule: Rule) -> str:
         """Where a rule is kept: at the one root, or spread over the nodes by its name."""
@@ -191,7 +207,7 @@ class Coordinator:
                 if not self.trees.tree_stands(tree, epoch):
                     return []
                 from_us, prime_us = self._begin_with.get(tree, (None, None))
-                orders: Orders = [(tree, BeginTree(tree, epoch, self.plan, from_us, prime_us))]
+                orders: Orders = [(tree, BeginTree(tree, epoch, self._plan_of[tree, epoch], from_us, prime_us))]
                 return orders + self._next_change()
             case Prepared(change):
                 if change != self._changes or self._change is None:
@@ -210,33 +226,53 @@ class Coordinator:
         promised = max(each.promised_us for each in self._prepared.values())
         from_us = int(promised) + 1 if promised > -UNBOUNDED_US else -UNBOUNDED_US
         prime_us = from_us - 2 * self.horizon_us() - 1
+        self._let_go(from_us)
         self._apply(change, from_us)
         self.held_from.append((change, from_us))
         self.plan += 1
-        orders = self._adopt(from_us)
-        orders += self._rebuild_all(from_us, prime_us)
-        return orders + self._next_change()
+        orders = self._rebuild_all(from_us, prime_us)
+        return [*self._adopt(from_us), *orders, *self._next_change()]
+
+    def _note_plans(self) -> None:
+        for tree in self.trees.roots:
+            self._plan_of.setdefault((tree, self.trees.epoch(tree)), self.plan)
 
     def _rebuild_all(self, from_us: int | None, prime_us: int | None) -> Orders:
         orders = self.trees.renew(replace(self.network, sinks=tuple(_as_sink(*sink) for sink in self.sinks.values())))
         for tree in self.trees.roots:
             self._begin_with[tree] = (from_us, prime_us)
+        self._note_plans()
         return list(orders)
+
+    def _let_go(self, from_us: int) -> None:
+        """Drop what ended so long ago that neither a decision nor a past event of it can still be needed."""
+        past = from_us - 2 * self.horizon_us() - 1
+        self.rules = {name: each for name, each in self.rules.items() if each.until_us is None or each.until_us > past}
+        self.sinks = {n: at for n, at in self.sinks.items() if at[1].until_us is None or at[1].until_us > past}
+        self.sources = {n: at for n, at in self.sources.items() if at[1].until_us is None or at[1].until_us > past}
 
     def _apply(self, change: Change, from_us: int) -> None:
         last = from_us - 1
+        waiting = {planned.rule.emits for planned in self.rules.values() if may_wait(planned.rule)}
         match change:
             case DeployRule(rule):
                 self.rules[rule.name] = PlannedRule(rule, from_us)
             case UndeployRule(name):
-                self.rules[name] = replace(self.rules[name], until_us=last)
+                # The plan before this one finds everything that ends before it, unless what follows decides it.
+                if may_wait(self.rules[name].rule):
+                    self.rules[name] = replace(self.rules[name], until_us=last)
+                else:
+                    del self.rules[name]
             case AddSink(sink):
                 planned = PlannedSink(self._next_sink, sink.subscription, from_us)
                 self.sinks[self._next_sink] = (sink.node, planned)
                 self._next_sink += 1
             case RemoveSink(number):
                 node, known = self.sinks[number]
-                self.sinks[number] = (node, replace(known, until_us=last))
+                if known.subscription.type in waiting:
+                    self.sinks[number] = (node, replace(known, until_us=last))
+                else:
+                    del self.sinks[number]
             case AddSource(source):
                 made = PlannedSource(self._next_source, source.type, source.lateness_us, from_us)
                 self.sources[self._next_source] = (source.node, made)
@@ -261,6 +297,7 @@ class Coordinator:
     def _after_loss(self, orders: Iterable[tuple[str, Order]], delivered_us: Callable[[str], float]) -> Orders:
         """``delivered_us`` of a tree: everything that ends at or before it has reached the sinks of the tree."""
         found = list(orders)
+        self._note_plans()
         for tree, epoch in self.trees.superseded:
             found += self.trees.drained(tree, epoch)  # it cannot drain any more
             delivered = delivered_us(tree)

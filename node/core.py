@@ -7,7 +7,7 @@ The daemon and the simulator drive the same core. Everything it knows can be pri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -56,6 +56,7 @@ from protocol.plan_messages import (
     TreeDrained,
     TreeStands,
 )
+from protocol.tally_messages import Tally, TallyAnswer, TallyRequest
 from protocol.tree_messages import CreateTree, DropLink, ForgetTree, InstallTree, StartTree, TreeAck, TreeNack
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
@@ -98,12 +99,15 @@ class NodeCore:
         self._horizon_us = 0
         self._standing: set[TreeName] = set()
         self._gone: set[TreeName] = set()
-        """Trees that were given up."""
+        """Trees that were given up, and streams of theirs: something of them may still be on its way."""
+        self._gone_streams: set[tuple[str, int]] = set()
         self._early: list[tuple[str, Message]] = []
         """Messages about a plan that the coordinator has not yet told of."""
         self._held_us: dict[int, float] = {}
         """Changes that are being prepared, each with what was promised: everything later must be kept."""
         self._delivered = Delivered()
+        self._served: set[TreeName] = set()
+        """(tree, plan) for every plan that a tree has begun to serve here."""
         self._review_us = -(1 << 62)
 
     # ---------------------------------------------------------------------------------------------------------- inputs
@@ -111,26 +115,25 @@ class NodeCore:
     def handle(self, received: Input, now_us: int) -> list[Effect]:
         """Take one input; what must be done now, in this order."""
         work = Work(now_us, self._outboxes, self._timers)
-        match received:
-            case Received(neighbour, message):
-                self._received(neighbour, message, work)
-            case Born(source, events):
-                self._born(source, events, work)
-            case TimerFired(name):
-                self._fired(name, work)
-            case SourcesEnded(sources):
-                for feed in self.local.values():
-                    ended = feed.sources.keys() & set(sources)
-                    if ended:
-                        feed.ended |= ended
-                        feed.moved(work)
-            case Ordered(order):
-                self._ordered(order, work)
-            case _:
-                assert_never(received)
+        # By type, what comes often first: this runs for every message.
+        if isinstance(received, Received):
+            self._received(received.neighbour, received.message, work)
+        elif isinstance(received, Born):
+            self._born(received.source, received.events, work)
+        elif isinstance(received, TimerFired):
+            self._fired(received.name, work)
+        elif isinstance(received, SourcesEnded):
+            for feed in self.local.values():
+                ended = feed.sources.keys() & set(received.sources)
+                if ended:
+                    feed.ended |= ended
+                    feed.moved(work)
+        elif isinstance(received, Ordered):
+            self._ordered(received.order, work)
+        else:
+            assert_never(received)
         work.run()
-        for outbox in self._outboxes.values():
-            outbox.flush(work)
+        work.flush()
         return work.effects
 
     def _born(self, source: int, events: tuple[Event, ...], work: Work) -> None:
@@ -154,15 +157,17 @@ class NodeCore:
                 feed.moved(work)
 
     def _received(self, neighbour: str, message: Message, work: Work) -> None:
+        if isinstance(message, Batch):  # most messages are batches or wants
+            self._batch(neighbour, message, work)
+            return
+        if isinstance(message, Want):
+            if (asked := self._outlet(neighbour, message.number, work)) is not None:
+                asked.want(message.ts, work)
+            return
         match message:
-            case Batch():
-                self._batch(neighbour, message, work)
             case Notify(tree, epoch, rows):
                 if (found := self._work(tree, epoch, work)) is not None:
                     found.subscribers.deliver(rows, work)
-            case Want(number, ts):
-                if (outlet := self._outlet(neighbour, number, work)) is not None:
-                    outlet.want(ts, work)
             case Awakening(number):
                 if (outlet := self._outlet(neighbour, number, work)) is not None:
                     outlet.awaken(message, work)
@@ -211,9 +216,15 @@ class NodeCore:
                     store = self.shares[found.plan].rules
                     if store.fetched(found, neighbour, name, rules, work):
                         self._arrange(found, work)
+            case TallyRequest(number) | TallyAnswer(number):
+                if not any(found.tallies.received(neighbour, message, work) for found in self.works.values()):
+                    self._report_stream(neighbour, number, work)
             case Deploy(tree, epoch, number, stream):
                 if (found := self._work(tree, epoch, work)) is not None:
-                    self.outlets[neighbour, number] = found.serve(number, stream, work)
+                    if isinstance(stream, Tally):
+                        found.tallies.serve(number, stream, work)
+                    else:
+                        self.outlets[neighbour, number] = found.serve(number, stream, work)
                     self._took_on(found, work)
             case _:
                 work.report("unknown_message")
@@ -221,7 +232,6 @@ class NodeCore:
     def _work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
         found = self.works.get((tree, epoch))
         if found is None:
-            # Of a tree that was given up something may still be on its way.
             work.report("forgotten_tree" if (tree, epoch) in self._gone else "unknown_tree")
         return found
 
@@ -233,6 +243,8 @@ class NodeCore:
 
     def _batch(self, neighbour: str, batch: Batch, work: Work) -> None:
         inbox = self._inboxes[neighbour]
+        if batch.floor_us is not None:  # first: what comes with it, however old, may be referred to again
+            inbox.forget_before(batch.floor_us)
         if batch.items:
             real: dict[int, list[Any]] = {}
             blockers: dict[int, list[Any]] = {}
@@ -260,19 +272,20 @@ class NodeCore:
             inlet = self._inlet(neighbour, mark.number, work)
             if inlet is not None:
                 inlet.marked(mark, work)
-        if batch.floor_us is not None:
-            inbox.forget_before(batch.floor_us)
 
     def _outlet(self, neighbour: str, number: int, work: Work) -> Outlet | None:
         outlet = self.outlets.get((neighbour, number))
         if outlet is None:
-            work.report("unknown_stream")
+            self._report_stream(neighbour, number, work)
         return outlet
+
+    def _report_stream(self, neighbour: str, number: int, work: Work) -> None:
+        work.report("forgotten_stream" if (neighbour, number) in self._gone_streams else "unknown_stream")
 
     def _inlet(self, neighbour: str, number: int, work: Work) -> Inlet | None:
         inlet = self.inlets.get(number)
         if inlet is None or inlet.child != neighbour:
-            work.report("unknown_stream")
+            self._report_stream(neighbour, number, work)
             return None
         return inlet
 
@@ -317,6 +330,9 @@ class NodeCore:
             for found in self.works.values():
                 if found.plan < share.plan:
                     found.end(share.from_us, work)
+        for plan in [plan for plan in self.shares if plan < share.oldest_plan]:
+            del self.shares[plan]
+        self._drop_old_sources()
         self._held_us.clear()
         self._thaw(work)
         early, self._early = self._early, []
@@ -343,15 +359,13 @@ class NodeCore:
         if found is None:
             return
         found.leave()
+        self._gone_streams |= found.tallies.streams()
         for inlet in found.inlets.values():
             self.inlets.pop(inlet.number, None)
-        for key in [key for key, outlet in self.outlets.items() if outlet in found.outlets.values()]:
-            del self.outlets[key]
-        in_use = {work.plan for work in self.works.values()}
-        newest = max(self.shares, default=0)
-        for plan in [plan for plan in self.shares if plan < newest and plan not in in_use]:
-            del self.shares[plan]
-        self._drop_old_sources()
+            self._gone_streams.add((inlet.child, inlet.number))
+        for number, outlet in found.outlets.items():
+            self.outlets.pop((outlet.neighbour, number), None)
+            self._gone_streams.add((outlet.neighbour, number))
 
     def _drop_old_sources(self) -> None:
         known = {source.number for share in self.shares.values() for source in share.share.sources}
@@ -384,7 +398,8 @@ class NodeCore:
             pulls=share.strategy.endswith("-pp"),
         )
         self.works[tree, epoch] = found
-        if epoch > 1:
+        self._served.add((tree, message.plan))
+        if epoch > 1 or self._gone:
             self._delivered.watch()
         newest = max(self.shares)
         later = self.shares[newest].share.from_us
@@ -472,12 +487,24 @@ class NodeCore:
         floor_us = work.now_us - HISTORY_HORIZONS * (self._horizon_us + self._tick_us()) - lateness_us
         for outbox in self._outboxes.values():
             outbox.forget_before(floor_us)
-        needed = [found.delivered for found in self.works.values() if found.until_us is None]
-        needed += self._held_us.values()
-        oldest = min([*needed, work.now_us - lateness_us]) - 2 * self._horizon_us
+        oldest = min([*self._needed_by_trees(), *self._held_us.values(), work.now_us - lateness_us])
+        oldest -= 2 * self._horizon_us + 1
         for feed in self.local.values():
             feed.forget_before(oldest)
+        if self._delivered.watchful:  # trees of two plans may find the same as long as both are there
+            oldest = min([oldest, *(found.delivered for found in self.works.values())])
         self._delivered.forget_before(oldest)
+
+    def _needed_by_trees(self) -> Iterator[float]:
+        """Ends of composites that some tree has yet to find or to deliver, the trees that are to come included."""
+        for found in self.works.values():
+            if not found.started and found.from_us is not None:
+                yield found.from_us
+            if found.until_us is None:
+                yield found.delivered
+        for plan, share in self.shares.items():
+            if share.share.from_us is not None and any((tree, plan) not in self._served for tree in share.share.trees):
+                yield share.share.from_us
 
     # --------------------------------------------------------------------------------------------------------- showing
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.events import Event
 from protocol.messages import Message
@@ -12,8 +12,7 @@ from protocol.plan_messages import Order, ReportToCoordinator
 # ------------------------------------------------------------------------------------------------------------- inputs
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
+class Received(NamedTuple):  # a tuple, like sends: there is one for every message
     """A message from a neighbour."""
 
     neighbour: str
@@ -54,8 +53,7 @@ Input = Received | Born | SourcesEnded | TimerFired | Ordered
 # ------------------------------------------------------------------------------------------------------------- effects
 
 
-@dataclass(frozen=True, slots=True)
-class Send:
+class Send(NamedTuple):
     """A message for a neighbour. Links keep the order of messages and lose none."""
 
     neighbour: str

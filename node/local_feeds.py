@@ -34,10 +34,13 @@ class LocalFeed(Feed):
 
     def promised(self, now_us: int) -> float:
         """The least that all sources have promised by the clock; no event at or before it is still accepted."""
-        return min(
-            (_promised(source, now_us) for number, source in self.sources.items() if number not in self.ended),
-            default=FOREVER,
-        )
+        least = FOREVER
+        for number, source in self.sources.items():
+            if number not in self.ended:
+                promised = _promised(source, now_us)
+                if promised < least:
+                    least = promised
+        return least
 
     def promised_most(self, now_us: int) -> float:
         """The most that any source has promised: what begins later than this can be told to all of them in time."""

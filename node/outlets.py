@@ -103,6 +103,8 @@ class Outlet:
         self._wished: bool | None = None
         """The mode that the parent has asked for, until it holds."""
         self._wished_serial = 0
+        self.ends_us: int | None = None
+        """Where the plan of the tree ends: nothing comes from there on."""
         self._mode = 0
 
     # ------------------------------------------------------------------------------------------------------------ rows
@@ -207,6 +209,8 @@ class Outlet:
                 below.append((tap.feed, tap.feed.awaken(message.least_us, message.greatest_us, message.where, work)))
             else:
                 until = min(message.greatest_us, work.now_us)
+                if self.ends_us is not None:
+                    until = min(until, self.ends_us - 1)
                 tap.feed.want(until, work)
         self._answer(window, work)
         self._close_windows(work.now_us)
@@ -257,7 +261,7 @@ class Outlet:
             for tap in self._taps:
                 if tap.hands_on and isinstance(tap.feed, Inlet) and tap.feed.pull:
                     mark = min(mark, tap.feed.pushed_until)
-        return mark
+        return mark if self.ends_us is None else max(mark, self.told_mark)
 
     def told(self, work: Work) -> None:
         if self._wished is not None and self._settle(work):
@@ -276,7 +280,8 @@ class Outlet:
     def _is_answered(self, asked: _Asked, now_us: int) -> bool:
         if any(inlet.seen < serial for inlet, serial in asked.below):
             return False
-        return all(tap.hands_on or tap.feed.current(now_us) >= asked.until_us for tap in self._taps)
+        until_us = asked.until_us if self.ends_us is None else min(asked.until_us, self.ends_us - 1)
+        return all(tap.hands_on or tap.feed.current(now_us) >= until_us for tap in self._taps)
 
     def tell_slowly(self, work: Work) -> None:
         """Nobody waits for it, but what is held above can be freed."""

@@ -57,6 +57,8 @@ class Slot(Feed):
         self.count = 0
         self.recent: dict[str, list[Row]] = {}
         """By role, events that may still awaken something."""
+        self._forgotten: float = -FOREVER
+        """All matches with events before this are over."""
         self._open: list[tuple[int, int, int]] = []
         """Windows that may not be complete: (serial, ts of the master event, greatest)."""
         self._covered: dict[Conditions, tuple[int, int]] = {}
@@ -111,7 +113,7 @@ class Slot(Feed):
         assert self.manager is not None
         for row in rows:
             role = self.able.get(row[3].type if isinstance(row[3], Composite) else row[3].name)
-            if role is not None:
+            if role is not None and row[0] >= self._forgotten:
                 insort(self.recent.setdefault(role, []), row)
                 if role == self.manager.master:
                     fresh.append(row)
@@ -147,6 +149,7 @@ class Slot(Feed):
         self._open.append((serial, row[0], greatest))
 
     def forget_before(self, ts: float) -> None:
+        self._forgotten = max(ts, self._forgotten)
         for rows in self.recent.values():
             del rows[: bisect_left(rows, (ts,))]
         self._covered = {each: known for each, known in self._covered.items() if known[0] >= ts}
@@ -156,7 +159,11 @@ class Slot(Feed):
         self._covered.clear()
         self._open.clear()
 
-    # -------------------------------------------------------------------------------------------------------- checking
+    # ------------------------------------------------------------------------------------------------ held and checked
+
+    def held(self) -> int:
+        """How many events and windows are remembered."""
+        return sum(map(len, self.recent.values())) + len(self._open) + len(self._covered)
 
     def oldest(self) -> float:
         """The ts of the oldest event that may still awaken something; infinity if there is none."""

@@ -74,7 +74,8 @@ class JoinTask(Feed):
         self._incoming: list[Row] = []
         self._blocked: dict[Any, Row] = {}
         self._sent: dict[Any, tuple[int, bool]] = {}
-        self._freed_at: float = -FOREVER
+        self._free_after: float = -FOREVER if horizon_us is not None else FOREVER
+        """The mark of the inputs past which it is time to free again."""
 
     # ----------------------------------------------------------------------------------------------------------- input
 
@@ -94,6 +95,7 @@ class JoinTask(Feed):
             rows = [row for row in rows if row[0] >= self._since_us]
         for row in rows:
             self._blocked[identity_of(row)] = row
+        self._looked_at = None
         if self.ordered:
             self._incoming += rows
         if self._candidates:
@@ -143,7 +145,7 @@ class JoinTask(Feed):
             self._give(found, work)
         if self._candidates and self.mark > before:
             self._give_blockers(work)
-        if self.horizon_us is not None and mark - self._freed_at > self.horizon_us / SWEEPS_PER_HORIZON:
+        if mark > self._free_after or (mark == FOREVER and self._blocked and self.horizon_us is not None):
             self._free(mark)
         self._ask(mark, work)
         if self.mark > before:
@@ -239,7 +241,7 @@ class JoinTask(Feed):
     def _free(self, mark: float) -> None:
         """Forget what nothing can refer to any more."""
         assert self.horizon_us is not None
-        self._freed_at = mark
+        self._free_after = mark + self.horizon_us / SWEEPS_PER_HORIZON
         oldest = mark - self.horizon_us
         if not self.ordered and oldest > self.engine.watermark:
             self.engine.advance(oldest)
@@ -257,6 +259,8 @@ class JoinTask(Feed):
     def held(self) -> int:
         """How many rows, open matches and remembered identities are kept."""
         kept = sum(candidates.held() for of_type in self._candidates.values() for candidates in of_type)
+        if self.push_pull is not None:
+            kept += sum(slot.held() for slot in self.push_pull.slots)
         return kept + self.engine.stored() + len(self._incoming) + len(self._blocked) + len(self._sent)
 
     # -------------------------------------------------------------------------------------------------------- checking

@@ -8,21 +8,26 @@ asked of the children, and a task here puts them together.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from node.aggregates.completion import Completion
+from node.aggregates.planning import asking_rule
+from node.aggregates.tallies import Tallies
 from node.catalog import Catalog, filter_of
 from node.delivery import Delivered, Dispatcher, Subscribers
 from node.feeds import Feed, Inlet, Merge, Sieve
 from node.local_feeds import EpochFeed, LocalFeed
 from node.partition import split
 from node.predicates import row_condition
+from node.projection import joinable_components, project
 from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
 from node.outlets import Outlet
 from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
 from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
-from protocol.pattern import Chain, Rule, leaves, types_of
+from protocol.pattern import Rule, leaves, may_wait, types_of
 from protocol.plan_messages import PlannedRule
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
@@ -58,7 +63,7 @@ class TreeWork:
         self.epoch = epoch
         self.parent = parent
         self.children = children
-        self._from_us = from_us
+        self.from_us = from_us
         self._catalog = catalog
         self._local = {name: EpochFeed(feed, prime_us) for name, feed in sorted(local.items())}
         self._numbers = numbers
@@ -73,6 +78,8 @@ class TreeWork:
         self.inlets: dict[tuple[str, Stream], Inlet] = {}
         self.outlets: dict[int, Outlet] = {}
         self.tasks: list[JoinTask] = []
+        self.completions: list[Completion] = []
+        self.tallies = Tallies(self, catalog, numbers)
         self._dispatchers: list[tuple[Feed, int, Dispatcher]] = []
         """Feeds whose events are delivered from here, each with how much longer than its input it may wait."""
         self.until_us: int | None = None
@@ -123,14 +130,22 @@ class TreeWork:
                 inputs += here if condition is None else [Sieve(feed, condition) for feed in here]
         return inputs[0] if len(inputs) == 1 else Merge(inputs)
 
-    def _evaluate(self, stream: Whole | Part, work: Work) -> Feed:
+    def _evaluate(self, stream: Whole | Part, work: Work, *, here: bool = False) -> Feed:
+        """``here``: at this node, even if a child could do it alone."""
         rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
         roles = tuple(leaf.role for leaf in leaves(rule.pattern.root)) if isinstance(stream, Whole) else stream.partial.roles
         plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
+        if plan.delegate is not None and here:
+            groups = joinable_components(rule, roles)
+            plan = replace(plan, delegate=None, parts=tuple((plan.delegate, project(rule, group)) for group in groups))
         if plan.delegate is not None:
             if isinstance(stream, Whole):
                 self.places.setdefault(rule.emits, set()).add(plan.delegate)
             return self.inlet(plan.delegate, stream, work)
+        if self._pulls and isinstance(stream, Whole) and not here:
+            completion = self._complete(stream, work)
+            if completion is not None:
+                return completion
         inputs: dict[int, tuple[Feed, set[str]]] = {}
         for child, partial in plan.parts:
             below: Stream = filter_of(partial) if partial.single else Part(partial, stream.since_us)
@@ -147,6 +162,22 @@ class TreeWork:
             task.push_pull = PushPull(rule, slots, task.horizon_us, task)
             return task
         return self._task(stream, [feed for feed, _ in inputs.values()])
+
+    def _complete(self, stream: Whole, work: Work) -> Feed | None:
+        """The rule with aggregates whose values are asked for; None if it has none."""
+        rule = stream.rule
+        below = {name for name in types_of(rule.pattern) if set(self.producers(name)) - {HERE}}
+        asking, reach_us = asking_rule(rule, below), horizon_us(rule)
+        if asking is None or reach_us is None:
+            return None
+        base = replace(stream, rule=asking.base)
+        self.feeds[base] = self._evaluate(base, work, here=True)
+        points = [self.tallies.point(asked.tally, work) for asked in asking.asked]
+        number = self._numbers.next()
+        made = Completion(number, stream, asking, self.feeds[base], points, reach_us, self._catalog)
+        self.completions.append(made)
+        self.places.setdefault(rule.emits, set()).add(HERE)
+        return made
 
     def evaluate(self, planned: PlannedRule, work: Work) -> Feed:
         """The rule, split over the nodes below."""
@@ -183,6 +214,7 @@ class TreeWork:
         if event_type in self._local:
             found.append(self._local[event_type])
         found += [task for task in self.tasks if isinstance(task.stream, Whole) and task.stream.rule.emits == event_type]
+        found += [task for task in self.completions if task.stream.rule.emits == event_type]
         return found
 
     def inlet(self, child: str, stream: Stream, work: Work) -> Inlet:
@@ -211,8 +243,8 @@ class TreeWork:
         begins: the tree before could not decide it.
         """
         origin = feed.child if isinstance(feed, Inlet) and isinstance(feed.stream, Whole) else None
-        waits_us = 0 if rule is None or isinstance(rule.pattern.root, Chain) else horizon_us(rule) or 0
-        from_us = None if self._from_us is None else self._from_us - waits_us
+        waits_us = (horizon_us(rule) or 0) if rule is not None and may_wait(rule) else 0
+        from_us = None if self.from_us is None else self.from_us - waits_us
         dispatcher = Dispatcher(self.subscribers, origin, from_us)
         dispatcher.until_us = self.until_us
         self._dispatchers.append((feed, waits_us, dispatcher))
@@ -233,14 +265,16 @@ class TreeWork:
         self.until_us = until_us if self.until_us is None else min(until_us, self.until_us)
         for feed in self._local.values():
             feed.end(until_us, work)
+        for outlet in self.outlets.values():
+            outlet.ends_us = self.until_us
         for source, waits_us, dispatcher in self._dispatchers:
             dispatcher.until_us = self.until_us
-            source.want(until_us - 1 - waits_us, work)
+            source.want(self.until_us - 1 - waits_us, work)
 
     def is_drained(self, now_us: int) -> bool:
         """At the root, after the end: whether everything has been found that this tree must find."""
         until_us = self.until_us
-        return until_us is not None and all(
+        return self.started and until_us is not None and all(
             feed.current(now_us) >= until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers
         )
 
@@ -305,7 +339,8 @@ class TreeWork:
         }
 
     def held(self) -> int:
-        return sum(task.held() for task in self.tasks)
+        asked = sum(task.held() for task in self.completions) + self.tallies.held()
+        return asked + sum(task.held() for task in self.tasks) + sum(outlet.held() for outlet in self.outlets.values())
 
 
 def describe(stream: Stream) -> str:

@@ -6,9 +6,10 @@ two calls into the core.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from node.aggregates.completion import Completion
 from node.feeds import Feed, Inlet, Merge, Sieve
 from node.local_feeds import EpochFeed
 from node.push_pull import Slot
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def broken(core: NodeCore, now_us: int) -> Iterator[str]:
-    """What contradicts itself in a node, or is kept for longer than it may be."""
+    """What contradicts itself in a node, or is kept for longer than it may be; right after its housekeeping."""
+    core.trees.validate()
     yield from _trees(core)
     yield from _streams(core)
     for found in core.works.values():
@@ -50,6 +52,19 @@ def unfinished(core: NodeCore) -> Iterator[str]:
             yield f"tree {found.tree}: not every child has advertised and subscribed"
         for task in found.tasks:
             yield from (f"{_where(found, task)}: {waits}" for waits in task.unfinished())
+        for completion in found.completions:
+            rule = describe(completion.stream)
+            yield from (f"tree {found.tree}, {rule}: {waits}" for waits in completion.unfinished())
+        yield from (f"tree {found.tree}: {waits}" for waits in found.tallies.unfinished())
+
+
+def forgotten_bodies(core: NodeCore, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
+    """Events that a node would refer to and a neighbour does not know; while nothing is under way."""
+    for neighbour, outbox in core._outboxes.items():
+        known = nodes[neighbour]._inboxes[core.name].bodies
+        for identity in outbox.history:
+            if identity not in known:
+                yield f"{neighbour} has forgotten {identity}, to which {core.name} would refer"
 
 
 def _where(found: TreeWork, task: JoinTask) -> str:
@@ -108,6 +123,9 @@ def _inputs(core: NodeCore, found: TreeWork, task: JoinTask) -> Iterator[str]:
             case JoinTask():
                 if origin not in found.tasks:
                     yield f"it reads task {origin.number}, which is not of this tree"
+            case Completion():
+                if origin not in found.completions:
+                    yield f"it reads completion {origin.number}, which is not of this tree"
             case _:
                 yield f"it reads a {type(origin).__name__}"
 

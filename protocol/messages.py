@@ -7,13 +7,14 @@ of a partial rule's matches, or the composites of a whole rule. The parent numbe
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from protocol.expressions import Expression
 from protocol.partial import PartialRule
 from protocol.pattern import Rule
 from protocol.plan_messages import PlannedRule
 from protocol.subscriptions import Subscription
+from protocol.tally_messages import Tally, TallyAnswer, TallyRequest
 from protocol.tree_messages import CreateTree, TreeAck, TreeNack
 
 Row = tuple[Any, ...]
@@ -146,7 +147,7 @@ class Deploy:
     tree: str
     epoch: int
     number: int
-    stream: Stream
+    stream: Stream | Tally
     pull: bool = False
 
 
@@ -190,8 +191,7 @@ class SetMode:
     serial: int
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):  # tuples, like marks and batches: they are made for every hop of every event
     """An event on its way to the parent, for these streams. ``row`` is None if only its identity follows.
 
     A blocker takes part in selections and makes them fail; it never matches. The same event may follow as a real one.
@@ -206,8 +206,7 @@ class Item:
     """Why it is sent, for the accounts of the sender; it does not travel."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(NamedTuple):
     """Nothing at or before ``ts`` will follow on the stream (of a pull stream: nothing that was asked for in the first
     ``serial`` awakenings). ``generated`` counts what the stream has produced so far, sent or kept; ``pull`` is the mode
     that holds from here on, as the SetMode with the serial ``mode`` has asked for."""
@@ -220,8 +219,7 @@ class Mark:
     mode: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
+class Batch(NamedTuple):
     """Events, then marks. Bodies older than ``floor_us`` will not be referred to any more."""
 
     items: tuple[Item, ...]
@@ -240,7 +238,7 @@ class Notify:
 
 Message = (
     CreateTree | TreeAck | TreeNack | TreeReady | TreeStart | TreeOver | Settled | SettledHere | Advertise | Subscribe | FetchRules | RulesFetched
-    | Deploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify
+    | Deploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify | TallyRequest | TallyAnswer
 )  # fmt: skip
 
 CONTROL = (

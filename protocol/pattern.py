@@ -229,3 +229,15 @@ def repeated_roles(part: Part | Chain) -> frozenset[str]:
 def types_of(pattern: Pattern) -> frozenset[str]:
     """The event types the pattern reads."""
     return frozenset(leaf.type for leaf in leaves(pattern.root))
+
+
+def may_wait(rule: Rule) -> bool:
+    """Whether what follows the last part of a match may still decide about it."""
+
+    def look(part: Part) -> bool:
+        if isinstance(part, Negation) or (isinstance(part, Repetition) and part.limit is not None):
+            return True
+        return any(look(inner) for inner in getattr(part, "parts", ()))
+
+    root = rule.pattern.root
+    return not isinstance(root, Chain) and (rule.pattern.skip == "next" or look(root))

@@ -58,6 +58,10 @@ class Share:
     """How far before its end the parts of any composite can lie, through all rules it is made by."""
     from_us: int | None
     """The event time from which the plan holds; None for the first."""
+    trees: tuple[str, ...]
+    """The roots of the trees that will serve the plan: what they may need must be kept until they do."""
+    oldest_plan: int = 0
+    """No tree serves an earlier plan than this any more."""
     sources: tuple[PlannedSource, ...] = ()
     sinks: tuple[PlannedSink, ...] = ()
     rules: tuple[PlannedRule, ...] = ()

@@ -5,20 +5,21 @@ Both ends know the same event types in the same order, so a row names its type b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final, cast
 
 import msgpack
 
-from protocol import codec, messages, subscriptions, tree_messages
+from protocol import codec, messages, subscriptions, tallies, tally_messages, tree_messages
 from protocol.codec import CodecError
 from protocol.composites import Composite, CompositeSpec, from_wire, to_wire, wire_specs
 from protocol.events import Event, EventType
 from protocol.messages import Awakening, Batch, Item, Mark, Message, Notify, Want
 from protocol.partial import Contest, PartialRule
 from protocol.pattern import Rule
+from protocol.tally_messages import Question, TallyAnswer, TallyRequest
 
-_BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER = range(5)
+_BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL = range(7)
 _BIG: Final = 1 << 63
 _REMEMBERED_MAX: Final = 1024  # encoded composites: each goes to several neighbours soon after it was found
 
@@ -26,6 +27,7 @@ codec.register(
     *(getattr(messages, name) for name in messages.CONTROL),
     *(getattr(tree_messages, name) for name in ("CreateTree", "TreeAck", "TreeNack")),
     subscriptions.Subscription,
+    tally_messages.Tally,
     PartialRule,
     Contest,
 )
@@ -39,10 +41,14 @@ class Wire:
     def __init__(self, types: Iterable[EventType], rules: Iterable[Rule] = ()) -> None:
         self._types = tuple(sorted(types, key=lambda declared: declared.name))
         self._number = {declared: number for number, declared in enumerate(self._types)}
-        self._specs: Mapping[tuple[str, int], CompositeSpec] = wire_specs(rules)
+        self._specs: dict[tuple[str, int], CompositeSpec] = wire_specs(rules)
         self._pack = msgpack.Packer().pack  # one for all: making a packer costs more than packing a short message
         self._composites: dict[int, tuple[Composite, list[Any]]] = {}
         """What composites look like on the wire, by their address, with themselves, so that they keep it."""
+
+    def learn(self, rule: Rule) -> None:
+        """Composites of this rule may come from now on."""
+        self._specs.update(wire_specs([rule]))
 
     # -------------------------------------------------------------------------------------------------------- encoding
 
@@ -66,6 +72,11 @@ class Wire:
             case Awakening(number, serial, least_us, greatest_us, where):
                 packed = [[name, codec.encode(conditions)] for name, conditions in where]
                 return [_AWAKENING, number, serial, least_us, greatest_us, packed]
+            case TallyRequest(number, questions, floor_us):
+                asked = [[each.serial, each.least, each.before, *map(_number, each.known)] for each in questions]
+                return [_ASK, number, asked, floor_us]
+            case TallyAnswer(number, answers):
+                return [_TELL, number, [[serial, tallies.to_plain(part)] for serial, part in answers]]
             case _:
                 return [_OTHER, codec.encode(message)]
 
@@ -110,6 +121,10 @@ class Wire:
                 return Awakening(number, serial, least_us, greatest_us, known)
             case [4, encoded]:
                 return cast(Message, codec.decode(encoded))
+            case [5, number, asked, floor_us]:
+                return TallyRequest(number, tuple(map(_question, asked)), floor_us)
+            case [6, number, answers]:
+                return TallyAnswer(number, tuple((serial, tallies.from_plain(part)) for serial, part in answers))
         raise CodecError("a message of an unknown kind; it may come from a newer version")
 
     def _read_item(self, plain: list[Any]) -> Item:
@@ -126,6 +141,11 @@ class Wire:
             return from_wire(plain[1], self._specs).row()
         number, ts, node, seq, *values = plain
         return Event.from_row((ts, node, seq, self._types[number], *map(_value, values)))
+
+
+def _question(plain: list[Any]) -> Question:
+    serial, (ts, node, seq), (end_ts, end_node, end_seq), *known = plain
+    return Question(serial, (ts, node, seq), (end_ts, end_node, end_seq), tuple(map(_value, known)))
 
 
 def _mark(mark: Mark) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from deploy.simulation.outcome import Outcome, Traffic
 from node.outbox import is_composite
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, Want
+from protocol.tally_messages import TallyAnswer, TallyRequest
 from protocol.wire import Wire
 
 MARKS: frozenset[type[Message]] = frozenset((Want, ReverseMark))
@@ -26,6 +27,10 @@ class Accounts:
             kind = "watermark"
         elif isinstance(message, Awakening):
             kind, events = "awakening", 1
+        elif isinstance(message, TallyRequest):
+            kind, events = "awakening" if message.questions else "watermark", len(message.questions)
+        elif isinstance(message, TallyAnswer):
+            kind, events = "aggregate", len(message.answers)
         elif isinstance(message, Notify):
             kind, events = "composite" if is_composite(message.rows[0]) else "primitive", len(message.rows)
         self._add(sender, receiver, kind, events, copies, size * copies)

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from node.core import NodeCore
 from node.effects import Effect, Input, Report, TimerFired
 from node.tree_work import TreeWork, describe
+from node.validation import forgotten_bodies
 from protocol.messages import Awakening, Batch, Deploy, Filter, Item, Mark, Message, Notify, Part, SetMode, Stream
 
 FORBIDDEN = frozenset(
@@ -63,7 +64,7 @@ class Checkers:
     def _fail(self, where: str, what: str) -> NoReturn:
         raise AssertionError(f"{where}: {what}; at {self._now_us} us of {self._about}")
 
-    # ------------------------------------------------------------------------------------------------------ what happens
+    # ---------------------------------------------------------------------------------------------------- what happens
 
     def handled(self, node: str, received: Input, effects: Iterable[Effect], now_us: int, clock_us: int) -> None:
         """A node has taken an input; ``clock_us`` is what it took for the time."""
@@ -117,7 +118,7 @@ class Checkers:
         if found:
             self._fail(where, "; ".join(found))
 
-    # ----------------------------------------------------------------------------------------------------------- batches
+    # --------------------------------------------------------------------------------------------------------- batches
 
     def _batch(self, sender: str, receiver: str, batch: Batch) -> None:
         link = f"link {sender}->{receiver}"
@@ -198,6 +199,8 @@ class Checkers:
             self._fail(where, f"serials go back: {mark} after awakening {stream.serial}, mode {stream.mode}")
         if mark.mode == stream.mode and mark.pull != stream.pull:
             self._fail(where, f"the mode changes by itself: {mark}")
+        if mark.serial > stream.serial:
+            stream.windows = [window for window in stream.windows if window[0] > mark.serial]
         stream.mark, stream.serial, stream.mode, stream.pull = mark.ts, mark.serial, mark.mode, mark.pull
 
 
@@ -220,6 +223,7 @@ def disagreements(nodes: Mapping[str, NodeCore]) -> Iterator[str]:
             above = nodes[parent].inlets.get(number)
             if above is None or above.child != node:
                 yield f"stream {number} from {node} to {parent}: the parent has not asked for it"
+        yield from forgotten_bodies(core, nodes)
 
 
 def _with_parent(node: str, found: TreeWork, nodes: Mapping[str, NodeCore]) -> Iterator[str]:

@@ -13,10 +13,11 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Any
 
-from coordinator.core import Change, Coordinator, Orders
+from coordinator.core import Change, Coordinator, DeployRule, Orders
 from deploy.simulation.accounts import Accounts
 from deploy.simulation.checkers import Checkers
-from deploy.simulation.faults import FOREVER, Faults
+from deploy.simulation.faults import Faults
+from deploy.simulation.links import FOREVER
 from deploy.simulation.links import Wire as LinkWire
 from deploy.simulation.outcome import Delivery, Outcome
 from node.core import NodeCore, NodeSettings
@@ -69,21 +70,38 @@ def simulate(
     wire: bool = False,
     settings: NodeSettings | None = None,
     changes: Iterable[tuple[int, Change]] = (),
+    until_us: int | None = None,
+    keep: bool = True,
+    on_delivery: Callable[[Delivery], None] | None = None,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
-    ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire`` sends every message as bytes and reads it again.
+    ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
+    sends every message as bytes and reads it again. ``until_us`` stops the run at that virtual time, whatever is on its
+    way then; without it the sources end and everything is heard out. ``on_delivery`` is told of each delivery as it
+    happens; with ``keep`` off the outcome only counts what is born and delivered ("born", "delivered" among its
+    counters), so that a run of any length needs no more memory than the nodes do.
     """
     upcoming = iter(births)
     first = next(upcoming, None)
     starts_us = first[0] if first is not None else 0
     setup_us = SETUP_US
     while True:
-        made = Simulation(network, strategy or network.strategy, seed, faults or Faults(), check=check, wire=wire, settings=settings)
+        made = Simulation(
+            network,
+            strategy or network.strategy,
+            seed,
+            faults or Faults(),
+            check=check,
+            wire=wire,
+            settings=settings,
+            keep=keep,
+            on_delivery=on_delivery,
+        )
         if made.set_up(starts_us - setup_us) < starts_us:
             break
         setup_us *= 8
-    return made.run(chain(() if first is None else (first,), upcoming), on_progress, changes)
+    return made.run(chain(() if first is None else (first,), upcoming), on_progress, changes, until_us)
 
 
 class Simulation:
@@ -99,13 +117,18 @@ class Simulation:
         check: bool = False,
         wire: bool = False,
         settings: NodeSettings | None = None,
+        keep: bool = True,
+        on_delivery: Callable[[Delivery], None] | None = None,
     ) -> None:
         self.network = network
         self.strategy = strategy
         self.faults = faults
+        self._seed = seed
         self.outcome = Outcome(strategy)
         self.now_us = 0
         self._travels = wire
+        self._keep = keep
+        self._on_delivery = on_delivery
         self._wire = Wire(network.types, network.rules)
         self._accounts = Accounts(self.outcome, self._wire)
         around = network.neighbours()
@@ -113,11 +136,7 @@ class Simulation:
             node: NodeCore(node, {other: link.delay_us for other, link in around[node].items()}, settings)
             for node in network.nodes
         }
-        self._links = {
-            (node, other): LinkWire(link, random.Random(f"{seed} {node} {other}"), faults.cuts(node, other))
-            for node, found in around.items()
-            for other, link in found.items()
-        }
+        self._links = self._wires("set-up")  # nothing goes wrong before the first event
         self.coordinator = Coordinator(network, strategy, horizon_us)
         self.checkers = Checkers(self.nodes, f"strategy {strategy}, seed {seed}") if check else None
         self._heap: list[tuple[int, int, str, Any]] = []
@@ -126,7 +145,7 @@ class Simulation:
         self._behind = {node: faults.behind_us(node) for node in network.nodes}
         self._slow = {node: faults.message_us(node) for node in network.nodes}
         self._free_us = dict.fromkeys(network.nodes, -(1 << 62))
-        self._down = {node: list(faults.downtimes(node)) for node in network.nodes}
+        self._down: dict[str, list[tuple[int, int]]] = {node: [] for node in network.nodes}
 
     # --------------------------------------------------------------------------------------------------------- the run
 
@@ -135,7 +154,13 @@ class Simulation:
         births: Iterable[Birth],
         on_progress: Callable[[int], None] | None = None,
         changes: Iterable[tuple[int, Change]] = (),
+        until_us: int | None = None,
     ) -> Outcome:
+        self._check_trees()
+        self._links = self._wires("run")
+        self._down = {node: list(self.faults.downtimes(node)) for node in self.network.nodes}
+        if self.checkers is not None:
+            self.checkers.stands(self.now_us)
         upcoming = iter(births)
         birth = next(upcoming, None)
         for node, downtimes in self._down.items():
@@ -152,7 +177,8 @@ class Simulation:
             self._idle = [(max(at, birth[0]), serial, node, due) for at, serial, node, due in self._idle]
             heapify(self._idle)
         heap, idle = self._heap, self._idle
-        while birth is not None:
+        end_us = FOREVER if until_us is None else until_us
+        while birth is not None and birth[0] < end_us:
             at = birth[0]
             if heap and heap[0][0] < at and (not idle or heap[0] < idle[0]):
                 self._step(heap)
@@ -165,17 +191,11 @@ class Simulation:
             birth = next(upcoming, None)
             if on_progress is not None:
                 on_progress(self.now_us)
-        self._drain()
-        for node in self.network.nodes:
-            numbers = tuple(number for number, (at, _) in self.coordinator.sources.items() if at == node)
-            if numbers:
-                self._schedule(self._heap, self.now_us, node, SourcesEnded(numbers))
-        self._drain()
-        self.outcome.finished_us = self.now_us
+        if until_us is None:
+            self._hear_out()
+        else:
+            self._go_on_until(until_us)
         self.outcome.held_from = list(self.coordinator.held_from)
-        if self.checkers is not None:
-            clocks_us = {node: self.now_us - behind for node, behind in self._behind.items()}
-            self.checkers.ended(self.now_us, clocks_us, healed=self.faults.healed_us < FOREVER)
         for name, core in self.nodes.items():
             self.outcome.tasks[name] = [
                 describe(task.stream) for found in core.works.values() for task in found.tasks
@@ -183,20 +203,54 @@ class Simulation:
         self.outcome.counters["held"] = sum(core.held() for core in self.nodes.values())
         return self.outcome
 
+    def _hear_out(self) -> None:
+        """The sources end; whatever follows from that is done."""
+        self._drain()
+        for node in self.network.nodes:
+            numbers = tuple(number for number, (at, _) in self.coordinator.sources.items() if at == node)
+            if numbers:
+                self._schedule(self._heap, self.now_us, node, SourcesEnded(numbers))
+        self._drain()
+        self.outcome.finished_us = self.now_us
+        self._tidy_up()
+        if self.checkers is not None:
+            clocks_us = {node: self.now_us - behind for node, behind in self._behind.items()}
+            self.checkers.ended(self.now_us, clocks_us, healed=self.faults.healed_us < FOREVER)
+
+    def _go_on_until(self, until_us: int) -> None:
+        """All births before this time have been; what else happens before it follows."""
+        heap, idle = self._heap, self._idle
+        while queue := min((each for each in (heap, idle) if each and each[0][0] < until_us), default=None):
+            self._step(queue)
+        self.outcome.finished_us = self.now_us = until_us
+
     def set_up(self, start_us: int) -> int:
         """Build the trees and deploy everything; the virtual time at which nothing is left to do."""
         self.now_us = start_us
         self._coordinate(self.coordinator.begin())
         self._drain()
-        self._check_trees()
         self.outcome.started_us = self.now_us
-        if self.checkers is not None:
-            self.checkers.stands(self.now_us)
-        return self.now_us
+        return self.now_us if self.coordinator.trees.all_stand() else FOREVER
+
+    def _wires(self, phase: str) -> dict[tuple[str, str], LinkWire]:
+        cuts = self.faults.cuts if phase == "run" else Faults().cuts
+        return {
+            (node, other): LinkWire(link, random.Random(f"{self._seed} {phase} {node} {other}"), cuts(node, other))
+            for node, around in self.network.neighbours().items()
+            for other, link in around.items()
+        }
 
     def _check_trees(self) -> None:
         wrong = self.coordinator.trees.check({name: core.trees.table() for name, core in self.nodes.items()})
         assert not wrong, f"the trees are not what they should be: {'; '.join(wrong)}"
+
+    def _tidy_up(self) -> None:
+        """Let every node do its housekeeping a few more times: trees of earlier plans end with it."""
+        for _ in range(6 if self.coordinator.held_from else 2):
+            due, self._idle = sorted(self._idle), []
+            for at, serial, node, received in due:
+                heappush(self._heap, (at, serial, node, received))
+            self._drain()
 
     def _drain(self) -> None:
         """Go on until nobody has anything to do but housekeeping, which rests meanwhile."""
@@ -207,14 +261,19 @@ class Simulation:
         """The earliest thing in a queue."""
         at, _, node, received = heappop(queue)
         self.now_us = max(self.now_us, at)
-        if received is None:  # the node starts again, with what it had saved when it went down
-            self.nodes[node] = NodeCore.restored(self.nodes[node].save())
+        if node in self.nodes:
+            if received is not None:
+                self._perform(node, self._handle(node, received))
+            else:  # it starts again, with what it had saved when it went down
+                self.nodes[node] = NodeCore.restored(self.nodes[node].save())
+        elif node:
+            return  # it is gone for good
         elif isinstance(received, Lost):
             self._lose(received)
-        elif not node:
-            self._coordinate(self.coordinator.request(received))
         else:
-            self._perform(node, self._handle(node, received))
+            if isinstance(received, DeployRule):
+                self._wire.learn(received.rule)
+            self._coordinate(self.coordinator.request(received))
 
     def _bear(self, source: int, event: Event) -> None:
         known = self.coordinator.sources.get(source)
@@ -228,7 +287,10 @@ class Simulation:
                 return
         effects = self._handle(node, Born(source, (event,)))
         if not any(isinstance(effect, Report) and effect.counter in REFUSED for effect in effects):
-            self.outcome.born.append(event)
+            if self._keep:
+                self.outcome.born.append(event)
+            else:
+                self.outcome.counters["born"] += 1
         self._perform(node, effects)
 
     # ------------------------------------------------------------------------------------------------- inputs, effects
@@ -242,19 +304,18 @@ class Simulation:
 
     def _perform(self, node: str, effects: list[Effect]) -> None:
         for effect in effects:
-            kind = type(effect)
-            if kind is Send:
-                self._send(node, effect)  # type: ignore[arg-type]
-            elif kind is Deliver:
-                self._deliver(node, effect.sink, effect.row)  # type: ignore[union-attr]
-            elif kind is SetTimer:
-                at = max(self.now_us, effect.at_us + self._behind[node])  # type: ignore[union-attr]
-                queue = self._idle if effect.idle else self._heap  # type: ignore[union-attr]
-                self._schedule(queue, at, node, TimerFired(effect.name))  # type: ignore[union-attr]
-            elif kind is Report:
-                self.outcome.counters[effect.counter] += effect.count  # type: ignore[union-attr]
-            elif kind is Tell:
-                self._coordinate(self.coordinator.reported(node, effect.report))  # type: ignore[union-attr]
+            if isinstance(effect, Send):
+                self._send(node, effect)
+            elif isinstance(effect, Deliver):
+                self._deliver(node, effect.sink, effect.row)
+            elif isinstance(effect, SetTimer):
+                at = max(self.now_us, effect.at_us + self._behind[node])
+                queue = self._idle if effect.idle else self._heap
+                self._schedule(queue, at, node, TimerFired(effect.name))
+            elif isinstance(effect, Report):
+                self.outcome.counters[effect.counter] += effect.count
+            elif isinstance(effect, Tell):
+                self._coordinate(self.coordinator.reported(node, effect.report))
 
     def _coordinate(self, orders: Orders) -> None:
         """The coordinator's word reaches a node at once, or when it is up again."""
@@ -270,13 +331,14 @@ class Simulation:
         def delivered_us(tree: str) -> float:
             found = [
                 work.delivered
-                for name, core in self.nodes.items()
+                for core in self.nodes.values()
                 for work in core.works.values()
-                if work.tree == tree and name != lost.other
+                if work.tree == tree
             ]
             return max(found, default=-float("inf"))
 
         if lost.other is None:
+            del self.nodes[lost.one]
             self._coordinate(self.coordinator.lost_node(lost.one, delivered_us))
         else:
             self._coordinate(self.coordinator.lost_link(lost.one, lost.other, delivered_us))
@@ -309,4 +371,10 @@ class Simulation:
 
     def _deliver(self, node: str, sink: int, row: tuple[Any, ...]) -> None:
         item = row[3] if isinstance(row[3], Composite) else Event.from_row(row)
-        self.outcome.delivered.append(Delivery(sink, node, item, self.now_us))
+        delivery = Delivery(sink, node, item, self.now_us)
+        if self._keep:
+            self.outcome.delivered.append(delivery)
+        else:
+            self.outcome.counters["delivered"] += 1
+        if self._on_delivery is not None:
+            self._on_delivery(delivery)

@@ -1,0 +1,127 @@
+"""Which aggregates of a rule can be asked for, and what is left of the rule without them.
+
+An aggregate only accepts or rejects matches, and gives values to their attributes, unless a later step looks at its
+value. Then the *base rule*, the same without it, finds a candidate for every match, and the range of the aggregate
+follows from the candidate's parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from node.catalog import about_subject
+from protocol.expressions import (
+    Attribute,
+    Expression,
+    Fold,
+    Parameter,
+    Remote,
+    Same,
+    parameters_of,
+    rewritten,
+    roles_of,
+    walk,
+)
+from protocol.pattern import Aggregate, Chain, OutputAttribute, Pattern, Rule, leaves
+from protocol.subscriptions import SUBJECT
+from protocol.tally_messages import KNOWN, Tally
+
+UNNAMED = "~"
+"""What base rules emit: nobody reads it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An aggregate whose value is asked for."""
+
+    step: Aggregate
+    tally: Tally
+    known: tuple[Attribute, ...]
+    """What goes along with a question, in the order in which the tally numbers it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskingRule:
+    """A rule, taken apart into what finds candidates and what decides on them."""
+
+    rule: Rule
+    base: Rule
+    """Finds the candidates; the values of aggregates that stay in it, as far as they are needed, are its attributes."""
+    asked: tuple[Asked, ...]
+    judge: Rule | None
+    """Its attributes are the conjuncts that a candidate must still meet; None if there are none."""
+
+
+def asking_rule(rule: Rule, below: Collection[str]) -> AskingRule | None:
+    """The rule with as many aggregates asked for as possible, of types that nodes ``below`` produce; None if there is
+    none."""
+    root = rule.pattern.root
+    if not isinstance(root, Chain) or any(isinstance(each, Same) for each in rule.pattern.where):
+        return None
+    aggregates = [step for step in root.steps if isinstance(step, Aggregate) and step.leaf.type in below]
+    able = {step.name: step for step in aggregates if _decides_nothing_else(rule, root, step)}
+    # The events of a type must come anyway if they have another role; if all its roles are asked for, none must.
+    while True:
+        asked_roles = {step.leaf.role for step in able.values()}
+        others = {leaf.type for leaf in leaves(root) if leaf.role not in asked_roles}
+        fewer = {name: step for name, step in able.items() if step.leaf.type not in others}
+        if len(fewer) == len(able):
+            break
+        able = fewer
+    if not able:
+        return None
+    where = rule.pattern.where
+    accepting = tuple(each for each in where if parameters_of(each) & able.keys())
+    base_where = [each for each in where if each not in accepting and not roles_of(each) & asked_roles]
+    steps = tuple(step for step in root.steps if not (isinstance(step, Aggregate) and step.name in able))
+    needed = [*accepting, *(output.value for output in rule.attributes)]
+    kept = dict.fromkeys(name for each in needed for name in sorted(parameters_of(each)) if name not in able)
+    brought = tuple(OutputAttribute(name, "any", Parameter(name)) for name in kept)
+    base = Rule(rule.name, Pattern(Chain(root.anchor, steps), tuple(base_where)), UNNAMED, brought, rule.version)
+    judge = None
+    if accepting:
+        conjuncts = tuple(OutputAttribute(f"c{i}", "any", each) for i, each in enumerate(accepting))
+        judge = Rule(rule.name, rule.pattern, UNNAMED, conjuncts, rule.version)
+    return AskingRule(rule, base, tuple(_asked(rule, step) for step in able.values()), judge)
+
+
+def _decides_nothing_else(rule: Rule, chain: Chain, step: Aggregate) -> bool:
+    """Whether only the acceptance of matches and their attributes depend on the aggregate, and only parts of the match
+    say which events it looks at."""
+    order = {chain.anchor.role: 0}
+    names = {}
+    for number, each in enumerate(chain.steps, start=1):
+        order[each.leaf.role] = number
+        if isinstance(each, Aggregate):
+            order[f"${each.name}"] = number
+            names[number] = each.name
+    for condition in rule.pattern.where:
+        mentioned = [*roles_of(condition), *(f"${name}" for name in parameters_of(condition))]
+        home = max((order[name] for name in mentioned), default=0)
+        if step.name in parameters_of(condition):
+            # It belongs to an aggregate, and does not say what that one looks at.
+            if names.get(home) not in parameters_of(condition) or step.leaf.role in roles_of(condition):
+                return False
+        elif step.leaf.role in roles_of(condition):
+            if home != order[step.leaf.role] or parameters_of(condition):
+                return False
+            if any(isinstance(part, Remote | Fold) for part in walk(condition)):
+                return False
+    return True
+
+
+def _asked(rule: Rule, step: Aggregate) -> Asked:
+    role = step.leaf.role
+    known: dict[Attribute, str] = {}
+
+    def numbered(part: Attribute) -> Expression:
+        if part.role == role:
+            return Attribute(SUBJECT, part.name)
+        return Attribute(KNOWN, known.setdefault(part, str(len(known))))
+
+    own = [each for each in rule.pattern.where if role in roles_of(each)]
+    where = {about_subject(each) for each in own if roles_of(each) == {role}}
+    looks = [rewritten(each, numbered) for each in own if roles_of(each) != {role}]
+    tally = Tally(step.leaf.type, step.function, step.attribute, tuple(sorted(where, key=repr)), tuple(looks))
+    return Asked(step, tally, tuple(known))

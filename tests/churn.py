@@ -1,0 +1,169 @@
+"""The law while everything changes: rules, sinks and sources come and go during a run.
+
+A case is an ordinary random network of which some parts are missing at first and come later, and some leave. What each
+sink must receive follows from the event times that the changes were given.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coordinator.core import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
+from deploy.simulation.faults import Faults, random_faults
+from deploy.simulation.outcome import Outcome
+from deploy.simulation.simulator import simulate
+from node.core import NodeSettings
+from protocol.events import Event
+from protocol.network import Network
+from protocol.pattern import types_of
+from tests.law import MATCHES_MAX, ORACLE_SECONDS, READ_MAX, TooSlow, Unjudged, Verdict, compare, time_limit, wanted
+from tests.networks import Birth, NetworkCase, network_case
+from tests.oracle import TooManyMatches, as_item, evaluate, primitive
+
+
+@dataclass(frozen=True)
+class ChurnCase:
+    """A network as it begins, its changes, and the network with everything that is ever there, sinks as numbered."""
+
+    begins: Network
+    changes: tuple[tuple[int, Change], ...]
+    births: tuple[Birth, ...]
+    whole: NetworkCase
+    seed: int = 0
+    faults: Faults | None = field(default=None, compare=False)
+
+
+def churn_case(seed: int, *, faults: bool = False) -> ChurnCase | None:
+    """A case of the seed; None if its network does not lend itself to changes."""
+    rng = random.Random(f"churn {seed}")
+    whole = network_case(seed, "small")
+    network = whole.network
+    emitted = {rule.emits for rule in network.rules}
+    if any(types_of(rule.pattern) & emitted for rule in network.rules) or not whole.births:
+        return None
+    first, last = whole.births[0][0], whole.births[-1][0]
+
+    def moment() -> int:
+        return rng.randint(first, max(first, last))
+
+    later: list[tuple[int, Change]] = []
+    rules = list(network.rules)
+    for rule in network.rules:
+        if rng.random() < 0.4:
+            rules.remove(rule)
+            later.append((moment(), DeployRule(rule)))
+        elif rng.random() < 0.3:
+            later.append((moment(), UndeployRule(rule.name)))
+    sinks, late_sinks = [], []
+    for sink in network.sinks:
+        (late_sinks if rng.random() < 0.4 else sinks).append(sink)
+    sources, late_sources = [], []
+    for number, source in enumerate(network.sources):
+        (late_sources if rng.random() < 0.3 else sources).append((number, source))
+    arrivals: list[tuple[int, Any]] = sorted(
+        [(moment(), AddSink(sink)) for sink in late_sinks]
+        + [(moment(), AddSource(source)) for _, source in late_sources],
+        key=lambda each: each[0],
+    )
+    added_sinks = [change.sink for _, change in arrivals if isinstance(change, AddSink)]
+    added_sources = [change.source for _, change in arrivals if isinstance(change, AddSource)]
+    later += arrivals
+    later += [(moment(), RemoveSink(number)) for number in range(len(sinks)) if rng.random() < 0.3]
+    later += [(moment(), RemoveSource(number)) for number in range(len(sources)) if rng.random() < 0.2]
+    later.sort(key=lambda each: each[0])
+    place = {number: at for at, (number, _) in enumerate(sources)}
+    waiting = dict(late_sources)
+    for at, source in enumerate(added_sources):
+        number = next(n for n, each in waiting.items() if each == source)
+        del waiting[number]
+        place[number] = len(sources) + at
+    begins = replace(
+        network, rules=tuple(rules), sinks=tuple(sinks), sources=tuple(source for _, source in sources)
+    )
+    ends = replace(network, sinks=(*sinks, *added_sinks))
+    births = tuple((at, place[number], event) for at, number, event in whole.births)
+    span = max(1, last - first)
+    chosen = random_faults(network, seed, span, from_us=first) if faults else None
+    return ChurnCase(begins, tuple(later), births, replace(whole, network=ends), seed, chosen)
+
+
+def run(case: ChurnCase, strategy: str) -> Outcome:
+    with time_limit(40):
+        return simulate(
+            case.begins,
+            case.births,
+            strategy=strategy,
+            seed=case.seed,
+            faults=case.faults,
+            check=True,
+            wire=case.seed % 3 == 0,
+            settings=NodeSettings(tick_least_us=50, review_us=100, restless=case.seed % 4 != 0),
+            changes=case.changes,
+        )
+
+
+def expected(case: ChurnCase, outcome: Outcome) -> list[dict[Any, Any]]:
+    """For every sink what it must receive, given when the changes held."""
+    since: dict[str, int] = {}
+    until: dict[str, int] = {}
+    sink_since: dict[int, int] = {}
+    sink_until: dict[int, int] = {}
+    there = {rule.name for rule in case.begins.rules}
+    sinks = len(case.begins.sinks)
+    for change, held_from in outcome.held_from:
+        match change:
+            case DeployRule(rule):
+                since[rule.name] = held_from
+                there.add(rule.name)
+            case UndeployRule(name):
+                until[name] = held_from - 1
+            case AddSink():
+                sink_since[sinks] = held_from
+                sinks += 1
+            case RemoveSink(number):
+                sink_until[number] = held_from - 1
+    born: Sequence[Event] = sorted(outcome.born)
+    network = case.whole.network
+    candidates: list[tuple[Any, Any]] = [(primitive(event), event) for event in born]
+    try:
+        with time_limit(ORACLE_SECONDS):
+            for rule in network.rules:
+                if rule.name not in there:
+                    continue
+                seen = [event for event in born if event.ts >= since.get(rule.name, event.ts)]
+                found = evaluate([rule], seen, network.types, matches_max=MATCHES_MAX, read_max=READ_MAX)
+                candidates += [
+                    (as_item(match), match) for match in found if match.ts <= until.get(rule.name, match.ts)
+                ]
+    except (TooManyMatches, TooSlow) as error:
+        raise Unjudged(str(error)) from None
+    must: list[dict[Any, Any]] = []
+    for number, sink in enumerate(network.sinks):
+        must.append(
+            {
+                item.identity: thing
+                for item, thing in candidates
+                if number < sinks
+                and wanted(sink.subscription, item)
+                and sink_since.get(number, thing.ts) <= thing.ts <= sink_until.get(number, thing.ts)
+            }
+        )
+    return must
+
+
+def check(case: ChurnCase, strategy: str) -> Verdict:
+    try:
+        outcome = run(case, strategy)
+    except TooSlow as error:
+        return Verdict(wrong=[f"too slow: {error}"])
+    try:
+        must = expected(case, outcome)
+    except Unjudged:
+        return Verdict(unjudged=True)
+    wrong = compare(case.whole, outcome, must)
+    if len(outcome.held_from) != len(case.changes):
+        wrong.append(f"changes: {len(outcome.held_from)} of {len(case.changes)} were made")
+    return Verdict(sum(map(len, must)), wrong=wrong)
