@@ -159,7 +159,16 @@ def main() -> None:
     seconds = 40.0 if options.quick else options.seconds
     print(f"Python {platform.python_version()}, {multiprocessing.cpu_count()} cores, one used, CPU seconds")
     print(f"{seconds:g} s of the default scenario, seed {SEED}\n")
-    columns = ("strategy", "delivered", "set-up s", "run s", "x real time", "limit", "hops/s", "messages/s")
+    columns: tuple[str, ...] = (
+        "strategy",
+        "delivered",
+        "set-up s",
+        "run s",
+        "x real time",
+        "limit",
+        "hops/s",
+        "messages/s",
+    )
     columns += ("us per message by quarter", "held by quarter", "peak MB")
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     slow, delivered, profiles = [], set(), []

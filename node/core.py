@@ -542,6 +542,7 @@ class NodeCore:
 
     def held(self) -> int:
         """How many rows, open matches and remembered identities are kept in all."""
-        kept = sum(found.held() for found in self.works.values())
+        kept = sum(found.held() for found in self.works.values()) + self._delivered.held()
+        kept += sum(len(feed.history) for feed in self.local.values())
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())
         return kept + sum(len(inbox.bodies) for inbox in self._inboxes.values())

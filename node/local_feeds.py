@@ -149,6 +149,8 @@ class EpochFeed(Feed):
             self.source.want(ts, work)
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
+        if not self.consumers:
+            return  # this tree does not need the type
         if self._started and self._until_us is None:
             self.pass_on(rows, work)
         elif self._started:

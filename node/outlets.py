@@ -290,7 +290,8 @@ class Outlet:
             self.tell(mark, work)
 
     def tell(self, mark: float, work: Work) -> None:
-        self.told_mark = max(mark, self.told_mark)
+        if mark > self.told_mark:
+            self.told_mark = mark
         generated = self.generated
         for tap in self._taps:
             if tap.hands_on:

@@ -91,7 +91,7 @@ class RuleStore:
                 continue
             for planned in self._known[question]:
                 rules.append(planned)
-                open_types += [read for read in types_of(planned.rule.pattern) if read in catalog.composites]
+                open_types += [read for read in sorted(types_of(planned.rule.pattern)) if read in catalog.composites]
         return _ordered(rules) if complete else None
 
     def table(self) -> list[str]:

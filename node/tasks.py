@@ -134,13 +134,15 @@ class JoinTask(Feed):
         before = self.mark
         if self.ordered:
             found = self._decide(rows, mark)
-            self.mark = max(before, self.engine.output_watermark())
+            reached = self.engine.output_watermark()
         else:
             if self.push_pull is not None:
                 # An answer may go back further than any match that is still to come, when the master changes.
                 rows = [row for row in rows if row[0] > self.engine.watermark]
             found = self.engine.feed(rows) if rows else []
-            self.mark = max(before, mark)
+            reached = mark
+        if reached > before:
+            self.mark = reached
         if found:
             self._give(found, work)
         if self._candidates and self.mark > before:
@@ -289,7 +291,7 @@ class JoinTask(Feed):
             for name, found in kept.items():
                 least = min(found, default=FOREVER)
                 if least < oldest:
-                    wrong.append(f"{name}: something at {least} is kept, nothing before {oldest} is needed (mark {mark})")
+                    wrong.append(f"{name}: {least} is kept, nothing before {oldest} is needed (mark {mark})")
         if self.push_pull is not None:
             wrong += self.push_pull.validate()
         return wrong
@@ -303,7 +305,7 @@ class JoinTask(Feed):
             waits.append(f"the marks {sorted(self._wanted)} are wanted and were never told")
         if self._incoming:
             waits.append(f"{len(self._incoming)} rows were never taken")
-        if self.engine.stored():
+        if self.engine.stored() and (self.ordered or self.horizon_us is not None):  # others keep everything
             waits.append(f"its engine still holds {self.engine.stored()} rows and open matches")
         if self.horizon_us is not None and (self._sent or self._blocked):
             waits.append(f"{len(self._sent)} sent and {len(self._blocked)} blocked events are still remembered")

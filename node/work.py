@@ -73,6 +73,8 @@ class Work:
     def flush(self) -> None:
         """Send what was collected for neighbours, in their order, whoever came first."""
         boxes = self._boxes
+        if not boxes:
+            return
         if len(boxes) > 1:
             boxes = {name: box for name, box in self._outboxes.items() if name in boxes}
         for box in boxes.values():

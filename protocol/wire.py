@@ -53,7 +53,8 @@ class Wire:
     # -------------------------------------------------------------------------------------------------------- encoding
 
     def encode(self, message: Message) -> bytes:
-        return cast(bytes, self._pack(self._plain(message)))
+        packed: bytes = self._pack(self._plain(message))
+        return packed
 
     def item_bytes(self, item: Item) -> int:
         """How many of a batch's bytes are this item."""

@@ -206,8 +206,8 @@ class Simulation:
     def _hear_out(self) -> None:
         """The sources end; whatever follows from that is done."""
         self._drain()
-        for node in self.network.nodes:
-            numbers = tuple(number for number, (at, _) in self.coordinator.sources.items() if at == node)
+        for node, core in self.nodes.items():
+            numbers = tuple(sorted(number for feed in core.local.values() for number in feed.sources))
             if numbers:
                 self._schedule(self._heap, self.now_us, node, SourcesEnded(numbers))
         self._drain()
@@ -260,7 +260,8 @@ class Simulation:
     def _step(self, queue: list[tuple[int, int, str, Any]]) -> None:
         """The earliest thing in a queue."""
         at, _, node, received = heappop(queue)
-        self.now_us = max(self.now_us, at)
+        if at > self.now_us:
+            self.now_us = at
         if node in self.nodes:
             if received is not None:
                 self._perform(node, self._handle(node, received))
