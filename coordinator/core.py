@@ -34,6 +34,7 @@ from protocol.plan_messages import (
     TreeDrained,
     TreeStands,
 )
+from protocol.tree_messages import StartTree
 
 Orders: TypeAlias = list[tuple[str, Order]]
 Horizon: TypeAlias = Callable[[Rule], int | None]
@@ -82,7 +83,10 @@ Change: TypeAlias = TidyUp | DeployRule | UndeployRule | AddSink | RemoveSink | 
 class Coordinator:
     """One network. Changes are made one after the other; each holds from an event time above all promises."""
 
-    def __init__(self, network: Network, strategy: str, horizon: Horizon) -> None:
+    def __init__(self, network: Network, strategy: str, horizon: Horizon, *, computed_trees: bool = False) -> None:
+        """``horizon`` tells how long a rule needs its inputs. ``computed_trees``: have trees put in place as computed
+        here, instead of built by the nodes."""
+        self._computed_trees = computed_trees
         self.network = network
         self.strategy = strategy
         self._horizon = horizon
@@ -112,7 +116,17 @@ class Coordinator:
     def begin(self) -> Orders:
         """The first plan and its trees."""
         self._note_plans()
-        return [*self._adopt(None), *self.trees.begin()]
+        return [*self._adopt(None), *self._built(self.trees.begin())]
+
+    def _built(self, orders: Iterable[tuple[str, Order]]) -> Orders:
+        """The orders as they are, or with trees put in place where they would be built."""
+        found: Orders = []
+        for node, order in orders:
+            if self._computed_trees and isinstance(order, StartTree):
+                found += self.trees.placed(order.tree)
+            else:
+                found.append((node, order))
+        return found
 
     def _adopt(self, from_us: int | None) -> Orders:
         return [(node, Adopt(self._share(node, from_us))) for node in self.nodes()]
@@ -242,7 +256,7 @@ class Coordinator:
         for tree in self.trees.roots:
             self._begin_with[tree] = (from_us, prime_us)
         self._note_plans()
-        return list(orders)
+        return self._built(orders)
 
     def _let_go(self, from_us: int) -> None:
         """Drop what ended so long ago that neither a decision nor a past event of it can still be needed."""
@@ -296,7 +310,7 @@ class Coordinator:
 
     def _after_loss(self, orders: Iterable[tuple[str, Order]], delivered_us: Callable[[str], float]) -> Orders:
         """``delivered_us`` of a tree: everything that ends at or before it has reached the sinks of the tree."""
-        found = list(orders)
+        found = self._built(orders)
         self._note_plans()
         for tree, epoch in self.trees.superseded:
             found += self.trees.drained(tree, epoch)  # it cannot drain any more

@@ -98,12 +98,16 @@ class TreeKeeper:
     def installed(self, tree: str) -> Orders:
         """Have a tree put in place as computed, instead of built; under a new epoch if a build was begun."""
         orders = self._replace(tree) if tree in self._begun else []
+        return orders + self.placed(tree)
+
+    def placed(self, tree: str) -> Orders:
+        """The orders that put the current epoch of a tree in place as computed."""
         self._begun.add(tree)
         parents, epoch = self._expected[tree], self._current[tree]
         children = children_of(parents)
         # The root comes last, so that it tells that the tree stands after the others were told of it.
         last_root = sorted(parents, key=lambda node: (node == tree, node))
-        return orders + [(node, InstallTree(tree, epoch, parents[node], children[node])) for node in last_root]
+        return [(node, InstallTree(tree, epoch, parents[node], children[node])) for node in last_root]
 
     def tree_stands(self, tree: str, epoch: int) -> bool:
         """The root tells that its tree stands. False: the news is about a build that was replaced meanwhile."""

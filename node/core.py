@@ -106,6 +106,9 @@ class NodeCore:
         self._held_us: dict[int, float] = {}
         """Changes that are being prepared, each with what was promised: everything later must be kept."""
         self._delivered = Delivered()
+        self._broken: dict[str, float] = {}
+        """Trees that were given up before they had delivered everything, each with how far they had: until another has
+        taken their place, what they may have missed or repeated must be remembered."""
         self._served: set[TreeName] = set()
         """(tree, plan) for every plan that a tree has begun to serve here."""
         self._review_us = -(1 << 62)
@@ -179,7 +182,8 @@ class NodeCore:
                     outlet.set_mode(pull, serial, work)
             case CreateTree() | TreeAck() | TreeNack():
                 self._send_all(self.trees.received(neighbour, message), work)
-                self._look_for_standing(work)
+                if message.tree == self.name:  # only its root sees a tree stand
+                    self._look_for_standing(work)
             case TreeReady():
                 if message.plan in self.shares:
                     self._ready(message, work)
@@ -311,6 +315,8 @@ class NodeCore:
                 self._ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
             case ForgetTree(tree, epoch):
                 self.trees.ordered(order)
+                if (broken := self.works.get((tree, epoch))) is not None:
+                    self._broken[tree] = min(broken.delivered, self._broken.get(tree, FOREVER))
                 self._forget(tree, epoch)
             case StartTree() | InstallTree() | DropLink():
                 self._send_all(self.trees.ordered(order), work)
@@ -346,8 +352,7 @@ class NodeCore:
             feed.moved(work)
 
     def _look_for_standing(self, work: Work) -> None:
-        for row in self.trees.table():
-            name = (row["tree"], row["epoch"])
+        for name in self.trees.rooted_here():
             if name not in self._standing and self.trees.stands(*name):
                 self._standing.add(name)
                 work.effects.append(Tell(TreeStands(*name)))
@@ -502,6 +507,14 @@ class NodeCore:
                 yield found.from_us
             if found.until_us is None:
                 yield found.delivered
+        for tree, delivered in list(self._broken.items()):
+            newest = self.shares[max(self.shares)]
+            instead = [found for found in self.works.values() if found.tree == tree or newest.strategy in ONE_TREE]
+            is_wanted = tree in newest.share.trees or newest.strategy in ONE_TREE
+            if not is_wanted or any(found.delivered >= delivered > -FOREVER for found in instead):
+                del self._broken[tree]
+            else:
+                yield delivered
         for plan, share in self.shares.items():
             if share.share.from_us is not None and any((tree, plan) not in self._served for tree in share.share.trees):
                 yield share.share.from_us

@@ -282,6 +282,10 @@ class Trees:
         build = self._builds.get((tree, epoch))
         return build is not None and tree == self.node and not build.waiting and not build.broken
 
+    def rooted_here(self) -> tuple[_Name, ...]:
+        """The builds (tree, epoch) that have this node as their root."""
+        return tuple(sorted(name for name in self._builds if name[0] == self.node))
+
     def broken(self) -> tuple[_Name, ...]:
         """The builds (tree, epoch) that lost a link they use here; the coordinator replaces them under a new epoch."""
         return tuple(sorted(name for name, build in self._builds.items() if build.broken))

@@ -7,6 +7,7 @@ values give equal bytes. Decoding checks shape and names and raises CodecError, 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from hashlib import blake2b
 from types import UnionType
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -20,6 +21,7 @@ from protocol.pattern import Pattern, Rule
 VERSION: Final = 1
 _TUPLE: Final = "()"
 _BIG: Final = "int"
+_ATOMS: Final = (str, bool, float)  # what stands for itself, beside None and integers
 
 _CLASSES: Final[dict[str, type[Any]]] = {
     cls.__name__: cls
@@ -38,14 +40,20 @@ class CodecError(HeadwaterError):
     """Bytes that are not an encoding this version understands: whoever sent them must act."""
 
 
+@cache
+def _field_names(cls: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(cls))
+
+
 def _plain(value: Any) -> Any:
-    if isinstance(value, bool | float | str) or value is None:
+    if value is None or isinstance(value, _ATOMS):
         return value
     if isinstance(value, int):
         return value if -(1 << 63) <= value < 1 << 64 else [_BIG, str(value)]
     if isinstance(value, tuple):
         return [_TUPLE, *map(_plain, value)]
-    return [type(value).__name__, *(_plain(getattr(value, field.name)) for field in fields(value))]
+    cls = type(value)
+    return [cls.__name__, *[_plain(getattr(value, name)) for name in _field_names(cls)]]
 
 
 def _value(plain: Any) -> Any:

@@ -73,11 +73,13 @@ def simulate(
     until_us: int | None = None,
     keep: bool = True,
     on_delivery: Callable[[Delivery], None] | None = None,
+    computed_trees: bool = False,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
     ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
-    sends every message as bytes and reads it again. ``until_us`` stops the run at that virtual time, whatever is on its
+    sends every message as bytes and reads it again. With ``computed_trees`` the coordinator puts trees in place instead
+    of having them built. ``until_us`` stops the run at that virtual time, whatever is on its
     way then; without it the sources end and everything is heard out. ``on_delivery`` is told of each delivery as it
     happens; with ``keep`` off the outcome only counts what is born and delivered ("born", "delivered" among its
     counters), so that a run of any length needs no more memory than the nodes do.
@@ -97,6 +99,7 @@ def simulate(
             settings=settings,
             keep=keep,
             on_delivery=on_delivery,
+            computed_trees=computed_trees,
         )
         if made.set_up(starts_us - setup_us) < starts_us:
             break
@@ -119,6 +122,7 @@ class Simulation:
         settings: NodeSettings | None = None,
         keep: bool = True,
         on_delivery: Callable[[Delivery], None] | None = None,
+        computed_trees: bool = False,
     ) -> None:
         self.network = network
         self.strategy = strategy
@@ -137,7 +141,7 @@ class Simulation:
             for node in network.nodes
         }
         self._links = self._wires("set-up")  # nothing goes wrong before the first event
-        self.coordinator = Coordinator(network, strategy, horizon_us)
+        self.coordinator = Coordinator(network, strategy, horizon_us, computed_trees=computed_trees)
         self.checkers = Checkers(self.nodes, f"strategy {strategy}, seed {seed}") if check else None
         self._heap: list[tuple[int, int, str, Any]] = []
         self._idle: list[tuple[int, int, str, Any]] = []
