@@ -324,6 +324,7 @@ class TreeWork:
             "advertised": {child: sorted(types) for child, types in sorted(self.advertised.items())},
             "subscriptions": self.subscribers.table(),
             "tasks": [describe(task.stream) for task in self.tasks],
+            "aggregates": self.tallies.table(),
             "routes": {
                 "asked": [f"{inlet.number} from {child}: {describe(stream)}" for (child, stream), inlet in self.inlets.items()],
                 "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],

@@ -74,8 +74,7 @@ class Wire:
                 packed = [[name, codec.encode(conditions)] for name, conditions in where]
                 return [_AWAKENING, number, serial, least_us, greatest_us, packed]
             case TallyRequest(number, questions, floor_us):
-                asked = [[each.serial, each.least, each.before, *map(_number, each.known)] for each in questions]
-                return [_ASK, number, asked, floor_us]
+                return [_ASK, number, [_asked(question) for question in questions], floor_us]
             case TallyAnswer(number, answers):
                 return [_TELL, number, [[serial, tallies.to_plain(part)] for serial, part in answers]]
             case _:
@@ -144,9 +143,17 @@ class Wire:
         return Event.from_row((ts, node, seq, self._types[number], *map(_value, values)))
 
 
+def _asked(question: Question) -> list[Any]:
+    """A range that begins at a time is told by its length."""
+    least, before = question.least, question.before
+    start = before[0] - least[0] if least[1:] == ("", 0) else least
+    return [question.serial, start, *before, *map(_number, question.known)]
+
+
 def _question(plain: list[Any]) -> Question:
-    serial, (ts, node, seq), (end_ts, end_node, end_seq), *known = plain
-    return Question(serial, (ts, node, seq), (end_ts, end_node, end_seq), tuple(map(_value, known)))
+    serial, start, ts, node, seq, *known = plain
+    least = (ts - start, "", 0) if isinstance(start, int) else (start[0], start[1], start[2])
+    return Question(serial, least, (ts, node, seq), tuple(map(_value, known)))
 
 
 def _mark(mark: Mark) -> list[Any]:

@@ -21,7 +21,7 @@ from protocol.plan_messages import Abort, Adopt, BeginTree, Prepare, Prepared, T
 from protocol.subscriptions import Subscription
 from tests.fuzz_changes import KINDS, judge
 
-SECONDS = 45.0
+SECONDS = 90.0
 S = 1_000_000
 
 SMOKE, TEMP = EventType("Smoke", {"area": "string"}), EventType("Temp", {"area": "string", "value": "float"})

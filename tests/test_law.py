@@ -29,7 +29,8 @@ from tests.networks import UNSERVED, describe, kept_case, network_case
 from tests.oracle import TooManyMatches, evaluate
 from tests.stretching import stretched
 
-LAW_SECONDS = 60.0
+LAW_SECONDS = 180.0
+STRETCH = 10  # seeds in a row with, then without faults
 SHRINK_SECONDS = 30.0
 SMALL_FIRST = 15  # small networks before all others, so that even the shortest budget compares something
 KEPT = sorted((Path(__file__).parent / "network_seeds").glob("*.case"))
@@ -272,8 +273,11 @@ def test_new_seeds():
     first = int(os.environ.get("HEADWATER_FUZZ_SEED", secrets.randbelow(10**9)))
     until = time.monotonic() + seconds
     tally = run_seeds(Task(first, SMALL_FIRST, "small", SERVED, False), failures_max=1)
-    if not tally.failures:
-        tally.add(run_seeds(Task(first, 10**9, None, SERVED, False), until, failures_max=1))
+    faults = False
+    while not tally.failures and time.monotonic() < until:  # half of the runs with faults
+        first += STRETCH
+        faults = not faults
+        tally.add(run_seeds(Task(first, STRETCH, None, SERVED, faults), until, failures_max=1))
     print(f"{tally}, from seed {first}")
     for failure in tally.failures[:1]:
         case = network_case(failure.seed, failure.size)

@@ -307,6 +307,14 @@ class Tallies:
         asked = {(inlet.child, inlet.number) for point in self.points.values() for inlet in point.inlets}
         return asked | {(outlet.neighbour, number) for number, outlet in self.outlets.items()}
 
+    def table(self) -> list[str]:
+        """What is counted here, from where."""
+        return [
+            f"{asked.function} of {asked.type}{'.' + asked.attribute if asked.attribute else ''} from "
+            f"{', '.join([*(['here'] if point.store is not None else []), *(inlet.child for inlet in point.inlets)])}"
+            for asked, point in self.points.items()
+        ]
+
     def held(self) -> int:
         return sum(point.held() for point in self.points.values())
 
