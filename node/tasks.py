@@ -147,7 +147,7 @@ class JoinTask(Feed):
             self._give(found, work)
         if self._candidates and self.mark > before:
             self._give_blockers(work)
-        if mark > self._free_after or (mark == FOREVER and self._blocked and self.horizon_us is not None):
+        if mark > self._free_after or (mark == FOREVER and self.horizon_us is not None):
             self._free(mark)
         self._ask(mark, work)
         if self.mark > before:
