@@ -205,7 +205,8 @@ class Coordinator:
         self._changes += 1
         self._prepared = {}
         freeze = isinstance(self._change, AddSource)
-        return [(node, Prepare(self._changes, freeze)) for node in self.nodes()]
+        hold = isinstance(self._change, UndeployRule | RemoveSink | RemoveSource)
+        return [(node, Prepare(self._changes, freeze, hold)) for node in self.nodes()]
 
     def abort(self) -> Orders:
         """Give up the change that is being prepared: somebody does not answer."""

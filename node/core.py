@@ -135,8 +135,10 @@ class NodeCore:
             self._ordered(received.order, work)
         else:
             assert_never(received)
-        work.run()
-        work.flush()
+        if work.queue:
+            work.run()
+        if work.boxes:
+            work.flush()
         return work.effects
 
     def _born(self, source: int, events: tuple[Event, ...], work: Work) -> None:
@@ -298,9 +300,12 @@ class NodeCore:
     def _ordered(self, order: Order, work: Work) -> None:
         """Do what the coordinator says."""
         match order:
-            case Prepare(change, freeze):
+            case Prepare(change, freeze, hold):
                 promised = max((feed.promised_most(work.now_us) for feed in self.local.values()), default=-FOREVER)
+                promised = max(promised, self._delivered.latest_us)
                 self._held_us[change] = promised
+                if hold:
+                    self._delivered.hold(promised)
                 if freeze:
                     for feed in self.local.values():
                         feed.frozen_us = feed.current(work.now_us)
@@ -308,6 +313,7 @@ class NodeCore:
                 work.effects.append(Tell(Prepared(change, promised, delivered)))
             case Abort(change):
                 self._held_us.pop(change, None)
+                self._delivered.release(None, work)
                 self._thaw(work)
             case Adopt(share):
                 self._adopt(share, work)
@@ -331,6 +337,7 @@ class NodeCore:
         for source in share.sources:
             feed = self.local.setdefault(source.type, LocalFeed(source.type))
             feed.sources[source.number] = source
+        self._delivered.release(share.from_us, work)
         if share.from_us is not None:
             self._delivered.watch()
             for found in self.works.values():

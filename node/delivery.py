@@ -9,7 +9,7 @@ from node.catalog import Catalog
 from node.effects import Deliver
 from node.outbox import identity_of
 from node.predicates import Condition, row_condition
-from node.work import Work
+from node.work import FOREVER, Work
 from protocol.composites import Composite
 from protocol.messages import Notify
 from protocol.plan_messages import PlannedSink
@@ -30,6 +30,10 @@ class Delivered:
 
     def __init__(self) -> None:
         self.watchful = False
+        self.latest_us: float = -FOREVER
+        """The latest end of anything that was delivered."""
+        self._hold_after_us: float | None = None
+        self._held: list[tuple[int, Row]] = []
         self._recent: list[tuple[int, Row]] = []
         self._known: dict[tuple[int, Any], int] = {}
 
@@ -41,7 +45,11 @@ class Delivered:
         self._recent = []
 
     def take(self, sink: int, row: Row) -> bool:
-        """Whether the row is new to the sink. It is remembered as delivered."""
+        """Whether the row may be given to the sink now and is new to it. It is remembered as delivered."""
+        if self._hold_after_us is not None and row[0] > self._hold_after_us:
+            self._held.append((sink, row))
+            return False
+        self.latest_us = max(self.latest_us, row[0])
         if not self.watchful:
             self._recent.append((sink, row))
             return True
@@ -51,12 +59,24 @@ class Delivered:
         self._known[key] = row[0]
         return True
 
+    def hold(self, after_us: float) -> None:
+        """Until a change is decided, give nothing to sinks that ends later than this."""
+        self._hold_after_us = after_us
+
+    def release(self, before_us: int | None, work: Work) -> None:
+        """The change is decided: what was held goes out, but for what the next plan, from ``before_us`` on, finds."""
+        self._hold_after_us = None
+        held, self._held = self._held, []
+        for sink, row in held:
+            if (before_us is None or row[0] < before_us) and self.take(sink, row):
+                work.effects.append(Deliver(sink, row))
+
     def forget_before(self, ts: float) -> None:
         self._recent = [(sink, row) for sink, row in self._recent if row[0] >= ts]
         self._known = {key: known for key, known in self._known.items() if known >= ts}
 
     def held(self) -> int:
-        return len(self._recent) + len(self._known)
+        return len(self._recent) + len(self._known) + len(self._held)
 
 
 class Subscribers:

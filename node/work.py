@@ -39,25 +39,25 @@ class Runnable(Protocol):
 class Work:
     """Collects effects and runs tasks in the order of their ranks until none has anything to do."""
 
-    __slots__ = ("_boxes", "_outboxes", "_queue", "_timers", "effects", "now_us")
+    __slots__ = ("_outboxes", "_timers", "boxes", "effects", "now_us", "queue")
 
     def __init__(self, now_us: int, outboxes: dict[str, Outbox], timers: dict[str, int]) -> None:
         self.now_us = now_us
         self.effects: list[Effect] = []
         self._outboxes = outboxes
         self._timers = timers
-        self._queue: list[tuple[int, int, Runnable]] = []
-        self._boxes: dict[str, Outbox] = {}
+        self.queue: list[tuple[int, int, Runnable]] = []
+        self.boxes: dict[str, Outbox] = {}
         """Outboxes that may have something to send."""
 
     def touch(self, task: Runnable) -> None:
         """The task has something to do."""
         if not task.queued:
             task.queued = True
-            heapq.heappush(self._queue, (task.rank, task.number, task))
+            heapq.heappush(self.queue, (task.rank, task.number, task))
 
     def run(self) -> None:
-        queue = self._queue
+        queue = self.queue
         while queue:
             _, _, task = heapq.heappop(queue)
             task.queued = False
@@ -65,21 +65,19 @@ class Work:
 
     def outbox(self, neighbour: str) -> Outbox:
         """What is collected for the neighbour; it goes out with ``flush``."""
-        box = self._boxes.get(neighbour)
+        box = self.boxes.get(neighbour)
         if box is None:
-            box = self._boxes[neighbour] = self._outboxes[neighbour]
+            box = self.boxes[neighbour] = self._outboxes[neighbour]
         return box
 
     def flush(self) -> None:
         """Send what was collected for neighbours, in their order, whoever came first."""
-        boxes = self._boxes
-        if not boxes:
-            return
+        boxes = self.boxes
         if len(boxes) > 1:
             boxes = {name: box for name, box in self._outboxes.items() if name in boxes}
         for box in boxes.values():
             box.flush(self)
-        self._boxes = {}
+        self.boxes = {}
 
     def send(self, neighbour: str, message: Message) -> None:
         self.effects.append(Send(neighbour, message))

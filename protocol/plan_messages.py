@@ -75,6 +75,8 @@ class Prepare:
     change: int
     freeze: bool
     """Promise nothing more until the change is decided: events of new sources must not come too late."""
+    hold: bool
+    """Deliver nothing later than what is acknowledged until the change is decided: it may not be wanted any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class TreeStands:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """No source here has promised more than ``promised_us``; everything that ends at or before ``delivered_us`` has
+    """No source here has promised more than ``promised_us``, and nothing later was delivered; everything that ends at or before ``delivered_us`` has
     reached every sink, as far as this node knows, tree by tree."""
 
     change: int

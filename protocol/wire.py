@@ -5,7 +5,7 @@ Both ends know the same event types in the same order, so a row names its type b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, cast
 
 import msgpack
@@ -21,7 +21,13 @@ from protocol.tally_messages import Question, TallyAnswer, TallyRequest
 
 _BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL = range(7)
 _BIG: Final = 1 << 63
-_REMEMBERED_MAX: Final = 1024  # encoded composites: each goes to several neighbours soon after it was found
+_ROWS_MAX: Final = 4096  # encoded rows that are remembered: each goes to several neighbours within a short time
+
+# Pieces of msgpack. Batches are put together from them, so that the bytes of a row serve for every link it goes to.
+_NONE, _FALSE, _TRUE, _EMPTY = b"\xc0", b"\xc2", b"\xc3", b"\x90"
+_LISTS: Final = tuple(bytes([0x90 + size]) for size in range(16))
+_BATCH_HEAD: Final = _LISTS[4] + bytes([_BATCH])
+_NOTIFY_HEAD: Final = _LISTS[4] + bytes([_NOTIFY])
 
 codec.register(
     *(getattr(messages, name) for name in messages.CONTROL),
@@ -42,9 +48,11 @@ class Wire:
         self._types = tuple(sorted(types, key=lambda declared: declared.name))
         self._number = {declared: number for number, declared in enumerate(self._types)}
         self._specs: dict[tuple[str, int], CompositeSpec] = wire_specs(rules)
-        self._pack = msgpack.Packer().pack  # one for all: making a packer costs more than packing a short message
-        self._composites: dict[int, tuple[Composite, list[Any]]] = {}
-        """What composites look like on the wire, by their address, with themselves, so that they keep it."""
+        packer = msgpack.Packer()  # one for all: making a packer costs more than packing a short message
+        self._pack: Callable[[Any], bytes] = packer.pack
+        self._list_head: Callable[[int], bytes] = packer.pack_array_header
+        self._rows: dict[int, tuple[Row, bytes]] = {}
+        """Rows as bytes, by their address, with themselves, so that they keep it."""
 
     def learn(self, rule: Rule) -> None:
         """Composites of this rule may come from now on."""
@@ -53,23 +61,30 @@ class Wire:
     # -------------------------------------------------------------------------------------------------------- encoding
 
     def encode(self, message: Message) -> bytes:
-        packed: bytes = self._pack(self._plain(message))
-        return packed
+        if isinstance(message, Batch):
+            items, marks, floor_us = message
+            pack = self._pack
+            packed_marks = pack([_mark(mark) for mark in marks]) if marks else _EMPTY
+            floor = _NONE if floor_us is None else pack(floor_us)
+            if not items:
+                return b"".join((_BATCH_HEAD, _EMPTY, packed_marks, floor))
+            return b"".join((_BATCH_HEAD, self._list(len(items)), *map(self._item, items), packed_marks, floor))
+        if isinstance(message, Want):
+            return self._pack((_WANT, message.number, message.ts))
+        if isinstance(message, Notify):
+            where = self._pack(message.tree), self._pack(message.epoch), self._list(len(message.rows))
+            return b"".join((_NOTIFY_HEAD, *where, *map(self._row, message.rows)))
+        return self._pack(self._plain(message))
 
     def item_bytes(self, item: Item) -> int:
         """How many of a batch's bytes are this item."""
-        return len(self._pack(self._item(item)))
+        return len(self._item(item))
 
-    def _plain(self, message: Message) -> Any:
-        kind = type(message)  # what is sent often first
-        if kind is Batch:
-            items: list[Any] = [self._item(item) for item in message.items] if message.items else []  # type: ignore[union-attr]
-            return _BATCH, items, [_mark(mark) for mark in message.marks], message.floor_us  # type: ignore[union-attr]
-        if kind is Want:
-            return _WANT, message.number, message.ts  # type: ignore[union-attr]
+    def _list(self, size: int) -> bytes:
+        return _LISTS[size] if size < 16 else self._list_head(size)
+
+    def _plain(self, message: Message) -> list[Any]:
         match message:
-            case Notify(tree, epoch, rows):
-                return [_NOTIFY, tree, epoch, [self._row(row) for row in rows]]
             case Awakening(number, serial, least_us, greatest_us, where):
                 packed = [[name, codec.encode(conditions)] for name, conditions in where]
                 return [_AWAKENING, number, serial, least_us, greatest_us, packed]
@@ -80,20 +95,23 @@ class Wire:
             case _:
                 return [_OTHER, codec.encode(message)]
 
-    def _item(self, item: Item) -> list[Any]:
-        if item.row is None:
-            return [item.streams, item.blocker, item.identity]
-        return [item.streams, item.blocker, None, self._row(item.row)]
+    def _item(self, item: Item) -> bytes:
+        identity, row, streams, blocker, _ = item
+        if row is None:
+            return self._pack((streams, blocker, identity))
+        return b"".join((_LISTS[4], self._pack(streams), _TRUE if blocker else _FALSE, _NONE, self._row(row)))
 
-    def _row(self, row: Row) -> Any:
-        inner = row[3]
-        if type(inner) is EventType:
-            return [self._number[inner], row[0], row[1], row[2], *map(_number, row[4:])]
-        known = self._composites.get(id(inner))
+    def _row(self, row: Row) -> bytes:
+        known = self._rows.get(id(row))
         if known is None:
-            if len(self._composites) >= _REMEMBERED_MAX:
-                self._composites.clear()
-            known = self._composites[id(inner)] = inner, ["", to_wire(inner)]
+            inner = row[3]
+            if type(inner) is EventType:
+                plain = [self._number[inner], row[0], row[1], row[2], *map(_number, row[4:])]
+            else:
+                plain = ["", to_wire(inner)]
+            if len(self._rows) >= _ROWS_MAX:
+                self._rows.clear()
+            known = self._rows[id(row)] = row, self._pack(plain)
         return known[1]
 
     # -------------------------------------------------------------------------------------------------------- decoding

@@ -118,6 +118,48 @@ def test_a_source_that_comes_later_is_heard_from_then_on(strategy):
     assert min(times(outcome)) >= held_from
 
 
+ALONE = """
+event Smoke(area: string)
+event Temp(area: string, value: float)
+Alone: SEQ(Smoke s, !(Temp t)) WHERE t.area = s.area WITHIN 5 s RETURN Alone(area = s.area)
+"""
+
+
+def alone():
+    (found,) = parse_rules([RuleText(ALONE.replace("!(Temp t)", "!Temp t"), "alone.sase", "sase")]).rules
+    return found
+
+
+def smokes_and_a_temperature(temperature_s):
+    births = [(at * S, 0, Event(SMOKE, at * S, "p2", at, {"area": "a"})) for at in range(1, 30)]
+    at = temperature_s * S
+    births.append((at, 1, Event(TEMP, at, "p3", 1, {"area": "a", "value": 1.0})))
+    return sorted(births)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_what_is_undecided_when_the_plan_changes_is_decided_by_the_next(strategy):
+    """Each Smoke waits 5 s for a Temp that forbids it; plans follow each other faster than that."""
+    network = a_network(rules=[alone()], sinks=[Sink("p1", Subscription("Alone"))])
+    changes = [(at * S + 500_000, AddSink(Sink("p3", Subscription("Alone")))) for at in (10, 12, 14, 16)]
+    births = smokes_and_a_temperature(15)
+    outcome = simulate(network, births, strategy=strategy, changes=changes, check=True)
+    assert len(outcome.held_from) == 4
+    assert sorted(times(outcome)) == sorted(times(simulate(network, births, strategy=strategy)))
+    assert sorted(times(outcome)) == [at * S for at in range(1, 30) if not 10 <= at <= 15]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_new_source_may_forbid_what_ended_before_it_came(strategy):
+    network = a_network(
+        rules=[alone()], sinks=[Sink("p1", Subscription("Alone"))], sources=[Source("p2", "Smoke")]
+    )
+    births = smokes_and_a_temperature(15)
+    change = AddSource(Source("p3", "Temp"))
+    outcome = simulate(network, births, strategy=strategy, changes=[(14 * S + 990_000, change)], check=True)
+    assert sorted(times(outcome)) == [at * S for at in range(1, 30) if not 10 <= at <= 15]
+
+
 def test_what_went_is_forgotten():
     network = a_network(rules=[rule(FIRE), rule(HOT)], sinks=[Sink("p1", Subscription("Fire"))])
     changes = [(5 * S, UndeployRule("Fire")), (6 * S, RemoveSink(0)), (18 * S, TidyUp())]
@@ -151,7 +193,7 @@ def a_coordinator(**options):
 def test_a_change_holds_from_above_the_greatest_promise():
     coordinator = a_coordinator()
     orders = coordinator.request(DeployRule(rule(HOT)))
-    assert [order for _, order in orders] == [Prepare(1, False)] * 3
+    assert [order for _, order in orders] == [Prepare(1, False, False)] * 3
     assert coordinator.reported("p1", Prepared(1, 500, ())) == []
     assert coordinator.reported("p2", Prepared(1, 900, ())) == []
     orders = coordinator.reported("p3", Prepared(1, 700, ()))
