@@ -7,7 +7,6 @@ values give equal bytes. Decoding checks shape and names and raises CodecError, 
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from functools import cache
 from hashlib import blake2b
 from types import UnionType
 from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_type_hints
@@ -40,9 +39,15 @@ class CodecError(HeadwaterError):
     """Bytes that are not an encoding this version understands: whoever sent them must act."""
 
 
-@cache
+_FIELDS: Final[dict[type[Any], tuple[str, ...]]] = {}
+"""The names of the fields of classes that have been met: looking them up is slow."""
+
+
 def _field_names(cls: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(cls))
+    known = _FIELDS.get(cls)
+    if known is None:
+        known = _FIELDS[cls] = tuple(field.name for field in fields(cls))
+    return known
 
 
 def _plain(value: Any) -> Any:

@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, TidyUp, UndeployRule
+from deploy.simulation.faults import Faults, NodeOutage
 from deploy.simulation.simulator import Simulation, simulate
 from node.reach import horizon_us
 from protocol.errors import ConfigError
@@ -160,10 +161,31 @@ def test_a_new_source_may_forbid_what_ended_before_it_came(strategy):
     assert sorted(times(outcome)) == [at * S for at in range(1, 30) if not 10 <= at <= 15]
 
 
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_nothing_is_promised_while_a_source_is_being_added(strategy):
+    """p1 is down when it is asked; until it answers, the others must not decide what the new source may forbid."""
+    network = a_network(
+        rules=[alone()], sinks=[Sink("p2", Subscription("Alone"))], sources=[Source("p2", "Smoke")]
+    )
+    births = [birth for birth in smokes_and_a_temperature(15) if birth[1] == 0]
+    births.append((27 * S, 1, Event(TEMP, 15 * S, "p3", 1, {"area": "a", "value": 1.0})))
+    outcome = simulate(
+        network,
+        sorted(births),
+        strategy=strategy,
+        changes=[(14 * S + 990_000, AddSource(Source("p3", "Temp", 20 * S)))],
+        faults=Faults(node_outages=(NodeOutage("p1", 14 * S, 25 * S),)),
+        check=True,
+    )
+    ((_, held_from),) = outcome.held_from
+    assert 14 * S < held_from <= 15 * S
+    assert sorted(times(outcome)) == [at * S for at in range(1, 30) if not 10 <= at <= 15]
+
+
 def test_what_went_is_forgotten():
     network = a_network(rules=[rule(FIRE), rule(HOT)], sinks=[Sink("p1", Subscription("Fire"))])
     changes = [(5 * S, UndeployRule("Fire")), (6 * S, RemoveSink(0)), (18 * S, TidyUp())]
-    simulation = Simulation(network, "st", 0, faults=_nothing())
+    simulation = Simulation(network, "st", 0, Faults())
     simulation.set_up(-S)
     simulation.run(every_second(30), None, changes)
     for core in simulation.nodes.values():
@@ -171,12 +193,6 @@ def test_what_went_is_forgotten():
         (work,) = core.works.values()
         assert not any("Fire" in str(stream) for stream in work.feeds)
     assert sum(core.held() for core in simulation.nodes.values()) < 100
-
-
-def _nothing():
-    from deploy.simulation.faults import Faults
-
-    return Faults()
 
 
 # -- the coordinator ---------------------------------------------------------------------------------------------------
