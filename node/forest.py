@@ -1,0 +1,353 @@
+"""The trees a node takes part in, for the plans it knows: how they begin, are served, end and are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, assert_never
+
+from node.delivery import Delivered
+from node.effects import Send, Tell
+from node.feeds import Inlet
+from node.local_feeds import LocalFeed
+from node.outlets import Outlet
+from node.plan_share import ONE_TREE, PlanShare
+from node.tree_work import TreeWork
+from node.trees import Trees
+from node.work import FOREVER, Numbers, Work
+from protocol.messages import (
+    Advertise,
+    Deploy,
+    FetchRules,
+    Filter,
+    Message,
+    RulesFetched,
+    Settled,
+    SettledHere,
+    Subscribe,
+    TreeOver,
+    TreeReady,
+    TreeStart,
+)
+from protocol.plan_messages import (
+    Abort,
+    Adopt,
+    BeginTree,
+    Order,
+    PlannedRule,
+    Prepare,
+    Prepared,
+    Share,
+    TreeDrained,
+    TreeStands,
+)
+from protocol.tally_messages import Tally
+from protocol.tree_messages import CreateTree, DropLink, ForgetTree, InstallTree, StartTree, TreeAck, TreeNack
+
+TreeName = tuple[str, int]
+
+
+class Forest:
+    """All trees of one node, and what it knows of plans."""
+
+    def __init__(self, name: str, neighbours: Mapping[str, int]) -> None:
+        self.name = name
+        self.trees = Trees(name, neighbours)
+        self.shares: dict[int, PlanShare] = {}
+        """What this node knows of the plans that still run."""
+        self.local: dict[str, LocalFeed] = {}
+        self.works: dict[TreeName, TreeWork] = {}
+        self.inlets: dict[int, Inlet] = {}
+        self.outlets: dict[tuple[str, int], Outlet] = {}
+        self.delivered = Delivered()
+        self.horizon_us = 0
+        self._numbers = Numbers()
+        self._standing: set[TreeName] = set()
+        self._gone: set[TreeName] = set()
+        """Trees that were given up, and streams of theirs: something of them may still be on its way."""
+        self._gone_streams: set[tuple[str, int]] = set()
+        self._early: list[tuple[str, Message]] = []
+        """Messages about a plan that the coordinator has not yet told of."""
+        self._held_us: dict[int, float] = {}
+        """Changes that are being prepared, each with what was promised: everything later must be kept."""
+        self._broken: dict[str, float] = {}
+        """Trees that were given up before they had delivered everything, each with how far they had: until another has
+        taken their place, what they may have missed or repeated must be remembered."""
+        self._served: set[TreeName] = set()
+        """(tree, plan) for every plan that a tree has begun to serve here."""
+
+    # -------------------------------------------------------------------------------------------------------- messages
+
+    def received(self, neighbour: str, message: Message, work: Work) -> None:
+        """A neighbour speaks about trees."""
+        match message:
+            case CreateTree() | TreeAck() | TreeNack():
+                self._send_all(self.trees.received(neighbour, message), work)
+                if message.tree == self.name:  # only its root sees a tree stand
+                    self._look_for_standing(work)
+            case TreeReady():
+                if message.plan in self.shares:
+                    self._ready(message, work)
+                else:
+                    self._early.append((neighbour, message))
+            case TreeStart(tree, epoch):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    found.start(work)
+            case TreeOver(tree, epoch):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    for child in found.children:
+                        work.send(child, message)
+                    self._forget(tree, epoch)
+            case Settled(tree, epoch):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    found.settled_above(message, work)
+            case SettledHere(tree, epoch, ts):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    found.settled_below(neighbour, ts, work)
+            case Advertise(tree, epoch, types):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    found.advertised[neighbour] = frozenset(types)
+                    self._advertise(found, work)
+            case Subscribe(tree, epoch, subscriptions):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    found.subscribers.set_child(neighbour, subscriptions)
+                    found.subscribed.add(neighbour)
+                    self._advertise(found, work)
+            case FetchRules(tree, epoch, name):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    self.shares[found.plan].rules.fetch(found, name, work)
+            case RulesFetched(tree, epoch, name, rules):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    store = self.shares[found.plan].rules
+                    if store.fetched(found, neighbour, name, rules, work):
+                        self._arrange(found, work)
+            case Deploy(tree, epoch, number, stream):
+                if (found := self.work(tree, epoch, work)) is not None:
+                    if isinstance(stream, Tally):
+                        found.tallies.serve(number, stream, work)
+                    else:
+                        self.outlets[neighbour, number] = found.serve(number, stream, work)
+                    self._took_on(found, work)
+            case _:
+                work.report("unknown_message")
+
+    def work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
+        found = self.works.get((tree, epoch))
+        if found is None:
+            work.report("forgotten_tree" if (tree, epoch) in self._gone else "unknown_tree")
+        return found
+
+    @staticmethod
+    def _send_all(sends: list[tuple[str, Any]], work: Work) -> None:
+        work.effects += [Send(neighbour, message) for neighbour, message in sends]
+
+    def report_stream(self, neighbour: str, number: int, work: Work) -> None:
+        """Something came for a stream that is not here."""
+        work.report("forgotten_stream" if (neighbour, number) in self._gone_streams else "unknown_stream")
+
+    # ---------------------------------------------------------------------------------------------------------- orders
+
+    def ordered(self, order: Order, work: Work) -> None:
+        """Do what the coordinator says."""
+        match order:
+            case Prepare(change, freeze, hold):
+                promised = max((feed.promised_most(work.now_us) for feed in self.local.values()), default=-FOREVER)
+                promised = max(promised, self.delivered.latest_us)
+                self._held_us[change] = promised
+                if hold:
+                    self.delivered.hold(promised)
+                if freeze:
+                    for feed in self.local.values():
+                        feed.frozen_us = feed.current(work.now_us)
+                delivered = tuple(sorted((found.tree, found.delivered) for found in self.works.values()))
+                work.effects.append(Tell(Prepared(change, promised, delivered)))
+            case Abort(change):
+                self._held_us.pop(change, None)
+                self.delivered.release(None, work)
+                self._thaw(work)
+            case Adopt(share):
+                self._adopt(share, work)
+            case BeginTree(tree, epoch, plan, from_us, prime_us):
+                self._ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
+            case ForgetTree(tree, epoch):
+                self.trees.ordered(order)
+                if (broken := self.works.get((tree, epoch))) is not None:
+                    self._broken[tree] = min(broken.delivered, self._broken.get(tree, FOREVER))
+                self._forget(tree, epoch)
+            case StartTree() | InstallTree() | DropLink():
+                self._send_all(self.trees.ordered(order), work)
+                self._look_for_standing(work)
+            case _:
+                assert_never(order)
+
+    def _adopt(self, share: Share, work: Work) -> None:
+        """The next plan: earlier ones end where it begins; its trees follow."""
+        self.shares[share.plan] = PlanShare(share)
+        self.horizon_us = max(self.horizon_us, share.horizon_us)
+        for source in share.sources:
+            feed = self.local.setdefault(source.type, LocalFeed(source.type))
+            feed.sources[source.number] = source
+        self.delivered.release(share.from_us, work)
+        if share.from_us is not None:
+            self.delivered.watch()
+            for found in self.works.values():
+                if found.plan < share.plan:
+                    found.end(share.from_us, work)
+        for plan in [plan for plan in self.shares if plan < share.oldest_plan]:
+            del self.shares[plan]
+        self._drop_old_sources()
+        self._held_us.clear()
+        self._thaw(work)
+        early, self._early = self._early, []
+        for neighbour, message in early:
+            self.received(neighbour, message, work)
+
+    def _thaw(self, work: Work) -> None:
+        for feed in self.local.values():
+            feed.frozen_us = None
+            feed.moved(work)
+
+    def _look_for_standing(self, work: Work) -> None:
+        for name in self.trees.rooted_here():
+            if name not in self._standing and self.trees.stands(*name):
+                self._standing.add(name)
+                work.effects.append(Tell(TreeStands(*name)))
+
+    def _forget(self, tree: str, epoch: int) -> None:
+        """Free everything of a tree that is over."""
+        found = self.works.pop((tree, epoch), None)
+        self._gone.add((tree, epoch))
+        if found is None:
+            return
+        found.leave()
+        self._gone_streams |= found.tallies.streams()
+        for inlet in found.inlets.values():
+            self.inlets.pop(inlet.number, None)
+            self._gone_streams.add((inlet.child, inlet.number))
+        for number, outlet in found.outlets.items():
+            self.outlets.pop((outlet.neighbour, number), None)
+            self._gone_streams.add((outlet.neighbour, number))
+
+    def _drop_old_sources(self) -> None:
+        known = {source.number for share in self.shares.values() for source in share.share.sources}
+        for name, feed in list(self.local.items()):
+            for number in [number for number in feed.sources if number not in known]:
+                del feed.sources[number]
+            if not feed.sources:
+                del self.local[name]
+
+    def _ready(self, message: TreeReady, work: Work) -> None:
+        """The tree stands: make its tables and tell the children; leaves begin to advertise."""
+        tree, epoch = message.tree, message.epoch
+        if not self.trees.knows(tree, epoch):
+            work.report("unknown_tree")
+            return
+        share = self.shares[message.plan]
+        names = {source.type for source in share.share.sources}
+        found = TreeWork(
+            tree,
+            epoch,
+            self.trees.parent(tree, epoch),
+            self.trees.children(tree, epoch),
+            share.catalog,
+            {name: self.local[name] for name in names},
+            self._numbers,
+            self.delivered,
+            plan=message.plan,
+            from_us=message.from_us,
+            prime_us=message.prime_us,
+            pulls=share.strategy.endswith("-pp"),
+        )
+        self.works[tree, epoch] = found
+        self._served.add((tree, message.plan))
+        if epoch > 1 or self._gone:
+            self.delivered.watch()
+        newest = max(self.shares)
+        later = self.shares[newest].share.from_us
+        if found.plan < newest and later is not None:
+            found.end(later, work)
+        if share.strategy in ONE_TREE or found.parent is None:
+            found.subscribers.set_local(share.share.sinks)
+        for child in found.children:
+            work.send(child, message)
+        self._advertise(found, work)
+
+    def _advertise(self, found: TreeWork, work: Work) -> None:
+        """When all children have spoken, tell the parent; the root then arranges the evaluation."""
+        if set(found.children) != found.advertised.keys() or set(found.children) != found.subscribed:
+            return
+        if found.parent is not None:
+            work.send(found.parent, Advertise(found.tree, found.epoch, found.advertisement()))
+            work.send(found.parent, Subscribe(found.tree, found.epoch, found.subscribers.combined()))
+        else:
+            self._arrange(found, work)
+
+    def _arrange(self, found: TreeWork, work: Work) -> None:
+        """At the root: have rules evaluated and their composites delivered."""
+        share = self.shares[found.plan]
+        wanted = found.subscribers.wanted_types()
+        if share.strategy in ONE_TREE:
+            rules: list[PlannedRule] | None = share.rules.in_order()
+        else:
+            rules = share.rules.needed(found, wanted, share.catalog, work)
+        if rules is None:
+            return
+        for planned in rules:
+            evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
+            found.dispatch(evaluate(planned, work), planned.rule)
+        for name in wanted:
+            if name in share.catalog.types:
+                of_type = [s for s in found.subscribers.combined() if s.type == name]
+                where = of_type[0].where if len(of_type) == 1 and share.strategy != "centr" else ()
+                found.dispatch(found.feed(Filter(name, where), work))
+        self._took_on(found, work)
+        found.start(work)
+
+    def _took_on(self, found: TreeWork, work: Work) -> None:
+        """New streams and tasks are there: remember the inlets, and how far back they may reach."""
+        for inlet in found.inlets.values():
+            self.inlets[inlet.number] = inlet
+
+    # ---------------------------------------------------------------------------------------------------- housekeeping
+
+    def settle(self, work: Work) -> None:
+        """Now and then, for trees that have their root here: tell how far they have come, and end what is drained."""
+        for found in list(self.works.values()):
+            if found.parent is None:
+                found.settle(work)
+                self._end_if_drained(found, work)
+
+    def _end_if_drained(self, found: TreeWork, work: Work) -> None:
+        if found.is_drained(work.now_us):
+            for child in found.children:
+                work.send(child, TreeOver(found.tree, found.epoch))
+            self._forget(found.tree, found.epoch)
+            work.effects.append(Tell(TreeDrained(found.tree, found.epoch)))
+
+    def forget_the_past(self, promised_us: float) -> None:
+        """Events that nothing that starts later can need, and deliveries that nothing can repeat."""
+        oldest = min([*self._needed_by_trees(), *self._held_us.values(), promised_us])
+        oldest -= 2 * self.horizon_us + 1
+        for feed in self.local.values():
+            feed.forget_before(oldest)
+        if self.delivered.watchful:  # trees of two plans may find the same as long as both are there
+            oldest = min([oldest, *(found.delivered for found in self.works.values())])
+        self.delivered.forget_before(oldest)
+
+    def _needed_by_trees(self) -> Iterator[float]:
+        """Ends of composites that some tree has yet to find or to deliver, the trees that are to come included."""
+        for found in self.works.values():
+            if not found.started and found.from_us is not None:
+                yield found.from_us
+            if found.until_us is None:
+                yield found.delivered
+        for tree, delivered in list(self._broken.items()):
+            newest = self.shares[max(self.shares)]
+            instead = [found for found in self.works.values() if found.tree == tree or newest.strategy in ONE_TREE]
+            is_wanted = tree in newest.share.trees or newest.strategy in ONE_TREE
+            if not is_wanted or any(found.delivered >= delivered > -FOREVER for found in instead):
+                del self._broken[tree]
+            else:
+                yield delivered
+        for plan, share in self.shares.items():
+            if share.share.from_us is not None and any((tree, plan) not in self._served for tree in share.share.trees):
+                yield share.share.from_us
