@@ -321,7 +321,9 @@ class Coordinator:
             else:
                 self._begin_with[tree] = (int(delivered) + 1, int(delivered) - 2 * self.horizon_us())
         # Rules may have been kept at a node that is gone.
-        shares: Orders = [(node, Adopt(replace(self._share(node, None)))) for node in self.nodes()] if self._gone else []
+        shares: Orders = (
+            [(node, Adopt(replace(self._share(node, None)))) for node in self.nodes()] if self._gone else []
+        )
         return [*shares, *found]
 
 
@@ -331,4 +333,3 @@ def _composite_type(rule: Rule) -> EventType:
 
 def _as_sink(node: str, planned: PlannedSink) -> Sink:
     return Sink(node, planned.subscription)
-

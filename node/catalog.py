@@ -63,12 +63,9 @@ class Catalog:
         found = []
         for contest in partial.contests:
             own = [
-                about_subject(conjunct)
-                for conjunct in partial.pattern.where
-                if roles_of(conjunct) == {contest.role}
+                about_subject(conjunct) for conjunct in partial.pattern.where if roles_of(conjunct) == {contest.role}
             ]
             name = types[contest.role]
             condition = row_condition(tuple(own), self.type(name), name in self.composites)
             found.append(Candidates(contest, name, condition))
         return found
-

@@ -145,7 +145,7 @@ class Outlet:
     def _open_for(self, row: Row) -> bool:
         return any(window.wants(row) for window in self._windows)
 
-    # ----------------------------------------------------------------------------------------------------- what is asked
+    # --------------------------------------------------------------------------------------------------- what is asked
 
     def want(self, ts: float, work: Work) -> None:
         heapq.heappush(self._wanted, ts)
@@ -296,9 +296,7 @@ class Outlet:
         for tap in self._taps:
             if tap.hands_on:
                 generated += tap.below()
-        work.outbox(self.neighbour).mark(
-            Mark(self.number, mark, self._serial, generated, self.pull, self._mode)
-        )
+        work.outbox(self.neighbour).mark(Mark(self.number, mark, self._serial, generated, self.pull, self._mode))
 
     def held(self) -> int:
         return len(self._kept) + len(self._sent_blockers) + len(self._windows)

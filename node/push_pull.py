@@ -141,7 +141,11 @@ class Slot(Feed):
         if greatest <= source.pushed_until:
             return
         known = self._covered.get(conditions)
-        if known is not None and least >= known[0] - max(1, reach.greatest_us - reach.least_us) and greatest <= known[0]:
+        if (
+            known is not None
+            and least >= known[0] - max(1, reach.greatest_us - reach.least_us)
+            and greatest <= known[0]
+        ):
             self._open.append((known[1], row[0], greatest))
             return
         serial = source.awaken(least, greatest, conditions, work)
@@ -185,7 +189,7 @@ class PushPull:
         self.chosen: str | None = None
         """The master that measurements speak for; it takes over when all that serve it are pushed."""
         self._reaches: dict[tuple[str, Slot], Reach | None] = {}
-        self._pulled = {slot: False for slot in self.slots}
+        self._pulled = dict.fromkeys(self.slots, False)
         self._before: dict[Slot, tuple[int, int]] = {}
         self.able = _possible_masters(rule, self.slots) if horizon_us is not None else {}
         """Roles that may be the master, each with the feeds that bring its events."""

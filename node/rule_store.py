@@ -46,9 +46,7 @@ class RuleStore:
             work.send(child, FetchRules(*question))
         self._conclude(found, question, work)
 
-    def fetched(
-        self, found: TreeWork, child: str, name: str, rules: tuple[PlannedRule, ...], work: Work
-    ) -> bool:
+    def fetched(self, found: TreeWork, child: str, name: str, rules: tuple[PlannedRule, ...], work: Work) -> bool:
         """A child has answered; true if this node asked on its own behalf and now knows all."""
         question = (found.tree, found.epoch, name)
         if question not in self._answers:
@@ -71,9 +69,7 @@ class RuleStore:
         self._known[question] = everything
         return True
 
-    def needed(
-        self, found: TreeWork, wanted: Iterable[str], catalog: Catalog, work: Work
-    ) -> list[PlannedRule] | None:
+    def needed(self, found: TreeWork, wanted: Iterable[str], catalog: Catalog, work: Work) -> list[PlannedRule] | None:
         """At a root: the rules behind the wanted types, in order; None while answers are still on their way."""
         open_types = [name for name in wanted if name in catalog.composites]
         seen: set[str] = set()

@@ -326,4 +326,3 @@ def _holds_anchor(stream: Whole | Part) -> bool:
         return False
     root = stream.partial.rule.pattern.root
     return isinstance(root, Chain) and root.anchor.role in stream.partial.roles
-

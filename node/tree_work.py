@@ -18,12 +18,12 @@ from node.catalog import Catalog, filter_of
 from node.delivery import Delivered, Dispatcher, Subscribers
 from node.feeds import Feed, Inlet, Merge, Sieve
 from node.local_feeds import EpochFeed, LocalFeed
+from node.outlets import Outlet
 from node.partition import split
 from node.predicates import row_condition
 from node.projection import joinable_components, project
 from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
-from node.outlets import Outlet
 from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
 from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
@@ -110,10 +110,7 @@ class TreeWork:
         """The feed of a stream at this node; made, with everything below that it needs, when it is first asked for."""
         known = self.feeds.get(stream)
         if known is None:
-            if isinstance(stream, Filter):
-                known = self._filter(stream, work)
-            else:
-                known = self._evaluate(stream, work)
+            known = self._filter(stream, work) if isinstance(stream, Filter) else self._evaluate(stream, work)
             self.feeds[stream] = known
         return known
 
@@ -133,7 +130,11 @@ class TreeWork:
     def _evaluate(self, stream: Whole | Part, work: Work, *, here: bool = False) -> Feed:
         """``here``: at this node, even if a child could do it alone."""
         rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
-        roles = tuple(leaf.role for leaf in leaves(rule.pattern.root)) if isinstance(stream, Whole) else stream.partial.roles
+        roles = (
+            tuple(leaf.role for leaf in leaves(rule.pattern.root))
+            if isinstance(stream, Whole)
+            else stream.partial.roles
+        )
         plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
         if plan.delegate is not None and here:
             groups = joinable_components(rule, roles)
@@ -213,7 +214,9 @@ class TreeWork:
         found: list[Feed] = []
         if event_type in self._local:
             found.append(self._local[event_type])
-        found += [task for task in self.tasks if isinstance(task.stream, Whole) and task.stream.rule.emits == event_type]
+        found += [
+            task for task in self.tasks if isinstance(task.stream, Whole) and task.stream.rule.emits == event_type
+        ]
         found += [task for task in self.completions if task.stream.rule.emits == event_type]
         return found
 
@@ -274,8 +277,10 @@ class TreeWork:
     def is_drained(self, now_us: int) -> bool:
         """At the root, after the end: whether everything has been found that this tree must find."""
         until_us = self.until_us
-        return self.started and until_us is not None and all(
-            feed.current(now_us) >= until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers
+        return (
+            self.started
+            and until_us is not None
+            and all(feed.current(now_us) >= until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers)
         )
 
     def leave(self) -> None:
@@ -326,7 +331,9 @@ class TreeWork:
             "tasks": [describe(task.stream) for task in self.tasks],
             "aggregates": self.tallies.table(),
             "routes": {
-                "asked": [f"{inlet.number} from {child}: {describe(stream)}" for (child, stream), inlet in self.inlets.items()],
+                "asked": [
+                    f"{inlet.number} from {child}: {describe(stream)}" for (child, stream), inlet in self.inlets.items()
+                ],
                 "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
             },
         }

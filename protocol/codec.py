@@ -15,7 +15,6 @@ import msgpack
 
 from protocol import expressions, pattern
 from protocol.errors import HeadwaterError
-from protocol.pattern import Pattern, Rule
 
 VERSION: Final = 1
 _TUPLE: Final = "()"

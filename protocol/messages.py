@@ -85,8 +85,8 @@ class TreeOver:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """From the root downwards: everything that ends at or before ``ts`` has been sent to the sinks, and everything at or
-    before ``delivered`` has reached them. A node answers when all below it have."""
+    """From the root downwards: everything that ends at or before ``ts`` has been sent to the sinks, and everything at
+    or before ``delivered`` has reached them. A node answers when all below it have."""
 
     tree: str
     epoch: int
@@ -237,8 +237,8 @@ class Notify:
 
 
 Message = (
-    CreateTree | TreeAck | TreeNack | TreeReady | TreeStart | TreeOver | Settled | SettledHere | Advertise | Subscribe | FetchRules | RulesFetched
-    | Deploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify | TallyRequest | TallyAnswer
+    CreateTree | TreeAck | TreeNack | TreeReady | TreeStart | TreeOver | Settled | SettledHere
+    | Advertise | Subscribe | FetchRules | RulesFetched | Deploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify | TallyRequest | TallyAnswer
 )  # fmt: skip
 
 CONTROL = (

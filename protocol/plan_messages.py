@@ -1,7 +1,7 @@
 """Between the coordinator and the nodes: shares of a plan, and how one plan follows another.
 
-A *plan* says which sources, sinks and rules there are, each with the event times between which it holds. It is numbered;
-every tree is built for one plan. A new plan holds from an event time above everything that any source has promised.
+A *plan* says which sources, sinks and rules there are, each with the event times between which it holds. Plans are
+numbered; every tree is built for one plan. A new plan holds from an event time above everything that any source has promised.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PlannedSink:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRule:
-    """A rule: for it there are no events before ``since_us``, and it gives no composite that ends after ``until_us``."""
+    """A rule: for it there are no events before ``since_us``, and it gives no composites that end after ``until_us``."""
 
     rule: Rule
     since_us: int | None = None
@@ -123,8 +123,10 @@ class TreeStands:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """No source here has promised more than ``promised_us``, and nothing later was delivered; everything that ends at or before ``delivered_us`` has
-    reached every sink, as far as this node knows, tree by tree."""
+    """No source here has promised more than ``promised_us``, and nothing later was delivered.
+
+    Everything that ends at or before ``delivered_us`` has reached every sink, as far as this node knows, tree by tree.
+    """
 
     change: int
     promised_us: float

@@ -80,9 +80,7 @@ def churn_case(seed: int, *, faults: bool = False) -> ChurnCase | None:
         number = next(n for n, each in waiting.items() if each == source)
         del waiting[number]
         place[number] = len(sources) + at
-    begins = replace(
-        network, rules=tuple(rules), sinks=tuple(sinks), sources=tuple(source for _, source in sources)
-    )
+    begins = replace(network, rules=tuple(rules), sinks=tuple(sinks), sources=tuple(source for _, source in sources))
     ends = replace(network, sinks=(*sinks, *added_sinks))
     births = tuple((at, place[number], event) for at, number, event in whole.births)
     span = max(1, last - first)
@@ -135,9 +133,7 @@ def expected(case: ChurnCase, outcome: Outcome) -> list[dict[Any, Any]]:
                     continue
                 seen = [event for event in born if event.ts >= since.get(rule.name, event.ts)]
                 found = evaluate([rule], seen, network.types, matches_max=MATCHES_MAX, read_max=READ_MAX)
-                candidates += [
-                    (as_item(match), match) for match in found if match.ts <= until.get(rule.name, match.ts)
-                ]
+                candidates += [(as_item(match), match) for match in found if match.ts <= until.get(rule.name, match.ts)]
     except (TooManyMatches, TooSlow) as error:
         raise Unjudged(str(error)) from None
     must: list[dict[Any, Any]] = []

@@ -38,7 +38,9 @@ def _judged(task: tuple[str, int, str]) -> tuple[tuple[str, int, str], Verdict |
 
 
 def run(first: int, count: int, strategies: Sequence[str], kinds: Sequence[str], jobs: int) -> int:
-    tasks = [(kind, seed, strategy) for seed in range(first, first + count) for kind in kinds for strategy in strategies]
+    tasks = [
+        (kind, seed, strategy) for seed in range(first, first + count) for kind in kinds for strategy in strategies
+    ]
     runs: Counter[str] = Counter()
     failures = 0
     started = shown = time.monotonic()
@@ -51,7 +53,9 @@ def run(first: int, count: int, strategies: Sequence[str], kinds: Sequence[str],
                 if verdict.wrong:
                     failures += 1
                     print(f"{kind}, seed {seed}, {strategy}: {'; '.join(verdict.wrong[:3])[:600]}")
-                    print(f"  again: scripts/fuzz changes --seed {seed} --count 1 --strategies {strategy} --kinds {kind}")
+                    print(
+                        f"  again: scripts/fuzz changes --seed {seed} --count 1 --strategies {strategy} --kinds {kind}"
+                    )
             if time.monotonic() - shown > 10:
                 shown = time.monotonic()
                 print(f"  {dict(runs)} after {shown - started:.0f} s", flush=True)

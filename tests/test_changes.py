@@ -78,7 +78,9 @@ def test_a_rule_that_is_deployed_later_sees_nothing_from_before(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_rule_that_goes_delivers_what_ends_before(strategy):
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
-    outcome = simulate(network, every_second(20), strategy=strategy, changes=[(8 * S, UndeployRule("Fire"))], check=True)
+    outcome = simulate(
+        network, every_second(20), strategy=strategy, changes=[(8 * S, UndeployRule("Fire"))], check=True
+    )
     ((_, held_from),) = outcome.held_from
     alone = simulate(network, every_second(20), strategy=strategy)
     assert sorted(times(outcome)) == sorted(ts for ts in times(alone) if ts < held_from)
@@ -107,9 +109,7 @@ def test_a_sink_that_goes_leaves_the_others_alone(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_source_that_comes_later_is_heard_from_then_on(strategy):
-    network = a_network(
-        rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], sources=[Source("p2", "Smoke")]
-    )
+    network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], sources=[Source("p2", "Smoke")])
     outcome = simulate(
         network, every_second(20), strategy=strategy, changes=[(8 * S, AddSource(Source("p3", "Temp")))], check=True
     )
@@ -152,9 +152,7 @@ def test_what_is_undecided_when_the_plan_changes_is_decided_by_the_next(strategy
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_new_source_may_forbid_what_ended_before_it_came(strategy):
-    network = a_network(
-        rules=[alone()], sinks=[Sink("p1", Subscription("Alone"))], sources=[Source("p2", "Smoke")]
-    )
+    network = a_network(rules=[alone()], sinks=[Sink("p1", Subscription("Alone"))], sources=[Source("p2", "Smoke")])
     births = smokes_and_a_temperature(15)
     change = AddSource(Source("p3", "Temp"))
     outcome = simulate(network, births, strategy=strategy, changes=[(14 * S + 990_000, change)], check=True)
@@ -164,9 +162,7 @@ def test_a_new_source_may_forbid_what_ended_before_it_came(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_nothing_is_promised_while_a_source_is_being_added(strategy):
     """p1 is down when it is asked; until it answers, the others must not decide what the new source may forbid."""
-    network = a_network(
-        rules=[alone()], sinks=[Sink("p2", Subscription("Alone"))], sources=[Source("p2", "Smoke")]
-    )
+    network = a_network(rules=[alone()], sinks=[Sink("p2", Subscription("Alone"))], sources=[Source("p2", "Smoke")])
     births = [birth for birth in smokes_and_a_temperature(15) if birth[1] == 0]
     births.append((27 * S, 1, Event(TEMP, 15 * S, "p3", 1, {"area": "a", "value": 1.0})))
     outcome = simulate(
@@ -243,7 +239,12 @@ def test_changes_are_made_one_after_the_other():
 
 def test_changes_that_make_no_sense_are_refused_with_a_sentence():
     coordinator = a_coordinator()
-    for change in (DeployRule(rule(FIRE)), UndeployRule("Nope"), RemoveSink(7), AddSink(Sink("p9", Subscription("Fire")))):
+    for change in (
+        DeployRule(rule(FIRE)),
+        UndeployRule("Nope"),
+        RemoveSink(7),
+        AddSink(Sink("p9", Subscription("Fire"))),
+    ):
         with pytest.raises(ConfigError):
             coordinator.request(change)
 

@@ -15,6 +15,7 @@ from node.effects import Effect, Input, Report, TimerFired
 from node.tree_work import TreeWork, describe
 from node.validation import forgotten_bodies
 from protocol.messages import Awakening, Batch, Deploy, Filter, Item, Mark, Message, Notify, Part, SetMode, Stream
+from protocol.tally_messages import Tally
 
 FORBIDDEN = frozenset(
     {"unknown_body", "unknown_stream", "unknown_tree", "unknown_message", "unknown_answer", "unknown_source"}
@@ -26,7 +27,7 @@ FORBIDDEN = frozenset(
 class _Stream:
     """What one stream has carried, as the link from child to parent has seen it."""
 
-    stream: Stream
+    stream: Stream | Tally
     mark: float = float("-inf")
     serial: int = 0
     mode: int = 0

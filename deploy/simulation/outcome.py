@@ -9,7 +9,18 @@ from typing import Any
 from protocol.composites import Composite
 from protocol.events import Event
 
-KINDS = ("primitive", "match", "composite", "blocker", "reference", "awakening", "answer", "aggregate", "watermark", "control")
+KINDS = (
+    "primitive",
+    "match",
+    "composite",
+    "blocker",
+    "reference",
+    "awakening",
+    "answer",
+    "aggregate",
+    "watermark",
+    "control",
+)
 """What crosses links, as traffic is accounted. "primitive": bodies of events sent for a filter or a relay; "match":
 bodies of events sent because a partial rule matched; "reference": identity of an event whose body the neighbour has."""
 

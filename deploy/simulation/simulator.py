@@ -201,9 +201,7 @@ class Simulation:
             self._go_on_until(until_us)
         self.outcome.held_from = list(self.coordinator.held_from)
         for name, core in self.nodes.items():
-            self.outcome.tasks[name] = [
-                describe(task.stream) for found in core.works.values() for task in found.tasks
-            ]
+            self.outcome.tasks[name] = [describe(task.stream) for found in core.works.values() for task in found.tasks]
         self.outcome.counters["held"] = sum(core.held() for core in self.nodes.values())
         return self.outcome
 
@@ -335,10 +333,7 @@ class Simulation:
 
         def delivered_us(tree: str) -> float:
             found = [
-                work.delivered
-                for core in self.nodes.values()
-                for work in core.works.values()
-                if work.tree == tree
+                work.delivered for core in self.nodes.values() for work in core.works.values() if work.tree == tree
             ]
             return max(found, default=-float("inf"))
 
