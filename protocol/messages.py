@@ -238,7 +238,8 @@ class Notify:
 
 Message = (
     CreateTree | TreeAck | TreeNack | TreeReady | TreeStart | TreeOver | Settled | SettledHere
-    | Advertise | Subscribe | FetchRules | RulesFetched | Deploy | Want | Awakening | ReverseMark | SetMode | Batch | Notify | TallyRequest | TallyAnswer
+    | Advertise | Subscribe | FetchRules | RulesFetched | Deploy | Want | Awakening | ReverseMark | SetMode
+    | Batch | Notify | TallyRequest | TallyAnswer
 )  # fmt: skip
 
 CONTROL = (

@@ -1,7 +1,8 @@
 """Between the coordinator and the nodes: shares of a plan, and how one plan follows another.
 
 A *plan* says which sources, sinks and rules there are, each with the event times between which it holds. Plans are
-numbered; every tree is built for one plan. A new plan holds from an event time above everything that any source has promised.
+numbered; every tree is built for one plan. A new plan holds from an event time above everything that any source has
+promised.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class PlannedSink:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRule:
-    """A rule: for it there are no events before ``since_us``, and it gives no composites that end after ``until_us``."""
+    """A rule: for it there are no events before ``since_us``, and it gives none that end after ``until_us``."""
 
     rule: Rule
     since_us: int | None = None

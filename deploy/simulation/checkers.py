@@ -27,7 +27,7 @@ FORBIDDEN = frozenset(
 class _Stream:
     """What one stream has carried, as the link from child to parent has seen it."""
 
-    stream: Stream | Tally
+    stream: Stream
     mark: float = float("-inf")
     serial: int = 0
     mode: int = 0
@@ -84,7 +84,7 @@ class Checkers:
         match message:
             case Batch():
                 self._batch(sender, receiver, message)
-            case Deploy(number=number, stream=stream):
+            case Deploy(number=number, stream=stream) if not isinstance(stream, Tally):
                 if (receiver, sender, number) in self._streams:
                     self._fail(f"link {sender}->{receiver}", f"stream {number} is asked for twice")
                 self._streams[receiver, sender, number] = _Stream(stream)
