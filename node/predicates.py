@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from node.engine.code import Columns, Piece, Pool, Scope
 from node.engine.runtime import NAMES
+from protocol.composites import Composite
 from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, EventType
 from protocol.expressions import Attribute, Expression, Fold
@@ -43,6 +44,24 @@ def row_condition(where: tuple[Expression, ...], event_type: EventType, composit
     scope = Scope(pool, attribute, fold, lambda found: "e[0]")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects}
-    condition = eval(compile(f"lambda e: bool({source})", "<headwater condition>", "eval"), space)
+    program = (
+        "def condition(e):\n"
+        "    try:\n"
+        f"        return bool({source})\n"
+        "    except Exception as error:\n"
+        "        raise failed(e, error) from error\n"
+    )
+    space["failed"] = _failed
+    exec(compile(program, "<headwater condition>", "exec"), space)
+    condition = space["condition"]
     condition.recipe = (where, event_type, composite)  # what a saved node makes it from again
     return cast(Condition, condition)
+
+
+def _failed(row: Row, error: Exception) -> RuleError:
+    """Values may only turn out not to be comparable when they are met."""
+    name = row[3].type if isinstance(row[3], Composite) else row[3].name
+    return RuleError(
+        f"a condition on {name} cannot be decided for the event {row[1]}#{row[2]}: {type(error).__name__}: {error}; "
+        f"declare the kinds of its attributes"
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from node.expressions_eval import Scope, holds
-from node.subscription_match import compile_subscription, needs_header
+from node.predicates import row_condition
 from protocol.errors import RuleError
 from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Constant, Items
@@ -180,22 +182,26 @@ EVERY_EVENT = [
 ]
 
 
+def matching(subscription: Subscription, event_type: EventType = TEMP) -> Callable[[Event], bool]:
+    condition = row_condition(subscription.where, event_type)
+    return (lambda event: True) if condition is None else condition
+
+
 @given(_texts, _texts)
 def test_covering_is_never_wrong(one: str, other: str) -> None:
     wider, narrower = parse(one), parse(other)
     if covers(wider, narrower):
-        wide, narrow = (compile_subscription(each, TEMP.attributes) for each in (wider, narrower))
-        assert not [event for event in EVERY_EVENT if narrow(event[4:]) and not wide(event[4:])]
+        wide, narrow = matching(wider), matching(narrower)
+        assert not [event for event in EVERY_EVENT if narrow(event) and not wide(event)]
 
 
 @given(st.lists(_texts, max_size=5))
 def test_what_is_left_asks_for_the_same_events(texts: list[str]) -> None:
     all_of_them = [parse(text) for text in texts]
     kept = without_covered(all_of_them)
-    before = [compile_subscription(each, TEMP.attributes) for each in all_of_them]
-    after = [compile_subscription(each, TEMP.attributes) for each in kept]
+    before, after = list(map(matching, all_of_them)), list(map(matching, kept))
     for event in EVERY_EVENT:
-        assert any(each(event[4:]) for each in before) == any(each(event[4:]) for each in after)
+        assert any(each(event) for each in before) == any(each(event) for each in after)
     assert not [(a, b) for a in kept for b in kept if a is not b and covers(a, b)]
 
 
@@ -205,39 +211,22 @@ def test_what_is_left_asks_for_the_same_events(texts: list[str]) -> None:
 @given(_texts)
 def test_compiled_conditions_hold_where_the_slow_evaluation_says(text: str) -> None:
     subscription = parse(text)
-    matches = compile_subscription(subscription, TEMP.attributes)
+    matches = matching(subscription)
     for event in EVERY_EVENT:
         scope = Scope({SUBJECT: event})
-        assert matches(event[4:]) is all(holds(each, scope) for each in subscription.where), event
+        assert matches(event) is all(holds(each, scope) for each in subscription.where), event
 
 
-def test_values_are_taken_in_the_order_of_the_attributes() -> None:
-    matches = compile_subscription(parse("Temp(value > 45 and area in ('a', 'b'))"), ["area", "value"])
-    assert matches(("a", 46))
-    assert not matches(("a", 45))
-    assert not matches(("c", 46))
-    assert not matches((None, 46))
-
-
-def test_time_node_and_number_come_from_the_header() -> None:
-    subscription = parse("Temp(node = 'p1' and ts >= 5 s and seq < 3 and type = 'Temp')")
-    assert needs_header(subscription)
-    matches = compile_subscription(subscription, TEMP.attributes)
-    assert matches((None, None), (5_000_000, "p1", 2))
-    assert not matches((None, None), (4_999_999, "p1", 2))
-    with pytest.raises(RuleError, match="names ts, node or seq, which were not given"):
-        matches((None, None))
-
-
-def test_a_header_may_be_given_where_none_is_needed() -> None:
-    assert compile_subscription(parse("Temp(value = 3)"), TEMP.attributes)((3, None), (0, "p1", 1))
-    assert compile_subscription(parse("Temp"), TEMP.attributes)((3, None), (0, "p1", 1))
-    assert not needs_header(parse("Temp(value = 3)"))
+def test_time_node_and_number_may_be_named() -> None:
+    matches = matching(parse("Temp(node = 'p1' and ts >= 5 s and seq < 3 and type = 'Temp')"))
+    assert matches(Event(TEMP, 5_000_000, "p1", 2))
+    assert not matches(Event(TEMP, 4_999_999, "p1", 2))
 
 
 def test_an_attribute_that_events_lack_and_values_that_cannot_be_compared_are_rule_errors() -> None:
     with pytest.raises(RuleError, match="Temp has no attribute 'area'; it has: value"):
-        compile_subscription(parse("Temp(area = 'x')"), ["value"])
-    matches = compile_subscription(parse_subscription("Odd(v > 3)"), ["v"])
-    with pytest.raises(RuleError, match=r"subscription Odd\(v > 3\) cannot be decided"):
-        matches(("text",))
+        matching(parse("Temp(area = 'x')"), EventType("Temp", {"value": "float"}))
+    odd = EventType("Odd", {"v": "any"})
+    matches = matching(parse_subscription("Odd(v > 3)"), odd)
+    with pytest.raises(RuleError, match="a condition on Odd cannot be decided for the event p1#1"):
+        matches(Event(odd, 0, "p1", 1, {"v": "text"}))
