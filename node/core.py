@@ -36,6 +36,8 @@ class NodeSettings:
     """Housekeeping and slow marks come at most so often."""
     review_us: int = 10_000_000
     """Masters of push-pull are reviewed at most so often."""
+    values_in_awakenings: bool = True
+    """Awakenings carry the values and predicates that a known event excludes others by, and not only a window."""
     restless: bool = False
     """Masters of push-pull change at every review, to test that nothing is lost or repeated by it."""
 
@@ -47,7 +49,7 @@ class NodeCore:
         """``neighbours`` with the configured delay of the link to each, in microseconds."""
         self.name = name
         self.settings = settings or NodeSettings()
-        self.forest = Forest(name, neighbours)
+        self.forest = Forest(name, neighbours, values=self.settings.values_in_awakenings)
         self.trees = self.forest.trees
         self.works = self.forest.works
         self.local = self.forest.local

@@ -49,8 +49,9 @@ TreeName = tuple[str, int]
 class Forest:
     """All trees of one node, and what it knows of plans."""
 
-    def __init__(self, name: str, neighbours: Mapping[str, int]) -> None:
+    def __init__(self, name: str, neighbours: Mapping[str, int], *, values: bool = True) -> None:
         self.name = name
+        self._values = values
         self.trees = Trees(name, neighbours)
         self.shares: dict[int, PlanShare] = {}
         """What this node knows of the plans that still run."""
@@ -256,6 +257,7 @@ class Forest:
             from_us=message.from_us,
             prime_us=message.prime_us,
             pulls=share.strategy.endswith("-pp"),
+            values=self._values,
         )
         self.works[tree, epoch] = found
         self._served.add((tree, message.plan))

@@ -181,7 +181,11 @@ class Slot(Feed):
 class PushPull:
     """Decides for one task which role is the master and which feeds are pulled, and awakens them."""
 
-    def __init__(self, rule: Rule, slots: Sequence[Slot], horizon_us: int | None, task: Consumer) -> None:
+    def __init__(
+        self, rule: Rule, slots: Sequence[Slot], horizon_us: int | None, task: Consumer, *, values: bool = True
+    ) -> None:
+        """``values``: awakenings tell what a master event is known to exclude, and not only when to look."""
+        self._values = values
         self.rule = rule
         self.slots = tuple(slots)
         self.horizon_us = horizon_us
@@ -265,7 +269,7 @@ class PushPull:
         feed serves the master itself."""
         if (master, slot) not in self._reaches:
             serves = slot in self.able[master]
-            self._reaches[master, slot] = None if serves else _reach(self.rule, master, slot)
+            self._reaches[master, slot] = None if serves else _reach(self.rule, master, slot, self._values)
         return self._reaches[master, slot]
 
     def rates(self, now_us: int) -> dict[Slot, float] | None:
@@ -370,7 +374,7 @@ def _values(row: Row) -> dict[str, Any]:
     return {"ts": row[0], "node": row[1], "seq": row[2], "type": name, **dict(zip(names, row[4:], strict=False))}
 
 
-def _reach(rule: Rule, master: str, slot: Slot) -> Reach | None:
+def _reach(rule: Rule, master: str, slot: Slot, values: bool) -> Reach | None:
     where_to = offsets(rule, master)
     if slot.roles & _in_negated_patterns(rule):
         return None  # matches of a negated sub-pattern are found as their parts come, in trace order
@@ -379,7 +383,7 @@ def _reach(rule: Rule, master: str, slot: Slot) -> Reach | None:
         return None
     least = min(least for least, _ in bounds if least is not None)
     greatest = max(greatest for _, greatest in bounds if greatest is not None)
-    return Reach(least, greatest, _excluding(rule, master, slot))
+    return Reach(least, greatest, _excluding(rule, master, slot) if values else ())
 
 
 def _candidate_bounds(rule: Rule, role: str, where_to: Offsets, master_role: str) -> tuple[int | None, int | None]:

@@ -55,9 +55,11 @@ class TreeWork:
         from_us: int | None = None,
         prime_us: int | None = None,
         pulls: bool = False,
+        values: bool = True,
     ) -> None:
         """``local``: where events of sources of this plan appear at the node."""
         self._pulls = pulls
+        self._values = values
         self.plan = plan
         self.tree = tree
         self.epoch = epoch
@@ -160,7 +162,7 @@ class TreeWork:
             types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
             slots = [Slot(feed, frozenset(served), types) for feed, served in inputs.values()]
             task = self._task(stream, slots, subscribe=False)
-            task.push_pull = PushPull(rule, slots, task.horizon_us, task)
+            task.push_pull = PushPull(rule, slots, task.horizon_us, task, values=self._values)
             return task
         return self._task(stream, [feed for feed, _ in inputs.values()])
 

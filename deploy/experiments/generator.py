@@ -125,7 +125,11 @@ def _rules(classes: Sequence[Sequence[str]], scenario: Scenario, seed: int) -> t
         for i, (origin, chosen, length_us) in enumerate(zip(types, types[1:], windows_us, strict=False)):
             policy: Policy = "each" if (number, i) in each else "last"
             steps.append(Selection(Leaf(chosen, chosen), policy, Within(length_us, origin)))
-        where = tuple(Binary("=", Attribute(role, ATTRIBUTE), Constant(wanted)) for role in types)
+        where: tuple[Binary, ...]
+        if scenario.same_value:
+            where = tuple(Binary("=", Attribute(role, ATTRIBUTE), Attribute(types[0], ATTRIBUTE)) for role in types[1:])
+        else:
+            where = tuple(Binary("=", Attribute(role, ATTRIBUTE), Constant(wanted)) for role in types)
         pattern = Pattern(Chain(Leaf(types[0], types[0]), tuple(steps)), where if scenario.values > 1 else ())
         rules.append(Rule(name, pattern, emits=name))
     return tuple(rules)

@@ -43,6 +43,8 @@ class Scenario:
     """Share of the selections that are ``each .. within``; the others are ``last .. within``."""
     values: int = 1
     """Values of the attribute that every rule selects one of; with 1 the rules select by type only."""
+    same_value: bool = False
+    """Instead, the events of a match must have the same value, whichever it is: a shared parameter."""
     rules_per_class: int | None = None
     """Rules come in classes of this many, each class with event types of its own; None: any rule may use any type."""
     processors_per_class: int | None = None
