@@ -1,8 +1,8 @@
 """What pulling saves, and what values in awakenings save on top of it.
 
 The scenario of figure 20 of the T-Rex evaluation (large network, short windows, every type in one rule), with rules
-whose events must agree on an attribute: a master event then knows which of the others it can do with. Traffic is that of
-events, matches, awakenings and answers; composites are the same for all and left out, watermarks and control too.
+whose events must agree on an attribute: a master event then knows which of the others it can do with. Traffic is that
+of events, matches, awakenings and answers; composites are the same for all and left out, watermarks and control too.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from protocol.tally_messages import TallyAnswer, TallyRequest
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
+TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
 
 
@@ -187,11 +188,10 @@ class NodeCore:
     # ---------------------------------------------------------------------------------------------------- housekeeping
 
     def _tick_us(self) -> int:
-        return (
-            max(self.settings.tick_least_us, self.forest.horizon_us // TICKS_PER_HORIZON)
-            if self.forest.horizon_us
-            else TICK_IDLE_US
-        )
+        horizon_us = self.forest.horizon_us
+        if not horizon_us:
+            return TICK_IDLE_US
+        return min(TICK_MOST_US, max(self.settings.tick_least_us, horizon_us // TICKS_PER_HORIZON))
 
     def _tick(self, work: Work) -> None:
         """Tell slow marks, so that those above can free what has passed, and forget old bodies."""
