@@ -24,6 +24,7 @@ from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, Se
 from protocol.tally_messages import TallyAnswer, TallyRequest
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
+TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been delivered: about once per horizon
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
@@ -60,6 +61,7 @@ class NodeCore:
         self._inboxes = {neighbour: Inbox() for neighbour in neighbours}
         self._timers: dict[str, int] = {}
         self._review_us = -(1 << 62)
+        self._ticks = 0
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -205,7 +207,10 @@ class NodeCore:
             self._review_us = work.now_us + self.settings.review_us
             for found in self.works.values():
                 review(found.tasks, work, restless=self.settings.restless)
-        self.forest.settle(work)
+        self._ticks += 1
+        if self._ticks % TICKS_PER_SETTLING == 0:
+            self.forest.settle(work)
+        self.forest.end_drained(work)
         self._forget_the_past(work)
         work.timer("tick", work.now_us + self._tick_us(), idle=True)
 

@@ -312,10 +312,15 @@ class Forest:
     # ---------------------------------------------------------------------------------------------------- housekeeping
 
     def settle(self, work: Work) -> None:
-        """Now and then, for trees that have their root here: tell how far they have come, and end what is drained."""
-        for found in list(self.works.values()):
+        """Now and then, for trees that have their root here: tell how far they have come."""
+        for found in self.works.values():
             if found.parent is None:
                 found.settle(work)
+
+    def end_drained(self, work: Work) -> None:
+        """End the trees of earlier plans that have nothing left to find."""
+        for found in list(self.works.values()):
+            if found.parent is None:
                 self._end_if_drained(found, work)
 
     def _end_if_drained(self, found: TreeWork, work: Work) -> None:

@@ -114,7 +114,7 @@ class Outlet:
             self.generated += len(rows)
         box = work.outbox(self.neighbour)
         if handed_on or not self.pull:
-            kind = "answer" if self.pull else self.kind
+            kind = "answer" if self.pull and self._wished is not False else self.kind
             for row in rows:
                 box.add(row, self.number, kind)
             return

@@ -29,6 +29,7 @@ from protocol.subscriptions import SUBJECT
 
 Row = tuple[Any, ...]
 
+RATE_WEIGHT = 0.25  # of the latest interval in a measured rate
 GAIN_LEAST = 0.1  # a change of masters must promise to save this share of the traffic
 
 
@@ -195,6 +196,7 @@ class PushPull:
         self._reaches: dict[tuple[str, Slot], Reach | None] = {}
         self._pulled = dict.fromkeys(self.slots, False)
         self._before: dict[Slot, tuple[int, int]] = {}
+        self._rates: dict[Slot, float] = {}
         self.able = _possible_masters(rule, self.slots) if horizon_us is not None else {}
         """Roles that may be the master, each with the feeds that bring its events."""
         for slot in self.slots:
@@ -273,15 +275,20 @@ class PushPull:
         return self._reaches[master, slot]
 
     def rates(self, now_us: int) -> dict[Slot, float] | None:
-        """Events per second of each feed since the last review; None at the first one."""
-        found: dict[Slot, float] = {}
+        """Events per second of each feed, the last reviews counting most; None at the first one.
+
+        One interval alone would mislead: rare events come in none or one of them, and what a child has brought forth is
+        heard of late.
+        """
         for slot in self.slots:
             generated = slot.generated()
             before = self._before.get(slot)
             self._before[slot] = (now_us, generated)
             if before is not None and now_us > before[0]:
-                found[slot] = max(0, generated - before[1]) * 1e6 / (now_us - before[0])
-        return found if len(found) == len(self.slots) else None
+                measured = max(0, generated - before[1]) * 1e6 / (now_us - before[0])
+                known = self._rates.get(slot, measured)
+                self._rates[slot] = known + RATE_WEIGHT * (measured - known)
+        return self._rates if len(self._rates) == len(self.slots) else None
 
     def choose(self, rates: Mapping[Slot, float], pushed: set[int]) -> set[int]:
         """Choose a master; the feeds (by identity) that must be pushed for this task.
@@ -294,6 +301,9 @@ class PushPull:
 
         best, best_pushed = None, {id(slot.source) for slot in self.slots}
         best_price = sum(price(slot) for slot in self.slots)
+        if not best_price and self.chosen is not None:
+            # Nothing came: that speaks for nobody, least of all for pushing what is kept.
+            return {id(slot.source) for slot in self.slots if self.reach(self.chosen, slot) is None}
         for master, serving in self.able.items():
             rate = sum(rates[slot] for slot in serving)
             total, needed = 0.0, set()
