@@ -7,22 +7,15 @@ from typing import Any
 
 from node.catalog import Catalog
 from node.effects import Deliver
-from node.outbox import identity_of
+from node.outbox import identity_of, type_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
-from protocol.composites import Composite
 from protocol.messages import Notify
 from protocol.plan_messages import PlannedSink
 from protocol.subscriptions import Subscription, without_covered
 
 Row = tuple[Any, ...]
 _Route = tuple[list[tuple[PlannedSink, Condition | None]], dict[str, list[Condition | None]]]
-
-
-def type_of(row: Row) -> str:
-    inner = row[3]
-    name: str = inner.type if isinstance(inner, Composite) else inner.name
-    return name
 
 
 class Delivered:

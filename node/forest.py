@@ -293,6 +293,9 @@ class Forest:
             rules = share.rules.needed(found, wanted, share.catalog, work)
         if rules is None:
             return
+        if share.strategy != "centr":
+            for planned in rules:
+                found.hear(planned.rule, work)
         for planned in rules:
             evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
             found.dispatch(evaluate(planned, work), planned.rule)

@@ -22,6 +22,13 @@ def identity_of(row: Row) -> Any:
     return (row[1], row[2]) if type(inner) is EventType else inner.id
 
 
+def type_of(row: Row) -> str:
+    """The name of the type of the event in a row."""
+    inner = row[3]
+    name: str = inner.type if isinstance(inner, Composite) else inner.name
+    return name
+
+
 class Outbox:
     """Events and marks for one neighbour."""
 

@@ -89,6 +89,31 @@ def project(rule: Rule, roles: Collection[str]) -> PartialRule:
     return PartialRule(rule, covered, Pattern(kept, (*_staying(pattern.where, set(covered)), *same)))
 
 
+def beside_all_of(partial: PartialRule, heard: Collection[str]) -> PartialRule | None:
+    """The partial rule for a node above that gets all events of some of its types anyway; None if it needs more.
+
+    The node above then meets events of those types whose other parts were withheld here. So nothing is determined for
+    it any more by what comes along: every selected role of the other types is contested, and a negation cannot be
+    decided here.
+    """
+    root = partial.pattern.root
+    if not isinstance(root, Chain):
+        return partial
+    if any(isinstance(step, Absence) for step in root.steps):
+        return None
+    original = partial.rule.pattern.root
+    assert isinstance(original, Chain)
+    contests = tuple(
+        Contest(step.leaf.role, step.policy, step.within.length_us)
+        for step in original.steps
+        if isinstance(step, Selection)
+        and step.policy != "each"
+        and step.leaf.role in partial.roles
+        and step.leaf.type not in heard
+    )
+    return replace(partial, contests=contests)
+
+
 def check_divisible(rule: Rule) -> None:
     """RuleError if the rule cannot be divided over nodes at all."""
     window = getattr(rule.pattern.root, "window", None)

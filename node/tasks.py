@@ -12,7 +12,7 @@ from typing import Any
 from node.contests import Candidates
 from node.engine import Engine
 from node.feeds import Feed, Inlet
-from node.outbox import identity_of
+from node.outbox import identity_of, type_of
 from node.push_pull import PushPull
 from node.work import FOREVER, Work
 from protocol.composites import Composite
@@ -52,6 +52,7 @@ class JoinTask(Feed):
         push-pull any part may be the master above, whose events awaken those that would ask."""
         self._since_us = stream.since_us
         self._until_us = stream.until_us if isinstance(stream, Whole) else None
+        self._heard = frozenset(() if isinstance(stream, Whole) else stream.heard)
         self.engine = engine
         self.ordered = engine.ordered()
         self.inputs = tuple(inputs)
@@ -209,9 +210,11 @@ class JoinTask(Feed):
                 self.pass_on([match.row() for match in found], work)
             return
         fresh: list[Row] = []
-        sent = self._sent
+        sent, heard = self._sent, self._heard
         for match in found:
             for row in _rows(match):
+                if heard and type_of(row) in heard:
+                    continue
                 identity = identity_of(row)
                 known = sent.get(identity)
                 if known is None or known[1] is BLOCKER:
@@ -220,9 +223,7 @@ class JoinTask(Feed):
         if fresh:
             if self._candidates:
                 for row in fresh:
-                    inner = row[3]
-                    name = inner.type if isinstance(inner, Composite) else inner.name
-                    for candidates in self._candidates.get(name, ()):
+                    for candidates in self._candidates.get(type_of(row), ()):
                         candidates.forward(row)
             self.pass_on(fresh, work)
 

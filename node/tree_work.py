@@ -7,7 +7,7 @@ asked of the children, and a task here puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,13 +21,14 @@ from node.local_feeds import EpochFeed, LocalFeed
 from node.outlets import Outlet
 from node.partition import split
 from node.predicates import row_condition
-from node.projection import joinable_components, project
+from node.projection import beside_all_of, joinable_components, project
 from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
 from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
 from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
-from protocol.pattern import Rule, leaves, may_wait, types_of
+from protocol.partial import PartialRule
+from protocol.pattern import Aggregate, Chain, Rule, leaves, may_wait, types_of
 from protocol.plan_messages import PlannedRule
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
@@ -151,9 +152,9 @@ class TreeWork:
                 return completion
         inputs: dict[int, tuple[Feed, set[str]]] = {}
         for child, partial in plan.parts:
-            below: Stream = filter_of(partial) if partial.single else Part(partial, stream.since_us)
-            made = self.inlet(child, below, work)
-            inputs.setdefault(id(made), (made, set()))[1].update(partial.roles)
+            for below, served in self._streams_for(child, partial, stream.since_us):
+                made = self.inlet(child, below, work)
+                inputs.setdefault(id(made), (made, set()))[1].update(served)
         for leaf in leaves(rule.pattern.root):
             if leaf.role in roles and leaf.type in plan.local:
                 for made_here in self.local_feeds(leaf.type):
@@ -165,6 +166,39 @@ class TreeWork:
             task.push_pull = PushPull(rule, slots, task.horizon_us, task, values=self._values)
             return task
         return self._task(stream, [feed for feed, _ in inputs.values()])
+
+    def hear(self, rule: Rule, work: Work) -> None:
+        """Ask for the filters without conditions that a rule needs, so that other rules can do with what they bring."""
+        roles = tuple(leaf.role for leaf in leaves(rule.pattern.root))
+        plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
+        asks = self._pulls and isinstance(rule.pattern.root, Chain) and any(
+            isinstance(step, Aggregate) for step in rule.pattern.root.steps
+        )
+        for child, partial in plan.parts if plan.delegate is None and not asks else ():
+            if partial.single and not filter_of(partial).where:
+                self.inlet(child, filter_of(partial), work)
+
+    def _streams_for(
+        self, child: str, partial: PartialRule, since_us: int | None
+    ) -> Iterator[tuple[Stream, Iterable[str]]]:
+        """The streams of a child that bring the events of a partial rule, each with the roles it serves.
+
+        Of types that come from the child anyway, unfiltered, nothing is sent again.
+        """
+        if partial.single:
+            yield filter_of(partial), partial.roles
+            return
+        types = {leaf.role: leaf.type for leaf in leaves(partial.rule.pattern.root)}
+        heard = tuple(sorted(name for name in partial.types if (child, Filter(name)) in self.inlets))
+        beside = beside_all_of(partial, heard) if heard else None
+        if beside is None:
+            yield Part(partial, since_us), partial.roles
+            return
+        for name in heard:
+            yield Filter(name), [role for role in partial.roles if types[role] == name]
+        others = [role for role in partial.roles if types[role] not in heard]
+        if others:
+            yield Part(beside, since_us, heard), others
 
     def _complete(self, stream: Whole, work: Work) -> Feed | None:
         """The rule with aggregates whose values are asked for; None if it has none."""
@@ -358,7 +392,8 @@ def describe(stream: Stream) -> str:
     match stream:
         case Whole(rule):
             return f"rule {rule.name}"
-        case Part(partial):
-            return f"part of {partial.rule.name}: {partial.label()}"
+        case Part(partial, _, heard):
+            without = f", without the {' and '.join(heard)} that come anyway" if heard else ""
+            return f"part of {partial.rule.name}: {partial.label()}{without}"
         case Filter(name, where):
             return f"filter {name}{' with ' + str(len(where)) + ' conditions' if where else ''}"

@@ -42,10 +42,12 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """The constituents of the matches of a partial rule, and blockers."""
+    """The constituents of the matches of a partial rule, and blockers; but for events of the types in ``heard``, which
+    the receiver gets anyway, all of them."""
 
     partial: PartialRule
     since_us: int | None = None
+    heard: tuple[str, ...] = ()
 
 
 Stream = Filter | Whole | Part
