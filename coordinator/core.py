@@ -18,7 +18,7 @@ from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.network import Network, Sink, Source
-from protocol.pattern import Rule, may_wait, types_of
+from protocol.pattern import Rule, types_of, waits_through
 from protocol.plan_messages import (
     Abort,
     Adopt,
@@ -268,13 +268,14 @@ class Coordinator:
 
     def _apply(self, change: Change, from_us: int) -> None:
         last = from_us - 1
-        waiting = {planned.rule.emits for planned in self.rules.values() if may_wait(planned.rule)}
+        rules = [planned.rule for planned in self.rules.values()]
+        waiting = {rule.emits for rule in rules if waits_through(rule, rules)}
         match change:
             case DeployRule(rule):
                 self.rules[rule.name] = PlannedRule(rule, from_us)
             case UndeployRule(name):
                 # The plan before this one finds everything that ends before it, unless what follows decides it.
-                if may_wait(self.rules[name].rule):
+                if waits_through(self.rules[name].rule, rules):
                     self.rules[name] = replace(self.rules[name], until_us=last)
                 else:
                     del self.rules[name]

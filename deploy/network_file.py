@@ -10,6 +10,13 @@ from pathlib import Path
 import yaml
 
 from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
+from deploy.network.rule_texts import (
+    is_registered,
+    no_such_function,
+    places_of_rules,
+    rule_texts,
+    unserved,
+)
 from deploy.network.sections import (
     SECTIONS,
     RuleEntry,
@@ -33,13 +40,10 @@ from deploy.network_check import (
 )
 from deploy.units import duration_us
 from protocol.events import EventType
+from protocol.expressions import Call, walk
 from protocol.functions import Functions
 from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
-from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Text, closest, listed
-from protocol.languages.parser import parse_text
-from protocol.languages.reader import SyntaxMistake
-from protocol.languages.sources import decode
+from protocol.languages.diagnostics import closest, listed
 from protocol.network import STRATEGIES, Link, Network, Sink
 from protocol.pattern import Rule, leaves
 from protocol.subscriptions import Subscription, parse_subscription
@@ -62,20 +66,29 @@ class NetworkFile:
     warnings: tuple[Diagnostic, ...] = ()
 
 
-def read_network(path: Path | str, functions: Functions | None = None) -> NetworkFile:
+def read_network(
+    path: Path | str,
+    functions: Functions | None = None,
+    strategy: str | None = None,
+    duration_us: int | None = None,
+) -> NetworkFile:
     """The network of a file, or a NetworkFileError with all that is wrong in it and in the files it names.
 
-    ``functions`` are those that rules and subscriptions may call beside the built-in ones.
+    ``functions`` are known by name beside the built-in ones, so that a rule which calls one can be told from a slip of
+    the pen; no network serves them. ``strategy`` (one of STRATEGIES) and ``duration_us`` take the place of what the
+    file says, before it is asked whether everything fits together.
     """
-    return _Reading(Sheet(Path(path)), functions or Functions()).network_file()
+    return _Reading(Sheet(Path(path)), functions or Functions(), strategy, duration_us).network_file()
 
 
 class _Reading:
     """One pass over the sections, in the order in which they need each other."""
 
-    def __init__(self, sheet: Sheet, functions: Functions) -> None:
+    def __init__(self, sheet: Sheet, functions: Functions, strategy: str | None, duration_us: int | None) -> None:
         self.sheet = sheet
         self.functions = functions
+        self.given_strategy = strategy
+        self.given_duration_us = duration_us
         self.root = sheet.root()
         self.entries = sheet.entries(self.root, "a network file", SECTIONS)
 
@@ -130,13 +143,13 @@ class _Reading:
     def _strategy(self) -> str:
         node = self._section("strategy")
         if is_null(node):
-            return DEFAULT_STRATEGY
+            return self.given_strategy or DEFAULT_STRATEGY
         name = self.sheet.word(node, "the strategy", f"write one of {listed(STRATEGIES)}")
         if name is not None and name not in STRATEGIES:
             near = closest(name, STRATEGIES)
             cure = f"did you mean {near!r}? " if near else ""
             self.sheet.error(node, f"unknown strategy {name!r}", f"{cure}strategies: {listed(STRATEGIES)}")
-        return name or DEFAULT_STRATEGY
+        return self.given_strategy or name or DEFAULT_STRATEGY
 
     def _duration(self, sources: list[SourceEntry]) -> int | None:
         node = self._section("duration")
@@ -144,7 +157,9 @@ class _Reading:
             length = quantity(self.sheet, node, "duration", duration_us)
             if length == 0:
                 self.sheet.error(node, "a duration of nothing", "write how long the network runs, as in 10 min")
-            return length
+            return length if self.given_duration_us is None else self.given_duration_us
+        if self.given_duration_us is not None:
+            return self.given_duration_us
         endless = next((entry for entry in sources if isinstance(entry.feed, RateFeed)), None)
         if endless is not None:
             self.sheet.warn(endless.place, "this source never ends", "say how long it runs, as in duration: 10 min")
@@ -173,6 +188,8 @@ class _Reading:
                 hint = _readable(made.hint, inline)
                 if made.message.startswith("unknown event type") and not hint.startswith("did"):
                     hint = f"declare it under events: or with a rule; {hint}"
+                elif made.message.startswith("unknown function") and not hint.startswith("did"):
+                    hint = f"a network has only the built-in ones; {hint}"
                 hinted = replace(made, hint=hint)
                 place = inline.get(made.file)
                 self.sheet.adopt(hinted if place is None else self.sheet.relocated(hinted, place))
@@ -186,8 +203,11 @@ class _Reading:
         found = []
         for entry in entries:
             try:
-                text = str(entry.subscribe.value)
-                found.append((entry, parse_subscription(text, self.sheet.shown, known, self.functions)))
+                made_of = parse_subscription(str(entry.subscribe.value), self.sheet.shown, known, self.functions)
+                found.append((entry, made_of))
+                for part in (each for conjunct in made_of.where for each in walk(conjunct)):
+                    if isinstance(part, Call) and is_registered(part.function, self.functions):
+                        self.sheet.error(entry.subscribe, *no_such_function(part.function))
             except RuleTextError as error:
                 for made in error.diagnostics:
                     if made.message.startswith("unknown event type") and not made.hint.startswith("did"):
@@ -219,7 +239,10 @@ class _Reading:
                 )
 
     def _check_rules(self, rules: RuleSet, entries: list[RuleEntry], sources: list[SourceEntry], strategy: str) -> None:
-        places = _places_of_rules(entries)
+        texts = rule_texts(entries)
+        places = places_of_rules(texts)
+        for entry, made in unserved(texts, self.functions):
+            self.sheet.adopt(self.sheet.relocated(made, entry.place) if entry.inline else made)
         fallback = self.entries["rules"][0] if "rules" in self.entries else self.root
         sourced = {entry.source.type for entry in sources}
         silent = silent_rules(rules.rules, sourced)
@@ -229,7 +252,7 @@ class _Reading:
                 self.sheet.error(
                     place,
                     f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do",
-                    "write strategy: centr, or give the rule a window of time",
+                    f"{self._to_centr()}, or give the rule a window of time",
                 )
             for name in _primitives(rules, rule):
                 if name not in rules.types:
@@ -251,6 +274,9 @@ class _Reading:
                 "it is as if it never happened; add a source if it can",
             )
 
+    def _to_centr(self) -> str:
+        return "use --strategy centr" if self.given_strategy is not None else "write strategy: centr"
+
     def _check_sinks(
         self, rules: RuleSet, sources: list[SourceEntry], subscriptions: list[tuple[SinkEntry, Subscription]]
     ) -> None:
@@ -261,7 +287,11 @@ class _Reading:
         for entry, subscription in subscriptions:
             name = subscription.type
             if name in emitted and name not in fired:
-                self.sheet.warn(entry.subscribe, f"no rule that emits {name} can ever fire", "see the warning on rules")
+                lacking = dict.fromkeys(
+                    each for rule in rules.rules if rule.emits == name for each in silent[rule.name]
+                )
+                cure = f"there is no source of {listed(lacking)}"
+                self.sheet.warn(entry.subscribe, f"no rule that emits {name} can ever fire", cure)
             elif name not in emitted and name not in sourced:
                 self.sheet.warn(entry.subscribe, f"no source advertises {name!r}", "add a source of it")
         if not subscriptions and "sinks" not in self.entries:
@@ -275,26 +305,6 @@ def _primitives(rules: RuleSet, rule: Rule) -> list[str]:
     emitted = {rule.emits for rule in rules.rules}
     read = dict.fromkeys(leaf.type for leaf in leaves(rule.pattern.root))
     return [name for name in read if name not in emitted]
-
-
-def _places_of_rules(entries: list[RuleEntry]) -> dict[str, yaml.Node]:
-    """Where the network file names each rule; a SASE rule that has no name of its own is not found."""
-    places: dict[str, yaml.Node] = {}
-    for entry in entries:
-        text = decode(entry.source)
-        if not isinstance(text, Text):
-            continue
-        try:
-            items = parse_text(text, entry.source.language)
-        except SyntaxMistake:
-            continue
-        for item in items:
-            name = item.name if not isinstance(item, s.TypeDeclaration) else None
-            if name is None and isinstance(item, s.TeslaRule):
-                name = item.emits
-            if name is not None:
-                places.setdefault(name.text, entry.place)
-    return places
 
 
 def _readable(hint: str, inline: dict[str, yaml.ScalarNode]) -> str:

@@ -98,6 +98,11 @@ class Subscribers:
         everything = [*local, *(each for below in self.children.values() for each in below)]
         return without_covered(everything)
 
+    def wants(self, event_type: str, except_child: str) -> bool:
+        """Whether a sink here, or below another child, wants events of the type."""
+        below = [each for child, found in self.children.items() if child != except_child for each in found]
+        return any(each.type == event_type for each in [*(s.subscription for s in self.local.values()), *below])
+
     def wanted_types(self) -> tuple[str, ...]:
         return tuple(sorted({subscription.type for subscription in self.combined()}))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, assert_never
 
 from node.delivery import Delivered
@@ -11,6 +11,7 @@ from node.feeds import Inlet
 from node.local_feeds import LocalFeed
 from node.outlets import Outlet
 from node.plan_share import ONE_TREE, PlanShare
+from node.reach import horizon_us
 from node.tree_work import TreeWork
 from node.trees import Trees
 from node.work import FOREVER, Numbers, Work
@@ -27,7 +28,9 @@ from protocol.messages import (
     TreeOver,
     TreeReady,
     TreeStart,
+    Whole,
 )
+from protocol.pattern import may_wait, types_of
 from protocol.plan_messages import (
     Abort,
     Adopt,
@@ -121,12 +124,12 @@ class Forest:
                     store = self.shares[found.plan].rules
                     if store.fetched(found, neighbour, name, rules, work):
                         self._arrange(found, work)
-            case Deploy(tree, epoch, number, stream):
+            case Deploy(tree, epoch, number, stream, marks_only):
                 if (found := self.work(tree, epoch, work)) is not None:
                     if isinstance(stream, Tally):
                         found.tallies.serve(number, stream, work)
                     else:
-                        self.outlets[neighbour, number] = found.serve(number, stream, work)
+                        self.outlets[neighbour, number] = found.serve(number, stream, work, marks_only=marks_only)
                     self._took_on(found, work)
             case _:
                 work.report("unknown_message")
@@ -296,9 +299,9 @@ class Forest:
         if share.strategy != "centr":
             for planned in rules:
                 found.hear(planned.rule, work)
-        for planned in rules:
+        for stream in _streams(rules):
             evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
-            found.dispatch(evaluate(planned, work), planned.rule)
+            found.dispatch(evaluate(stream, work), stream)
         for name in wanted:
             if name in share.catalog.types:
                 of_type = [s for s in found.subscribers.combined() if s.type == name]
@@ -361,3 +364,14 @@ class Forest:
         for plan, share in self.shares.items():
             if share.share.from_us is not None and any((tree, plan) not in self._served for tree in share.share.trees):
                 yield share.share.from_us
+
+
+def _streams(rules: Iterable[PlannedRule]) -> Iterator[Whole]:
+    """The streams of rules, given after those whose composites they read, with how long each may wait for decisions."""
+    waits_us: dict[str, int] = {}
+    for planned in rules:
+        rule = planned.rule
+        own_us = (horizon_us(rule) or 0) if may_wait(rule) else 0
+        through_us = max((waits_us.get(name, 0) for name in types_of(rule.pattern)), default=0)
+        waits_us[rule.emits] = max(waits_us.get(rule.emits, 0), own_us + through_us)
+        yield Whole(rule, planned.since_us, planned.until_us, own_us + through_us)

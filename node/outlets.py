@@ -88,6 +88,8 @@ class Outlet:
         self.kind = kind
         self.feed = feed
         self.pull = False
+        self.marks_only = False
+        """The parent wants to know how far the stream has come, and nothing of what it brings."""
         self.generated = 0
         self.told_mark: float = -FOREVER
         self._catalog = catalog
@@ -112,6 +114,8 @@ class Outlet:
     def take(self, rows: Sequence[Row], handed_on: bool, work: Work) -> None:
         if not handed_on:
             self.generated += len(rows)
+        if self.marks_only:
+            return
         box = work.outbox(self.neighbour)
         if handed_on or not self.pull:
             kind = "answer" if self.pull and self._wished is not False else self.kind

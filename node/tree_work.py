@@ -28,8 +28,7 @@ from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
 from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
 from protocol.partial import PartialRule
-from protocol.pattern import Aggregate, Chain, Rule, leaves, may_wait, types_of
-from protocol.plan_messages import PlannedRule
+from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
 """How the events of a stream are accounted."""
@@ -78,6 +77,8 @@ class TreeWork:
         self.places: dict[str, set[str]] = {}
         """Where the composites of a type come from: here, or from a child that a rule was delegated to."""
         self.feeds: dict[Stream, Feed] = {}
+        self._wanted_above: set[Whole] = set()
+        """Rules whose composites somebody above wants."""
         self.inlets: dict[tuple[str, Stream], Inlet] = {}
         self.outlets: dict[int, Outlet] = {}
         self.tasks: list[JoinTask] = []
@@ -216,14 +217,13 @@ class TreeWork:
         self.places.setdefault(rule.emits, set()).add(HERE)
         return made
 
-    def evaluate(self, planned: PlannedRule, work: Work) -> Feed:
+    def evaluate(self, stream: Whole, work: Work) -> Feed:
         """The rule, split over the nodes below."""
-        return self.feed(Whole(planned.rule, planned.since_us, planned.until_us), work)
+        return self.feed(stream, work)
 
-    def evaluate_centrally(self, planned: PlannedRule, work: Work) -> Feed:
+    def evaluate_centrally(self, stream: Whole, work: Work) -> Feed:
         """The rule over unfiltered events of all its types: the baseline."""
-        rule = planned.rule
-        stream = Whole(rule, planned.since_us, planned.until_us)
+        rule = stream.rule
         if stream not in self.feeds:
             inputs = []
             for name in sorted(types_of(rule.pattern)):
@@ -261,28 +261,36 @@ class TreeWork:
         known = self.inlets.get((child, stream))
         if known is None:
             known = self.inlets[child, stream] = Inlet(child, self._numbers.next(), stream)
-            work.send(child, Deploy(self.tree, self.epoch, known.number, stream))
+            marks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
+            work.send(child, Deploy(self.tree, self.epoch, known.number, stream, marks_only))
         return known
+
+    def _is_wanted(self, stream: Whole, child: str) -> bool:
+        """Whether anybody here, above or below another child wants the composites that a child finds."""
+        return stream in self._wanted_above or self.subscribers.wants(stream.rule.emits, child)
 
     # ---------------------------------------------------------------------------------------------------------- output
 
-    def serve(self, number: int, stream: Stream, work: Work) -> Outlet:
-        """The parent asks for a stream."""
+    def serve(self, number: int, stream: Stream, work: Work, *, marks_only: bool = False) -> Outlet:
+        """The parent asks for a stream, or only to know how far it has come."""
+        if isinstance(stream, Whole) and not marks_only:
+            self._wanted_above.add(stream)
         feed = self.feed(stream, work)
         assert self.parent is not None
         if isinstance(stream, Whole):
-            self.dispatch(feed, stream.rule)
+            self.dispatch(feed, stream)
         outlet = self.outlets[number] = Outlet(self.parent, number, feed, KINDS[type(stream)], self._catalog)
+        outlet.marks_only = marks_only
         return outlet
 
-    def dispatch(self, feed: Feed, rule: Rule | None = None) -> None:
+    def dispatch(self, feed: Feed, stream: Whole | None = None) -> None:
         """Give what the feed brings to the subscribers below, except where it came from.
 
         What a rule decides only later, by what follows, belongs to this tree even if it ends before the tree's plan
         begins: the tree before could not decide it.
         """
         origin = feed.child if isinstance(feed, Inlet) and isinstance(feed.stream, Whole) else None
-        waits_us = (horizon_us(rule) or 0) if rule is not None and may_wait(rule) else 0
+        waits_us = 0 if stream is None else stream.waits_us
         from_us = None if self.from_us is None else self.from_us - waits_us
         dispatcher = Dispatcher(self.subscribers, origin, from_us)
         dispatcher.until_us = self.until_us

@@ -33,11 +33,15 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The composite events of a rule between its bounds, as PlannedRule has them."""
+    """The composite events of a rule between its bounds, as PlannedRule has them.
+
+    They may be decided up to ``waits_us`` after their end, because what follows may forbid them or one of their parts.
+    """
 
     rule: Rule
     since_us: int | None = None
     until_us: int | None = None
+    waits_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +154,8 @@ class Deploy:
     epoch: int
     number: int
     stream: Stream | Tally
-    pull: bool = False
+    marks_only: bool = False
+    """Nobody but those below the child wants the events; they have them. How far the stream has come must be known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ The meaning of every operator is defined over the global trace in docs/language.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -229,6 +229,13 @@ def repeated_roles(part: Part | Chain) -> frozenset[str]:
 def types_of(pattern: Pattern) -> frozenset[str]:
     """The event types the pattern reads."""
     return frozenset(leaf.type for leaf in leaves(pattern.root))
+
+
+def waits_through(rule: Rule, rules: Iterable[Rule]) -> bool:
+    """Whether what follows may still decide about a match of the rule, or about a composite that it reads."""
+    known = tuple(rules)
+    read = types_of(rule.pattern)
+    return may_wait(rule) or any(waits_through(other, known) for other in known if other.emits in read)
 
 
 def may_wait(rule: Rule) -> bool:

@@ -173,7 +173,7 @@ def test_the_report_shows_kinds_overhead_links_tasks_and_the_comparison() -> Non
         "traffic by link, without overhead  events  messages  bytes",
         "  p1-p2                                16         7    700",
         "  p1-p3                                 2         7  1,250",
-        "  p3-p4                                 0         0      0",
+        "  and 1 link with nothing but overhead",
         "",
         "tasks by node:",
         "  p1: Fire, whole",
@@ -197,6 +197,15 @@ def test_the_report_of_a_run_without_traffic_is_short() -> None:
         "",
         "no node has a task",
     ]
+
+
+def test_the_report_of_a_run_with_nothing_but_overhead_lists_no_links() -> None:
+    traffic = {("a", "b", "control"): Traffic(0, 3, 90), ("c", "b", "watermark"): Traffic(0, 1, 9)}
+    found = figures(Outcome("st", traffic=traffic))
+    lines = render(found).splitlines()
+    assert "nothing but overhead crossed 2 links" in lines
+    assert not any(line.startswith("traffic by link") for line in lines)
+    assert list(found.to_json()["traffic"]["by_link"]) == ["a-b", "b-c"]
 
 
 # -- delivery lines ----------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from deploy.network_file import MqttFeed, NetworkFile, NetworkFileError, RateFee
 from deploy.units import bandwidth_bps, rate_per_s
 from protocol.errors import ConfigError
 from protocol.events import EventType
+from protocol.functions import Functions
 from protocol.network import Link, Sink, Source
 from protocol.subscriptions import Subscription, parse_subscription
 
@@ -309,6 +310,90 @@ def test_a_count_window_needs_the_central_strategy(folder: Path) -> None:
     assert read(folder, text.replace("strategy: mt", "strategy: centr")).network.strategy == "centr"
 
 
+def test_a_given_strategy_replaces_that_of_the_file_before_anything_is_checked(folder: Path) -> None:
+    text = changed("- fire.tesla", "- 'Fire: SEQ(Smoke s, Temp t) WITHIN 5 RETURN Fire(area = s.area)'")
+    (folder / "network.yaml").write_text(text)
+    assert read_network(folder / "network.yaml", strategy="centr").network.strategy == "centr"
+    (folder / "network.yaml").write_text(text.replace("strategy: mt", "strategy: centr"))
+    with pytest.raises(NetworkFileError, match=r"network.yaml:15:.* counts events(.|\n)*use --strategy centr"):
+        read_network(folder / "network.yaml", strategy="st")
+    (folder / "network.yaml").write_text(GOOD.replace("strategy: mt\n", ""))
+    assert read_network(folder / "network.yaml", strategy="st-pp").network.strategy == "st-pp"
+
+
+def test_a_given_duration_replaces_that_of_the_file(folder: Path) -> None:
+    (folder / "network.yaml").write_text(changed("duration: 10 min\n", ""))
+    found = read_network(folder / "network.yaml", duration_us=5_000_000)
+    assert (found.duration_us, found.warnings) == (5_000_000, ())
+    (folder / "network.yaml").write_text(GOOD)
+    assert read_network(folder / "network.yaml", duration_us=5_000_000).duration_us == 5_000_000
+
+
+# --- what one engine serves and a network does not --------------------------------------------------------------------
+
+REMOTE_CURE = "leave this rule out, or evaluate it with headwater run --remote limits=FILE"
+
+
+def test_a_lookup_in_a_rule_file_is_refused_where_it_stands(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(FIRE.replace("Temp(area = Smoke.area)", "Temp(value > REMOTE.limits[area])"))
+    with pytest.raises(NetworkFileError) as raised:
+        read(folder, GOOD)
+    (found,) = raised.value.diagnostics
+    assert (found.file, found.line) == (str(folder / "fire.tesla"), 2)
+    assert found.shown[found.caret :].startswith("REMOTE.limits")
+    assert (found.message, found.hint) == ("networks do not serve remote tables yet", REMOTE_CURE)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        "Fire: SEQ(Smoke s, Temp t) WHERE t.value > 1 + REMOTE.limits[s.area] WITHIN 5 s RETURN Fire(area = s.area)",
+        "Fire: SEQ(Smoke s, Temp t) WHERE t.area IN REMOTE.limits[s.area] WITHIN 5 s RETURN Fire(area = s.area)",
+        "SEQ(Smoke s, Temp t) WITHIN 5 s RETURN Fire(area = s.area, most = REMOTE.limits[s.area])",
+        "define Fire(area: string) from Smoke() and Count(Temp(value > REMOTE.limits[area]) within 5 s from Smoke) > 3 "
+        "where area = Smoke.area",
+    ],
+)
+def test_a_lookup_in_an_inline_rule_is_refused_where_it_stands(folder: Path, rule: str) -> None:
+    with pytest.raises(NetworkFileError) as raised:
+        read(folder, changed("  - fire.tesla", f"  - |\n    # why\n    {rule}"))
+    (found,) = raised.value.diagnostics
+    assert (found.file, found.line) == (str(folder / "network.yaml"), 17)
+    assert found.shown[found.caret :].startswith("REMOTE.limits")
+    assert found.hint == REMOTE_CURE
+
+
+def test_calls_of_registered_functions_are_refused_and_those_of_built_in_ones_are_not(folder: Path) -> None:
+    functions = Functions()
+    functions.register("danger", lambda value: value, ("float",), "float")
+    text = changed("Fire(area = 'A1')", "Fire(length(area) = 2)")
+    (folder / "network.yaml").write_text(text)
+    (folder / "fire.tesla").write_text(FIRE.replace("Temp(area", "Temp(ABS(value) > 3, area"))
+    assert read_network(folder / "network.yaml", functions).warnings == ()
+    (folder / "fire.tesla").write_text(FIRE.replace("Temp(area", "Temp(danger(value) > 3, area"))
+    with pytest.raises(NetworkFileError) as raised:
+        read_network(folder / "network.yaml", functions)
+    (found,) = raised.value.diagnostics
+    assert (found.file, found.line) == (str(folder / "fire.tesla"), 2)
+    assert found.shown[found.caret :].startswith("danger(value)")
+    assert found.message == "the nodes of a network do not know the function 'danger', only the built-in ones"
+    assert found.hint == "leave it out, or evaluate the rule with headwater run --functions FILE.py"
+
+
+def test_a_subscription_cannot_call_registered_functions(folder: Path) -> None:
+    functions = Functions()
+    functions.register("danger", lambda value: value, ("float",), "float")
+    (folder / "network.yaml").write_text(changed("Fire(area = 'A1')", "Temp(danger(value) > 2)"))
+    with pytest.raises(NetworkFileError, match=r"network.yaml:13:\d+: .*do not know the function 'danger'"):
+        read_network(folder / "network.yaml", functions)
+
+
+def test_an_unknown_function_is_told_with_what_a_network_has(folder: Path) -> None:
+    (folder / "fire.tesla").write_text(FIRE.replace("Temp(area", "Temp(danger(value) > 3, area"))
+    (found,) = mistakes(folder, GOOD)
+    assert found.startswith("2: unknown function 'danger' [a network has only the built-in ones; functions: ")
+
+
 def test_a_trace_that_lacks_a_column_or_is_no_trace_is_an_error(folder: Path) -> None:
     (folder / "smoke.csv").write_text("type,ts,place\nSmoke,1000,A1\n")
     assert "smoke.csv has no column area, which Smoke needs [it has: place;" in mistakes(folder, GOOD)[0]
@@ -360,7 +445,7 @@ def test_a_rule_without_a_source_of_a_part_can_never_fire(folder: Path) -> None:
     text = GOOD[:start] + GOOD[GOOD.index("sinks:") :]
     found = warnings(folder, text)
     assert found == [
-        "12: warning: no rule that emits Fire can ever fire [see the warning on rules]",
+        "12: warning: no rule that emits Fire can ever fire [there is no source of Temp]",
         "14: warning: rule 'Fire' can never fire: there is no source of Temp [add a source, or leave the rule out]",
     ]
 
@@ -456,3 +541,11 @@ def test_check_takes_no_trace_for_a_network(folder: Path, capsys: pytest.Capture
     code, _, err = check(capsys, folder / "network.yaml", "--events", folder / "smoke.csv")
     assert code == 2
     assert "a network file names its own traces" in err
+
+
+def test_check_takes_no_functions_for_a_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "network.yaml").write_text(GOOD)
+    (folder / "f.py").write_text("def danger(value):\n    return value\n")
+    code, out, err = check(capsys, folder / "network.yaml", "--functions", folder / "f.py")
+    assert (code, out) == (2, "")
+    assert "--functions is for rule files; the nodes of a network have only the built-in functions" in err

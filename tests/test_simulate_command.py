@@ -14,18 +14,22 @@ import pytest
 
 from deploy.command import main
 from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
+from deploy.network_file import read_network
+from deploy.simulation.checkers import Checkers
 from deploy.simulation.figures import delivery_line, figures
 from deploy.simulation.outcome import Delivery, Outcome
 from protocol.errors import RuleError
 from protocol.events import Event
 from protocol.network import STRATEGIES, Network, Source
-from protocol.pattern import Rule
-from tests.builders import rule, seq
 from tests.test_figures import a_central_run, a_run, smoke
 
+PULL = Path(__file__).parent.parent / "examples" / "fire" / "pull.yaml"
 NETWORK = Network(
     types=(), nodes=("p1", "p2"), links=(), sources=(Source("p2", "Smoke"),), sinks=(), rules=(), strategy="st"
 )
+
+
+RATE, TRACE = RateFeed(2.0, "regular", ()), TraceFeed(Path("smoke.csv"))
 
 
 @dataclass
@@ -37,16 +41,17 @@ class Bench:
     feed: Feed
     duration_us: int | None = None
     seed: int | None = 7
-    rules: tuple[Rule, ...] = ()
     warnings: tuple[str, ...] = ()
     simulate: Callable[[str], Outcome] = lambda strategy: a_central_run() if strategy == "centr" else a_run(strategy)
     calls: list[dict[str, Any]] = field(default_factory=list)
+    network: Network = NETWORK
 
-    def read_network(self, path: Path) -> SimpleNamespace:
+    def read_network(self, path: Path, *, strategy: str | None, duration_us: int | None) -> SimpleNamespace:
+        self.network = replace(NETWORK, strategy=strategy or NETWORK.strategy)
         return SimpleNamespace(
-            network=replace(NETWORK, rules=self.rules),
+            network=self.network,
             feeds=(self.feed,),
-            duration_us=self.duration_us,
+            duration_us=self.duration_us if duration_us is None else duration_us,
             seed=self.seed,
             warnings=self.warnings,
         )
@@ -56,7 +61,7 @@ class Bench:
         return iter([(10, 0, smoke(10))])
 
     def run_simulation(self, network: Network, births: Any, *, on_progress: Any, **options: Any) -> Outcome:
-        assert network == replace(NETWORK, rules=self.rules)
+        assert network is self.network
         self.calls.append(options)
         for at_us, _, _ in births:
             on_progress(at_us)
@@ -96,9 +101,9 @@ def test_the_report_compares_with_centr_over_the_same_events(bench: Bench) -> No
     assert "seed 7" in err
     assert bench.calls == [
         {"births": 7, "until_us": None},
-        {"strategy": "st", "seed": 7},
+        {"strategy": "st", "seed": 7, "check": False},
         {"births": 7, "until_us": None},
-        {"strategy": "centr", "seed": 7},
+        {"strategy": "centr", "seed": 7, "check": False},
     ]
 
 
@@ -114,7 +119,7 @@ def test_options_outweigh_the_file(bench: Bench) -> None:
     assert bench("fire.yaml", "--strategy", "mt", "--seed", "3", "--duration", "2ms")[0] == 0
     assert bench.calls[:2] == [
         {"births": 3, "until_us": 2_000},
-        {"strategy": "mt", "seed": 3},
+        {"strategy": "mt", "seed": 3, "check": False},
     ]
 
 
@@ -124,13 +129,34 @@ def test_a_run_without_a_seed_has_one_nevertheless(bench: Bench) -> None:
     assert bench.calls[1]["seed"] == 0
 
 
-def test_windows_of_so_many_events_are_for_centr(bench: Bench) -> None:
-    bench.rules = (rule(seq("A a", "B b", events=5)),)
-    code, _, err = bench("fire.yaml")
-    assert code == 2
-    assert "has a window of so many events" in err
-    assert "--strategy centr" in err
-    assert bench("fire.yaml", "--strategy", "centr")[0] == 0
+def test_both_runs_are_checked_if_asked_for(bench: Bench) -> None:
+    assert bench("fire.yaml", "--check")[0] == 0
+    assert [call["check"] for call in bench.calls if "check" in call] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("times", "until_us", "feed", "said"),
+    [
+        ([5_000_000, 599_960_000], 600_000_000, RATE, "2 events in 10 min of virtual time"),
+        ([5_000_000, 18_456_000], None, TRACE, "2 events in 13.46 s of virtual time"),
+        ([5_000_000, 18_456_000], 3_600_000_000, TRACE, "2 events in 13.46 s of virtual time"),
+        ([0, 59_999_000], None, TRACE, "2 events in 1 min of virtual time"),
+        ([0, 999], None, TRACE, "2 events in 999 us of virtual time"),
+        ([5], None, TRACE, "1 event in 0 us of virtual time"),
+        ([], 100_000, RATE, "0 events in 100 ms of virtual time"),
+    ],
+)
+def test_the_last_line_says_how_long_events_were_born(
+    bench: Bench, times: list[int], until_us: int | None, feed: Feed, said: str
+) -> None:
+    def late_to_finish(strategy: str) -> Outcome:
+        outcome = a_run(strategy)
+        outcome.born = [smoke(at, n) for n, at in enumerate(times)]
+        outcome.started_us, outcome.finished_us = -400_000, 900_000_000
+        return outcome
+
+    bench.simulate, bench.feed, bench.duration_us = late_to_finish, feed, until_us
+    assert bench("fire.yaml")[2].splitlines()[-1].startswith(f"{said}, seed 7; took ")
 
 
 def test_json_is_one_object_and_out_has_the_deliveries(bench: Bench) -> None:
@@ -203,6 +229,11 @@ def test_a_failing_run_says_how_to_repeat_it(bench: Bench) -> None:
         "headwater simulate fire.yaml --strategy st --seed 7 --duration 1500000us"
     )
     assert "p1 lost a watermark" in err
+    code, _, err = bench("fire.yaml", "--check")
+    assert code == 1
+    assert err.splitlines()[0].endswith(
+        "seed 7; to repeat it: headwater simulate fire.yaml --strategy st --seed 7 --check"
+    )
 
 
 def test_a_rule_that_a_strategy_refuses_is_wrong_input_and_no_failed_run(bench: Bench) -> None:
@@ -310,3 +341,88 @@ def test_a_duration_counts_from_the_start_of_the_trace(tmp_path: Path, capsys: p
     smokes = [json.loads(line)["seq"] for line in text.splitlines() if '"type": "Smoke", "ts"' in line[:30]]
     assert smokes == [1, 2, 3]
     assert found["composites"] == 2
+
+
+COUNTED = """
+events:
+  Smoke: {area: string}
+nodes: [p1, p2]
+links:
+  - {between: [p1, p2], delay: 5ms}
+sources:
+  - {node: p1, type: Smoke, rate: 2/s, values: {area: A1}}
+sinks:
+  - {node: p2, subscribe: Twice}
+rules:
+  - 'Twice: SEQ(Smoke a, Smoke b) WITHIN 2'
+"""
+
+
+def run_counted(folder: Path, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[object, str, str]:
+    (folder / "counted.yaml").write_text(COUNTED)
+    with pytest.raises(SystemExit) as left:
+        main(["simulate", str(folder / "counted.yaml"), "--json", *arguments])
+    captured = capsys.readouterr()
+    return left.value.code, captured.out, captured.err
+
+
+def test_a_window_of_so_many_events_is_simulated_under_centr_whatever_the_file_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run_counted(tmp_path, capsys, "--strategy", "centr", "--duration", "10s")
+    born = int(err.split(" events in 10 s", 1)[0])
+    assert (code, json.loads(out)["composites"]) == (0, born - 1)
+    code, out, err = run_counted(tmp_path, capsys, "--strategy", "st", "--duration", "10s")
+    assert (code, out) == (2, "")
+    assert "counted.yaml:12:5: rule 'Twice' has a window that counts events" in err
+    assert "use --strategy centr, or give the rule a window of time" in err
+
+
+def test_a_duration_given_to_the_command_ends_sources_that_would_go_on_for_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "never ends" not in run_counted(tmp_path, capsys, "--strategy", "centr", "--duration", "1s")[2]
+    code, _, err = run_counted(tmp_path, capsys, "--strategy", "centr")
+    assert code == 2
+    assert "warning: this source never ends" in err
+
+
+def test_the_checkers_watch_a_real_run_and_what_they_find_fails_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a_folder_of_fires(tmp_path)
+    assert simulated(tmp_path, capsys, "--check") == simulated(tmp_path, capsys)
+
+    def complain(self: Checkers, *found: object) -> None:
+        raise AssertionError("p1 promised too much")
+
+    monkeypatch.setattr(Checkers, "sent", complain)
+    simulated(tmp_path, capsys)  # nobody looks
+    with pytest.raises(SystemExit) as left:
+        main(["simulate", str(tmp_path / "fires.yaml"), "--check"])
+    err = capsys.readouterr().err
+    assert left.value.code == 1
+    command = f"headwater simulate {tmp_path / 'fires.yaml'} --strategy st --seed 4 --check"
+    assert f"strategy st failed with seed 4; to repeat it: {command}\n" in err
+    assert "p1 promised too much" in err
+
+
+# -- the example -------------------------------------------------------------------------------------------------------
+
+
+def test_in_the_example_for_pulling_the_same_fires_cost_fewer_events(capsys: pytest.CaptureFixture[str]) -> None:
+    """Five of its ten minutes; simulate itself compares what sinks receive with centr."""
+    found = {}
+    for strategy in ("st", "st-pp"):
+        with pytest.raises(SystemExit) as left:
+            main(["simulate", str(PULL), "--strategy", strategy, "--duration", "5 min", "--json", "--quiet"])
+        captured = capsys.readouterr()
+        assert (left.value.code, captured.err) == (0, "")
+        found[strategy] = json.loads(captured.out)
+    push, pull = found["st"], found["st-pp"]
+    assert pull["composites"] == push["composites"] > 0
+    assert pull["traffic"]["events"] < push["traffic"]["events"] / 4
+    assert pull["traffic"]["bytes"] < push["traffic"]["bytes"] / 4
+    assert pull["traffic"]["by_kind"]["answer"]["events"] > 0
+    assert read_network(PULL).network.strategy == "st-pp"
+    assert read_network(PULL).warnings == ()

@@ -68,15 +68,19 @@ def check(
     All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
     are taken on trust.
     """
-    registered = load_functions(functions)
     networks = [file for file in files if file.suffix.lower() in NETWORK_FILES]
     if networks and events:
         raise ConfigError("--events is for rule files; a network file names its own traces (trace: FILE)")
+    if networks and functions is not None:
+        raise ConfigError(
+            "--functions is for rule files; the nodes of a network have only the built-in functions: check the network "
+            "without it"
+        )
     rule_files = [file for file in files if file not in networks]
-    mistakes = [*_check_networks(networks, registered)]
+    mistakes = [*_check_networks(networks)]
     if rule_files:
         try:
-            check_rules(rule_files, events, format, registered)
+            check_rules(rule_files, events, format, load_functions(functions))
         except HeadwaterError as error:
             mistakes.append(error)
     if len(mistakes) == 1:
@@ -85,11 +89,11 @@ def check(
         raise ConfigError("\n".join(map(str, mistakes)))
 
 
-def _check_networks(files: list[Path], functions: Functions) -> Iterator[HeadwaterError]:
+def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
     """Prints what each network is; gives what is wrong with those that are none."""
     for file in files:
         try:
-            found = read_network(file, functions)
+            found = read_network(file)
         except HeadwaterError as error:
             yield error
             continue

@@ -15,7 +15,6 @@ import typer
 
 from deploy.commands.common import RunFailed, say
 from deploy.network.feeds import MqttFeed, RateFeed, TraceFeed
-from deploy.network_check import counts_events
 from deploy.progress import Progress
 from deploy.simulation.figures import delivery_lines, figures, render
 from deploy.simulation.outcome import Delivery, Outcome
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 
 SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
 RULE_SUFFIXES: Final = (".tesla", ".sase")
+UNITS_US: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
 EXAMPLES_MAX: Final = 3  # of each kind of difference between two runs
 
 
@@ -52,6 +52,9 @@ def simulate(
             metavar="DURATION",
         ),
     ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Watch what nodes promise and keep; a broken promise ends the run.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="Write what sinks received here, as JSON lines in order of arrival.", metavar="FILE"),
@@ -74,18 +77,18 @@ def simulate(
 
     _check_strategy(strategy)
     given_us = None if duration is None else duration_us(duration)
-    file = read_network(network)
+    file = read_network(network, strategy=strategy, duration_us=given_us)
     for warning in file.warnings:
         say(str(warning))
     plan = _Plan(
         file=file,
         path=network,
-        strategy=strategy or file.network.strategy,
+        strategy=file.network.strategy,
         seed=next((each for each in (seed, file.seed) if each is not None), SEED),
-        until_us=file.duration_us if given_us is None else given_us,
+        until_us=file.duration_us,
+        check=check,
     )
     _check_feeds(plan)
-    _check_rules(plan)
     _refuse_to_overwrite(plan, out)
     started = time.perf_counter()
     with contextlib.ExitStack() as stack:
@@ -108,8 +111,8 @@ def simulate(
         print(render(found))
     if not quiet:
         seconds = time.perf_counter() - started
-        span = show_us(outcome.finished_us - outcome.started_us)
         born = len(outcome.born)
+        span = _show_span(_span_us(plan, outcome))
         say(f"{born:,} event{'s' * (born != 1)} in {span} of virtual time, seed {plan.seed}; took {seconds:.2f} s")
 
 
@@ -122,12 +125,15 @@ class _Plan:
     strategy: str
     seed: int
     until_us: int | None
+    check: bool
 
     def command(self) -> str:
         """What repeats the run."""
         words = ["headwater", "simulate", str(self.path), "--strategy", self.strategy, "--seed", str(self.seed)]
         if self.until_us is not None:
             words += ["--duration", f"{self.until_us}us"]
+        if self.check:
+            words.append("--check")
         return shlex.join(words)
 
 
@@ -157,6 +163,7 @@ def _run(plan: _Plan, strategy: str) -> Outcome:
                 strategy=strategy,
                 seed=plan.seed,
                 on_progress=watch,
+                check=plan.check,
             )
         except Exception as error:
             # Wrong input says what is wrong; whatever else goes wrong must be possible to look at again.
@@ -212,13 +219,19 @@ def _check_feeds(plan: _Plan) -> None:
             )
 
 
-def _check_rules(plan: _Plan) -> None:
-    for rule in plan.file.network.rules:
-        if plan.strategy != "centr" and counts_events(rule):
-            raise ConfigError(
-                f"rule {rule.name!r} has a window of so many events, which only one place that sees them all can "
-                "count; use --strategy centr, or give the rule a window of time"
-            )
+def _span_us(plan: _Plan, outcome: Outcome) -> int:
+    """From the first possible birth to the end of the births: rates last for the duration, traces end by themselves."""
+    if plan.until_us is not None and any(isinstance(feed, RateFeed) for feed in plan.file.feeds):
+        return plan.until_us
+    times = [event.ts for event in outcome.born]
+    return max(times) - min(times) if times else 0
+
+
+def _show_span(span_us: int) -> str:
+    """A duration with at most two decimals."""
+    length = next((each for each in UNITS_US if span_us >= each), 100)
+    hundredth = length // 100
+    return show_us(round(span_us / hundredth) * hundredth)
 
 
 def _refuse_to_overwrite(plan: _Plan, out: Path | None) -> None:

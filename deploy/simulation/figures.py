@@ -204,8 +204,13 @@ def _link_table(found: Figures) -> list[str]:
     rows = [
         (f"  {one}-{other}", f"{amount.events:,}", f"{amount.messages:,}", f"{amount.bytes:,}")
         for (one, other), amount in found.by_link.items()
+        if amount != Traffic()
     ]
-    return _table([head, *rows])
+    idle = len(found.by_link) - len(rows)
+    if not rows:
+        return [f"nothing but overhead crossed {_count(idle, 'link')}"]
+    rest = [f"  and {_count(idle, 'link')} with nothing but overhead"] if idle else []
+    return [*_table([head, *rows]), *rest]
 
 
 def _relative_line(relative: Relative) -> str:

@@ -1,0 +1,101 @@
+"""The texts of a network's rules before they mean anything: where each rule stands, and what no network can serve."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TypeGuard
+
+import yaml
+
+from deploy.network.sections import RuleEntry
+from protocol.functions import BUILT_IN, Functions
+from protocol.languages import Diagnostic
+from protocol.languages import syntax as s
+from protocol.languages.diagnostics import Text
+from protocol.languages.parser import parse_text
+from protocol.languages.reader import SyntaxMistake
+from protocol.languages.sources import decode
+
+
+@dataclass(frozen=True, slots=True)
+class RuleText:
+    """A rule file or an inline text, read."""
+
+    entry: RuleEntry
+    text: Text
+    items: list[s.TypeDeclaration | s.RuleSyntax]
+
+
+def rule_texts(entries: Iterable[RuleEntry]) -> list[RuleText]:
+    """All texts that can be read at all."""
+    found = []
+    for entry in entries:
+        text = decode(entry.source)
+        if isinstance(text, Text):
+            try:
+                found.append(RuleText(entry, text, list(parse_text(text, entry.source.language))))
+            except SyntaxMistake:
+                continue
+    return found
+
+
+def places_of_rules(texts: Iterable[RuleText]) -> dict[str, yaml.Node]:
+    """Where the network file names each rule; a SASE rule that has no name of its own is not found."""
+    places: dict[str, yaml.Node] = {}
+    for each in texts:
+        for item in each.items:
+            name = item.name if not isinstance(item, s.TypeDeclaration) else None
+            if name is None and isinstance(item, s.TeslaRule):
+                name = item.emits
+            if name is not None:
+                places.setdefault(name.text, each.entry.place)
+    return places
+
+
+def unserved(texts: Iterable[RuleText], functions: Functions) -> Iterator[tuple[RuleEntry, Diagnostic]]:
+    """Lookups and calls of registered functions: one engine serves them, the nodes of a network do not."""
+    for each in texts:
+        for item in _inside(each.items):
+            if isinstance(item, s.RemoteLookup):
+                table = item.table.text if item.table is not None else "remote"
+                yield (
+                    each.entry,
+                    each.text.diagnostic(
+                        item.at,
+                        "networks do not serve remote tables yet",
+                        f"leave this rule out, or evaluate it with headwater run --remote {table}=FILE",
+                    ),
+                )
+            elif _is_call(item) and is_registered(item.base.text, functions):
+                yield each.entry, each.text.diagnostic(item.at, *no_such_function(item.base.text))
+
+
+def _is_call(item: object) -> TypeGuard[s.Called | s.Bracketed]:
+    # Empty square brackets stand behind a repeated role, as in count(b[]).
+    return isinstance(item, s.Called) or (isinstance(item, s.Bracketed) and bool(item.arguments))
+
+
+def is_registered(name: str, functions: Functions) -> bool:
+    """Whether the function is somebody's own."""
+    return name.lower() not in BUILT_IN and functions.get(name) is not None
+
+
+def no_such_function(name: str) -> tuple[str, str]:
+    """What to say of a call of a registered function: what is wrong, and the cure."""
+    return (
+        f"the nodes of a network do not know the function {name!r}, only the built-in ones",
+        "leave it out, or evaluate the rule with headwater run --functions FILE.py",
+    )
+
+
+def _inside(part: object) -> Iterator[object]:
+    """Everything that a piece of syntax is made of, in the order of the text."""
+    waiting = [part]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            waiting.extend(reversed(part))
+        elif is_dataclass(part) and not isinstance(part, type):
+            yield part
+            waiting.extend(getattr(part, field.name) for field in reversed(fields(part)))
