@@ -14,33 +14,23 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import exp
 from typing import Any
 
 from node.feeds import Consumer, Feed, Inlet
-from node.reach import Offsets, masters, offsets
+from node.master_reach import Reach, reach_of
+from node.reach import masters
 from node.work import FOREVER, Work
 from protocol.composites import Composite
-from protocol.expressions import Attribute, Binary, Constant, Expression, Fold, Parameter, Remote, Same, rewritten, walk
+from protocol.expressions import Attribute, Constant, Expression, rewritten
 from protocol.messages import Conditions
-from protocol.pattern import Chain, Negation, Part, Repetition, Rule, Selection, leaves
+from protocol.pattern import Rule, leaves
 from protocol.subscriptions import SUBJECT
 
 Row = tuple[Any, ...]
 
 RATE_WEIGHT = 0.25  # of the latest interval in a measured rate
 GAIN_LEAST = 0.1  # a change of masters must promise to save this share of the traffic
-
-
-@dataclass(frozen=True, slots=True)
-class Reach:
-    """Where events of a stream lie relative to a master event, and what its values exclude, by type."""
-
-    least_us: int
-    greatest_us: int
-    where: tuple[tuple[str, tuple[Expression, ...]], ...]
-    """Conjuncts that name the master's role and SUBJECT."""
 
 
 class Slot(Feed):
@@ -271,7 +261,9 @@ class PushPull:
         feed serves the master itself."""
         if (master, slot) not in self._reaches:
             serves = slot in self.able[master]
-            self._reaches[master, slot] = None if serves else _reach(self.rule, master, slot, self._values)
+            self._reaches[master, slot] = (
+                None if serves else reach_of(self.rule, master, slot.roles, values=self._values)
+            )
         return self._reaches[master, slot]
 
     def rates(self, now_us: int) -> dict[Slot, float] | None:
@@ -382,103 +374,3 @@ def _values(row: Row) -> dict[str, Any]:
     names = inner.spec.type.attributes if isinstance(inner, Composite) else inner.attributes
     name = inner.type if isinstance(inner, Composite) else inner.name
     return {"ts": row[0], "node": row[1], "seq": row[2], "type": name, **dict(zip(names, row[4:], strict=False))}
-
-
-def _reach(rule: Rule, master: str, slot: Slot, values: bool) -> Reach | None:
-    where_to = offsets(rule, master)
-    if slot.roles & _in_negated_patterns(rule):
-        return None  # matches of a negated sub-pattern are found as their parts come, in trace order
-    bounds = [_candidate_bounds(rule, role, where_to, master) for role in slot.roles]
-    if any(least is None or greatest is None for least, greatest in bounds):
-        return None
-    least = min(least for least, _ in bounds if least is not None)
-    greatest = max(greatest for _, greatest in bounds if greatest is not None)
-    return Reach(least, greatest, _excluding(rule, master, slot) if values else ())
-
-
-def _candidate_bounds(rule: Rule, role: str, where_to: Offsets, master_role: str) -> tuple[int | None, int | None]:
-    """Where events lie that the role binds, or chooses from.
-
-    A selection that the master's own choice depends on was made before it and looked at all of its window; so whoever
-    repeats it must see all of that window, too.
-    """
-    bounds = where_to.get(role, (None, None))
-    root = rule.pattern.root
-    if not isinstance(root, Chain):
-        return bounds
-    steps = {step.leaf.role: step for step in root.steps if isinstance(step, Selection)}
-    above = master_role
-    while above in steps:
-        above = steps[above].within.origin
-        if above == role and role in steps and steps[role].policy != "each":
-            within = steps[role].within
-            least, greatest = (0, 0) if within.origin == master_role else where_to[within.origin]
-            return None if least is None else least - within.length_us, greatest
-    return bounds
-
-
-def _in_negated_patterns(rule: Rule) -> set[str]:
-    found: set[str] = set()
-
-    def look(part: Part) -> None:
-        if isinstance(part, Negation):
-            inner = list(leaves(part.part))
-            if len(inner) > 1:
-                found.update(leaf.role for leaf in inner)
-        for inside in getattr(part, "parts", ()):
-            look(inside)
-
-    if not isinstance(rule.pattern.root, Chain):
-        look(rule.pattern.root)
-    return found
-
-
-def _excluding(rule: Rule, master_role: str, slot: Slot) -> tuple[tuple[str, tuple[Expression, ...]], ...]:
-    """For each type of a feed the conjuncts that a known master event turns into conditions on one event.
-
-    A part that is selected by last or first may only be filtered by what the text knows before it: the rest must be
-    seen, to fail.
-    """
-    text = [leaf.role for leaf in leaves(rule.pattern.root)]
-    counted = _limited(rule.pattern.root)
-    selected = set()
-    if isinstance(rule.pattern.root, Chain):
-        selected = {
-            step.leaf.role for step in rule.pattern.root.steps if isinstance(step, Selection) and step.policy != "each"
-        }
-    found: dict[str, list[Expression]] = {}
-    by_type: dict[str, list[str]] = {}
-    for role in slot.roles:
-        by_type.setdefault(slot.types[role], []).append(role)
-    for name, roles in by_type.items():
-        if len(roles) > 1 or sum(1 for role in text if slot.types[role] == name) > 1:
-            continue
-        (role,) = roles
-        if role in counted:
-            continue  # all events of its own constraints count towards its limit
-        if role in selected and text.index(master_role) > text.index(role):
-            continue
-        for conjunct in rule.pattern.where:
-            if isinstance(conjunct, Same):
-                found.setdefault(name, []).append(
-                    Binary("=", _renamed(conjunct.key, "", SUBJECT), _renamed(conjunct.key, "", master_role))
-                )
-                continue
-            parts = [part for part in walk(conjunct) if isinstance(part, Attribute)]
-            if any(isinstance(part, Fold | Remote | Parameter) for part in walk(conjunct)):
-                continue
-            if any(part.index for part in parts) or {part.role for part in parts} != {role, master_role}:
-                continue
-            found.setdefault(name, []).append(_renamed(conjunct, role, SUBJECT))
-    return tuple((name, tuple(conjuncts)) for name, conjuncts in sorted(found.items()))
-
-
-def _limited(part: Part | Chain) -> set[str]:
-    """Roles of repetitions that have a limit."""
-    if isinstance(part, Repetition):
-        return {leaf.role for leaf in part.parts} if part.limit is not None else set()
-    return set().union(*(_limited(inner) for inner in getattr(part, "parts", ())))
-
-
-def _renamed(expression: Expression, old: str, new: str) -> Expression:
-    return rewritten(expression, lambda part: Attribute(new, part.name) if part.role == old else part)

@@ -172,8 +172,10 @@ class TreeWork:
         """Ask for the filters without conditions that a rule needs, so that other rules can do with what they bring."""
         roles = tuple(leaf.role for leaf in leaves(rule.pattern.root))
         plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
-        asks = self._pulls and isinstance(rule.pattern.root, Chain) and any(
-            isinstance(step, Aggregate) for step in rule.pattern.root.steps
+        asks = (
+            self._pulls
+            and isinstance(rule.pattern.root, Chain)
+            and any(isinstance(step, Aggregate) for step in rule.pattern.root.steps)
         )
         for child, partial in plan.parts if plan.delegate is None and not asks else ():
             if partial.single and not filter_of(partial).where:
