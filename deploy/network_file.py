@@ -188,7 +188,7 @@ class _Reading:
                 hint = _readable(made.hint, inline)
                 if made.message.startswith("unknown event type") and not hint.startswith("did"):
                     hint = f"declare it under events: or with a rule; {hint}"
-                elif made.message.startswith("unknown function") and not hint.startswith("did"):
+                elif made.message.startswith("unknown function"):
                     hint = f"a network has only the built-in ones; {hint}"
                 hinted = replace(made, hint=hint)
                 place = inline.get(made.file)
