@@ -26,9 +26,11 @@ from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
 from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
+from protocol.languages.printing import PrintError
 from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
 from protocol.partial import PartialRule
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
+from protocol.subscriptions import Subscription, print_subscription
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
 """How the events of a stream are accounted."""
@@ -406,4 +408,7 @@ def describe(stream: Stream) -> str:
             without = f", without the {' and '.join(heard)} that come anyway" if heard else ""
             return f"part of {partial.rule.name}: {partial.label()}{without}"
         case Filter(name, where):
-            return f"filter {name}{' with ' + str(len(where)) + ' conditions' if where else ''}"
+            try:
+                return f"filter {print_subscription(Subscription(name, where))}"
+            except PrintError:  # conditions of rules that were built in Python may have no text
+                return f"filter {name} with {len(where)} condition{'s' * (len(where) != 1)}"

@@ -426,3 +426,15 @@ def test_in_the_example_for_pulling_the_same_fires_cost_fewer_events(capsys: pyt
     assert pull["traffic"]["by_kind"]["answer"]["events"] > 0
     assert read_network(PULL).network.strategy == "st-pp"
     assert read_network(PULL).warnings == ()
+
+
+def test_the_tables_of_all_nodes_can_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    written = tmp_path / "tables.json"
+    with pytest.raises(SystemExit) as ended:
+        main(["simulate", str(PULL), "--duration", "1 min", "--quiet", "--tables", str(written)])
+    assert ended.value.code in (0, None)
+    tables = json.loads(written.read_text(encoding="utf-8"))
+    (leader,) = [node for node, table in tables.items() if table["trees"][0]["parent"] is None]
+    (work,) = tables[leader]["work"]
+    assert work["tasks"] == ["rule Fire"]
+    assert any(asked.endswith("filter Smoke") for asked in work["routes"]["asked"])

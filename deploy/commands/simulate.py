@@ -59,6 +59,12 @@ def simulate(
         Path | None,
         typer.Option(help="Write what sinks received here, as JSON lines in order of arrival.", metavar="FILE"),
     ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write every node's tables here, as one JSON object, as they are at the end.", metavar="FILE"
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and what fails.")] = False,
 ) -> None:
@@ -90,10 +96,15 @@ def simulate(
     )
     _check_feeds(plan)
     _refuse_to_overwrite(plan, out)
+    _refuse_to_overwrite(plan, tables)
     started = time.perf_counter()
     with contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
+        tables_output = _open_output(tables, stack)
         outcome = _run(plan, plan.strategy)
+        if tables_output is not None:
+            json.dump(outcome.tables, tables_output, indent=2, ensure_ascii=False)
+            tables_output.write("\n")
         if output is not None:
             try:
                 output.writelines(delivery_lines(outcome.delivered))

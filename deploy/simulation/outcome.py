@@ -58,6 +58,8 @@ class Outcome:
     """By (from, to, kind)."""
     tasks: dict[str, list[str]] = field(default_factory=dict)
     """For every node its tasks in words: partial rules, whole rules, relays."""
+    tables: dict[str, Any] = field(default_factory=dict)
+    """For every node its tables as they are at the end: advertisements, subscriptions, tasks, routes, histories."""
     counters: Counter[str] = field(default_factory=Counter)
     held_from: list[tuple[Any, int]] = field(default_factory=list)
     """Changes that were made while the network ran, each with the event time from which it holds."""

@@ -202,6 +202,7 @@ class Simulation:
         self.outcome.held_from = list(self.coordinator.held_from)
         for name, core in self.nodes.items():
             self.outcome.tasks[name] = [describe(task.stream) for found in core.works.values() for task in found.tasks]
+            self.outcome.tables[name] = core.tables()
         self.outcome.counters["held"] = sum(core.held() for core in self.nodes.values())
         return self.outcome
 
