@@ -9,7 +9,7 @@ Orders are pairs of a node and what it is told; nothing is sent from here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 from zlib import crc32
@@ -300,31 +300,42 @@ class Coordinator:
     # ---------------------------------------------------------------------------------------------------------- losses
 
     def lost_link(self, one: str, other: str, delivered_us: Callable[[str], float]) -> Orders:
-        """A link is lost for good: trees are rebuilt around it. What a broken tree had not delivered is found again."""
-        return self._after_loss(self.trees.lost_link(one, other), delivered_us)
+        """A link is lost for good: trees are rebuilt around it. What a broken tree had not delivered is found again.
+
+        ``delivered_us`` of a tree: everything that ends at or before it has reached the sinks of the tree.
+        """
+        delivered = {tree: delivered_us(tree) for tree in self.trees.roots}
+        return self._after_loss(self.trees.lost_link(one, other), delivered)
 
     def lost_node(self, node: str, delivered_us: Callable[[str], float]) -> Orders:
         """A node is lost for good, and its sources and sinks with it."""
+        delivered = {tree: delivered_us(tree) for tree in self.trees.roots}
         self._gone.add(node)
         self.sources = {n: known for n, known in self.sources.items() if known[0] != node}
         self.sinks = {n: known for n, known in self.sinks.items() if known[0] != node}
-        return self._after_loss(self.trees.lost_node(node), delivered_us)
+        return self._after_loss(self.trees.lost_node(node), delivered)
 
-    def _after_loss(self, orders: Iterable[tuple[str, Order]], delivered_us: Callable[[str], float]) -> Orders:
-        """``delivered_us`` of a tree: everything that ends at or before it has reached the sinks of the tree."""
+    def _after_loss(self, orders: Iterable[tuple[str, Order]], delivered: Mapping[str, float]) -> Orders:
         found = self._built(orders)
+        if self._change is not None:
+            # It would replace trees that have not yet found again what the broken ones missed: let it wait for them.
+            self._waiting.insert(0, self._change)
+            self._change = None
+            found += [(node, Abort(self._changes)) for node in self.nodes()]
         self._note_plans()
+        broken = {tree for tree, _ in self.trees.superseded}
         for tree, epoch in self.trees.superseded:
             found += self.trees.drained(tree, epoch)  # it cannot drain any more
-            delivered = delivered_us(tree)
-            if delivered == -float("inf"):
-                self._begin_with[tree] = (None, None)
-            else:
-                self._begin_with[tree] = (int(delivered) + 1, int(delivered) - 2 * self.horizon_us())
+        for tree in self.trees.roots:
+            if tree in broken or tree not in delivered:
+                # The tree of a new leader takes the place of that of the lost one.
+                known = delivered.get(tree, min(delivered.values(), default=-UNBOUNDED_US))
+                is_known = known > -UNBOUNDED_US
+                self._begin_with[tree] = (
+                    (int(known) + 1, int(known) - 2 * self.horizon_us()) if is_known else (None, None)
+                )
         # Rules may have been kept at a node that is gone.
-        shares: Orders = (
-            [(node, Adopt(replace(self._share(node, None)))) for node in self.nodes()] if self._gone else []
-        )
+        shares: Orders = [(node, Adopt(self._share(node, None))) for node in self.nodes()] if self._gone else []
         return [*shares, *found]
 
 

@@ -162,8 +162,7 @@ class Forest:
                 if freeze:
                     for feed in self.local.values():
                         feed.frozen_us = feed.current(work.now_us)
-                delivered = tuple(sorted((found.tree, found.delivered) for found in self.works.values()))
-                work.effects.append(Tell(Prepared(change, promised, delivered)))
+                work.effects.append(Tell(Prepared(change, promised)))
             case Abort(change):
                 self._held_us.pop(change, None)
                 self.delivered.release(None, work)

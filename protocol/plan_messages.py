@@ -124,14 +124,10 @@ class TreeStands:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """No source here has promised more than ``promised_us``, and nothing later was delivered.
-
-    Everything that ends at or before ``delivered_us`` has reached every sink, as far as this node knows, tree by tree.
-    """
+    """No source here has promised more than ``promised_us``, and nothing later was delivered."""
 
     change: int
     promised_us: float
-    delivered_us: tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True, slots=True)

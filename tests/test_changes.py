@@ -206,9 +206,9 @@ def test_a_change_holds_from_above_the_greatest_promise():
     coordinator = a_coordinator()
     orders = coordinator.request(DeployRule(rule(HOT)))
     assert [order for _, order in orders] == [Prepare(1, False, False)] * 3
-    assert coordinator.reported("p1", Prepared(1, 500, ())) == []
-    assert coordinator.reported("p2", Prepared(1, 900, ())) == []
-    orders = coordinator.reported("p3", Prepared(1, 700, ()))
+    assert coordinator.reported("p1", Prepared(1, 500)) == []
+    assert coordinator.reported("p2", Prepared(1, 900)) == []
+    orders = coordinator.reported("p3", Prepared(1, 700))
     shares = [order.share for _, order in orders if isinstance(order, Adopt)]
     assert {share.from_us for share in shares} == {901}
     assert {planned.since_us for share in shares for planned in share.rules if planned.rule.name == "Hot"} == {901}
@@ -218,10 +218,10 @@ def test_a_change_holds_from_above_the_greatest_promise():
 def test_without_all_acknowledgements_there_is_no_change():
     coordinator = a_coordinator()
     coordinator.request(DeployRule(rule(HOT)))
-    coordinator.reported("p1", Prepared(1, 500, ()))
+    coordinator.reported("p1", Prepared(1, 500))
     assert {type(order) for _, order in coordinator.abort()} == {Abort}
     assert "Hot" not in coordinator.rules
-    assert coordinator.reported("p2", Prepared(1, 500, ())) == []
+    assert coordinator.reported("p2", Prepared(1, 500)) == []
 
 
 def test_changes_are_made_one_after_the_other():
@@ -229,12 +229,40 @@ def test_changes_are_made_one_after_the_other():
     coordinator.request(DeployRule(rule(HOT)))
     assert coordinator.request(UndeployRule("Fire")) == []
     for node in ("p1", "p2", "p3"):
-        orders = coordinator.reported(node, Prepared(1, 500, ()))
+        orders = coordinator.reported(node, Prepared(1, 500))
     assert not any(isinstance(order, Prepare) for _, order in orders), "the new tree does not stand yet"
     leader = coordinator.trees.leader
     orders = coordinator.reported(leader, TreeStands(leader, coordinator.trees.epoch(leader)))
     assert any(isinstance(order, BeginTree) for _, order in orders)
     assert sum(isinstance(order, Prepare) for _, order in orders) == 3
+
+
+def test_a_change_waits_when_a_link_is_lost_while_it_is_prepared():
+    coordinator = a_coordinator()
+    coordinator.request(DeployRule(rule(HOT)))
+    coordinator.reported("p1", Prepared(1, 500))
+    leader = coordinator.trees.leader
+    other = next(node for node in ("p1", "p3") if node != leader)
+    orders = coordinator.lost_link(leader, other, lambda tree: 400.0)
+    assert sum(isinstance(order, Abort) for _, order in orders) == 3
+    assert coordinator.reported("p2", Prepared(1, 500)) == []
+    orders = coordinator.reported(leader, TreeStands(leader, coordinator.trees.epoch(leader)))
+    (begin,) = [order for _, order in orders if isinstance(order, BeginTree)]
+    assert begin.from_us == 401
+    assert [order.change for _, order in orders if isinstance(order, Prepare)] == [2, 2, 2]
+
+
+def test_the_tree_of_a_new_leader_takes_up_where_the_lost_one_ended():
+    network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], sources=[Source("p3", "Temp")])
+    coordinator = Coordinator(network, "st", horizon_us)
+    coordinator.begin()
+    lost = coordinator.trees.leader
+    assert lost == "p2"
+    coordinator.reported(lost, TreeStands(lost, 1))
+    coordinator.lost_node(lost, lambda tree: 400.0)
+    leader = coordinator.trees.leader
+    orders = coordinator.reported(leader, TreeStands(leader, 1))
+    assert [order.from_us for _, order in orders if isinstance(order, BeginTree)] == [401]
 
 
 def test_changes_that_make_no_sense_are_refused_with_a_sentence():

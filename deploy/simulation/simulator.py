@@ -333,10 +333,13 @@ class Simulation:
         """Somebody has found out that a link or a node is gone for good, and told the coordinator."""
 
         def delivered_us(tree: str) -> float:
-            found = [
-                work.delivered for core in self.nodes.values() for work in core.works.values() if work.tree == tree
-            ]
-            return max(found, default=-float("inf"))
+            # Of each build the node that knows most; where an earlier one still drains, the one that is further behind.
+            found: dict[int, float] = {}
+            for core in self.nodes.values():
+                for work in core.works.values():
+                    if work.tree == tree:
+                        found[work.epoch] = max(work.delivered, found.get(work.epoch, -float("inf")))
+            return min(found.values(), default=-float("inf"))
 
         if lost.other is None:
             del self.nodes[lost.one]
