@@ -336,7 +336,7 @@ class Coordinator:
                 )
         # Rules may have been kept at a node that is gone.
         shares: Orders = [(node, Adopt(self._share(node, None))) for node in self.nodes()] if self._gone else []
-        return [*shares, *found]
+        return [*shares, *found, *self._next_change()]
 
 
 def _composite_type(rule: Rule) -> EventType:

@@ -11,13 +11,14 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from protocol.network import STRATEGIES
 from tests.churn import check, churn_case
 from tests.law import Verdict
 from tests.losses import check_loss, loss_case
 
-KINDS = ("changes", "changes+faults", "losses")
+KINDS = ("changes", "changes+faults", "losses", "changes+losses")
 
 
 def judge(kind: str, seed: int, strategy: str) -> Verdict | None:
@@ -27,6 +28,9 @@ def judge(kind: str, seed: int, strategy: str) -> Verdict | None:
             lossy = loss_case(seed)
             return None if lossy is None else check_loss(lossy, strategy)
         case = churn_case(seed, faults=kind == "changes+faults")
+        if case is not None and kind == "changes+losses":
+            lossy = loss_case(seed)
+            case = None if lossy is None else replace(case, faults=lossy.faults)
         return None if case is None else check(case, strategy)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
