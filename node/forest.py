@@ -242,7 +242,7 @@ class Forest:
         """The tree stands: make its tables and tell the children; leaves begin to advertise."""
         tree, epoch = message.tree, message.epoch
         if not self.trees.knows(tree, epoch):
-            work.report("unknown_tree")
+            work.report("forgotten_tree" if (tree, epoch) in self._gone else "unknown_tree")
             return
         share = self.shares[message.plan]
         names = {source.type for source in share.share.sources}

@@ -285,6 +285,7 @@ class TreeWork:
             self.dispatch(feed, stream)
         outlet = self.outlets[number] = Outlet(self.parent, number, feed, KINDS[type(stream)], self._catalog)
         outlet.marks_only = marks_only
+        outlet.ends_us = self.until_us
         return outlet
 
     def dispatch(self, feed: Feed, stream: Whole | None = None) -> None:
