@@ -42,6 +42,9 @@ class Catalog:
         self.types = {declared.name: declared for declared in types}
         self.composites = {declared.name: declared for declared in composites}
 
+    def knows(self, name: str) -> bool:
+        return name in self.types or name in self.composites
+
     def type(self, name: str) -> EventType:
         return self.types.get(name) or self.composites[name]
 

@@ -113,6 +113,9 @@ class NodeCore:
                 feed.moved(work)
 
     def _received(self, neighbour: str, message: Message, work: Work) -> None:
+        if neighbour not in self._inboxes:
+            work.report("unknown_neighbour")
+            return
         if isinstance(message, Batch):  # most messages are batches or wants
             self._batch(neighbour, message, work)
             return

@@ -85,7 +85,11 @@ class Forest:
         """A neighbour speaks about trees."""
         match message:
             case CreateTree() | TreeAck() | TreeNack():
+                before = self.trees.unknown
                 self._send_all(self.trees.received(neighbour, message), work)
+                if self.trees.unknown > before:
+                    forgotten = (message.tree, message.epoch) in self._gone
+                    work.report("forgotten_tree" if forgotten else "unknown_tree")
                 if message.tree == self.name:  # only its root sees a tree stand
                     self._look_for_standing(work)
             case TreeReady():
@@ -126,6 +130,9 @@ class Forest:
                         self._arrange(found, work)
             case Deploy(tree, epoch, number, stream, marks_only):
                 if (found := self.work(tree, epoch, work)) is not None:
+                    if neighbour != found.parent or not found.can_serve(stream):
+                        work.report("unknown_stream")
+                        return
                     if isinstance(stream, Tally):
                         found.tallies.serve(number, stream, work)
                     else:

@@ -248,7 +248,9 @@ class JoinTask(Feed):
         oldest = mark - self.horizon_us
         if not self.ordered and oldest > self.engine.watermark:
             self.engine.advance(oldest)
-        oldest -= self.horizon_us  # a match of a child may bring parts a horizon older than what it ends with
+        # A match of a child may bring parts a horizon older than what it ends with, and what was kept may come another
+        # horizon later than it was due.
+        oldest -= 2 * self.horizon_us
         if self._sent:
             self._sent = {identity: known for identity, known in self._sent.items() if known[0] >= oldest}
         if self._blocked:
@@ -282,7 +284,7 @@ class JoinTask(Feed):
         mark = min([feed.current(now_us) for feed in self.inputs], default=FOREVER)
         if self.horizon_us is not None:
             # What a match of a child brings is a horizon older than the match, and sweeps come a quarter late.
-            oldest = mark - 2 * self.horizon_us - self.horizon_us / SWEEPS_PER_HORIZON
+            oldest = mark - 3 * self.horizon_us - self.horizon_us / SWEEPS_PER_HORIZON
             kept = {
                 "sent": [ts for ts, _ in self._sent.values()],
                 "blocked": [row[0] for row in self._blocked.values()],

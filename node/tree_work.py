@@ -31,6 +31,7 @@ from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream
 from protocol.partial import PartialRule
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
 from protocol.subscriptions import Subscription, print_subscription
+from protocol.tally_messages import Tally
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
 """How the events of a stream are accounted."""
@@ -92,8 +93,9 @@ class TreeWork:
         """Where the next plan begins."""
         self.started = False
         self.settled: float = -FOREVER
-        self.delivered: float = -FOREVER
-        """Everything that ends at or before this has reached every sink, as far as is known here."""
+        self.delivered: float = -FOREVER if prime_us is None else prime_us
+        """Everything that ends at or before this has reached every sink, as far as is known here; what the trees of
+        earlier plans have to deliver they know themselves."""
         self._settled_below: dict[str, float] = {}
 
     # ---------------------------------------------------------------------------------------------------------- tables
@@ -239,7 +241,7 @@ class TreeWork:
         rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
         candidates = self._catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
         task = JoinTask(
-            self._numbers.next(), stream, self._catalog.engine(stream), tuple(inputs), candidates, horizon_us(rule)
+            self._numbers.next(), stream, self._catalog.engine(stream), tuple(inputs), candidates, _needed_us(stream)
         )
         if subscribe:
             for feed in task.inputs:
@@ -274,6 +276,14 @@ class TreeWork:
         return stream in self._wanted_above or self.subscribers.wants(stream.rule.emits, child)
 
     # ---------------------------------------------------------------------------------------------------------- output
+
+    def can_serve(self, stream: Stream | Tally) -> bool:
+        """Whether all event types of a stream are known here."""
+        match stream:
+            case Whole(rule) | Part(PartialRule(rule)):
+                return all(self._catalog.knows(name) for name in types_of(rule.pattern))
+            case _:
+                return self._catalog.knows(stream.type)
 
     def serve(self, number: int, stream: Stream, work: Work, *, marks_only: bool = False) -> Outlet:
         """The parent asks for a stream, or only to know how far it has come."""
@@ -398,6 +408,17 @@ class TreeWork:
     def held(self) -> int:
         asked = sum(task.held() for task in self.completions) + self.tallies.held()
         return asked + sum(task.held() for task in self.tasks) + sum(outlet.held() for outlet in self.outlets.values())
+
+
+def _needed_us(stream: Whole | Part) -> int | None:
+    """How long a task needs its inputs. A part may reach further than its rule: what tightens the rule's windows may be
+    a condition that only a node above can judge."""
+    if isinstance(stream, Whole):
+        return horizon_us(stream.rule)
+    partial = stream.partial
+    found = [horizon_us(partial.rule), horizon_us(replace(partial.rule, pattern=partial.pattern, attributes=()))]
+    known = [each for each in found if each is not None]
+    return max(known) if len(known) == len(found) else None
 
 
 def describe(stream: Stream) -> str:
