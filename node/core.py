@@ -27,6 +27,7 @@ TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has 
 TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been delivered: about once per horizon
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
+IDLE_DOUBLINGS = 8  # a node where nothing comes keeps house up to 2^8 times less often
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
 
 
@@ -62,6 +63,9 @@ class NodeCore:
         self._timers: dict[str, int] = {}
         self._review_us = -(1 << 62)
         self._ticks = 0
+        self._idle_ticks = 0
+        self._active = False
+        """Whether events have come since the last tick."""
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -93,6 +97,7 @@ class NodeCore:
         return work.effects
 
     def _born(self, source: int, events: tuple[Event, ...], work: Work) -> None:
+        self._woken(work)
         for event in events:
             feed = self.local.get(event[3].name)
             if feed is None:
@@ -150,6 +155,7 @@ class NodeCore:
         if batch.floor_us is not None:  # first: what comes with it, however old, may be referred to again
             inbox.forget_before(batch.floor_us)
         if batch.items:
+            self._woken(work)
             real: dict[int, list[Any]] = {}
             blockers: dict[int, list[Any]] = {}
             for item in batch.items:
@@ -206,16 +212,30 @@ class NodeCore:
         work.run()
         for outlet in self.outlets.values():
             outlet.tell_slowly(work)
+        for found in self.works.values():
+            if found.started and found.until_us is None:
+                for task in found.tasks:
+                    task.want_to_free(work.now_us - self._tick_us(), work)
         if work.now_us >= self._review_us:
             self._review_us = work.now_us + self.settings.review_us
             for found in self.works.values():
                 review(found.tasks, work, restless=self.settings.restless)
         self._ticks += 1
+        self._idle_ticks = 0 if self._active or self.held() else self._idle_ticks + 1
+        self._active = False
         if self._ticks % TICKS_PER_SETTLING == 0:
             self.forest.settle(work)
         self.forest.end_drained(work)
         self._forget_the_past(work)
-        work.timer("tick", work.now_us + self._tick_us(), idle=True)
+        rest = min(self._idle_ticks, IDLE_DOUBLINGS)  # where nothing comes and nothing is held, there is no haste
+        work.timer("tick", work.now_us + (self._tick_us() << rest), idle=True)
+
+    def _woken(self, work: Work) -> None:
+        """Events have come: keep house as often as usual again."""
+        self._active = True
+        if self._idle_ticks:
+            self._idle_ticks = 0
+            work.timer("tick", work.now_us + self._tick_us(), idle=True)
 
     def _forget_the_past(self, work: Work) -> None:
         """Bodies that nobody will refer to, events that nothing that starts later can need, and old deliveries."""

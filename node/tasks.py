@@ -261,6 +261,13 @@ class JoinTask(Feed):
         if self.push_pull is not None:
             self.push_pull.free(mark)
 
+    def want_to_free(self, ts: float, work: Work) -> None:
+        """Something is held that inputs which have not told their marks for long may keep for nothing: ask them."""
+        if self.engine.stored():
+            for feed in self.inputs:
+                if feed.current(work.now_us) < ts:
+                    feed.want(ts, work)
+
     def held(self) -> int:
         """How many rows, open matches and remembered identities are kept."""
         kept = sum(candidates.held() for of_type in self._candidates.values() for candidates in of_type)

@@ -6,6 +6,7 @@ import contextlib
 import json
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,11 +186,12 @@ def _run(plan: _Plan, strategy: str) -> Outcome:
 
 def _compare(plan: _Plan, outcome: Outcome, central: Outcome) -> None:
     """No strategy may change what sinks receive."""
-    ours, theirs = ({_identity(each): each for each in run.delivered} for run in (outcome, central))
-    if ours.keys() == theirs.keys():
+    ours, theirs = (Counter(map(_identity, run.delivered)) for run in (outcome, central))
+    if ours == theirs:
         return
-    surplus = [each for identity, each in ours.items() if identity not in theirs]
-    missing = [each for identity, each in theirs.items() if identity not in ours]
+    shown = {_identity(each): each for each in (*outcome.delivered, *central.delivered)}
+    surplus = [shown[identity] for identity in (ours - theirs).elements()]
+    missing = [shown[identity] for identity in (theirs - ours).elements()]
     examples = [f"  too many at {each.node}: {each.item!r}" for each in surplus[:EXAMPLES_MAX]]
     examples += [f"  missing at {each.node}: {each.item!r}" for each in missing[:EXAMPLES_MAX]]
     raise RunFailed(
