@@ -329,7 +329,7 @@ class Coordinator:
         for tree in self.trees.roots:
             if tree in broken or tree not in delivered:
                 # The tree of a new leader takes the place of that of the lost one.
-                known = delivered.get(tree, min(delivered.values(), default=-UNBOUNDED_US))
+                known = min(UNBOUNDED_US, delivered.get(tree, min(delivered.values(), default=-UNBOUNDED_US)))
                 is_known = known > -UNBOUNDED_US
                 self._begin_with[tree] = (
                     (int(known) + 1, int(known) - 2 * self.horizon_us()) if is_known else (None, None)

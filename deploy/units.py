@@ -24,6 +24,10 @@ BITS: Final = {
 BYTES: Final = {"B": 8, "kB": 8_000, "KB": 8_000, "MB": 8_000_000, "GB": 8_000_000_000}
 """Bytes are told from bits by their capital B: ``Mb`` would be read either way, so it is neither."""
 
+DURATION_MOST_US: Final = 366_000 * 86_400_000_000
+RATE_LEAST_PER_S: Final = 1e6 / DURATION_MOST_US
+RATE_MOST_PER_S: Final = 1e6  # an event has its own microsecond
+
 _BANDWIDTH: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*(/\s*s(?:ec|econd)?)?\s*")
 _RATE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(?:/|per\s)\s*([a-zµ]+)\s*", re.IGNORECASE)
 _DURATION: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
@@ -37,7 +41,10 @@ def duration_us(text: str) -> int:
     unit = found[2].lower() if found else ""
     if found is None or (unit not in MICROSECONDS and not (unit == "" and float(found[1]) == 0)):
         raise ConfigError(f"{text!r} is not a duration; write a number and a unit: us, ms, s, min, h or d (as in 5s)")
-    return round(float(found[1]) * MICROSECONDS.get(unit, 1))
+    found_us = float(found[1]) * MICROSECONDS.get(unit, 1)
+    if found_us > DURATION_MOST_US:
+        raise ConfigError(f"{text!r} is longer than a thousand years; look at its unit")
+    return round(found_us)
 
 
 def bandwidth_bps(text: str) -> int:
@@ -59,8 +66,12 @@ def rate_per_s(text: str) -> float:
     if found is None or unit is None:
         raise ConfigError(f"{text!r} is not a rate; write events per unit of time, as in 2/s, 120/min or 5/h")
     rate = float(found[1]) * 1_000_000 / unit
-    if not 0 < rate < float("inf"):
+    if not rate > 0:
         raise ConfigError(f"{text!r}: a rate is more than nothing; leave the source out instead")
+    if not RATE_LEAST_PER_S <= rate <= RATE_MOST_PER_S:
+        raise ConfigError(
+            f"{text!r} is out of bounds; write from one event in a thousand years up to a million a second"
+        )
     return rate
 
 

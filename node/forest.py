@@ -332,7 +332,8 @@ class Forest:
     def end_drained(self, work: Work) -> None:
         """End the trees of earlier plans that have nothing left to find."""
         for found in list(self.works.values()):
-            if found.parent is None:
+            if found.parent is None and found.until_us is not None:
+                found.settle(work)
                 self._end_if_drained(found, work)
 
     def _end_if_drained(self, found: TreeWork, work: Work) -> None:

@@ -334,13 +334,14 @@ class TreeWork:
             source.want(self.until_us - 1 - waits_us, work)
 
     def is_drained(self, now_us: int) -> bool:
-        """At the root, after the end: whether everything has been found that this tree must find."""
+        """At the root, after the end: whether everything that this tree must find has reached the sinks."""
         until_us = self.until_us
-        return (
-            self.started
-            and until_us is not None
-            and all(feed.current(now_us) >= until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers)
-        )
+        if not self.started or until_us is None:
+            return False
+        if any(feed.current(now_us) < until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers):
+            return False
+        longest_us = max((waits_us for _, waits_us, _ in self._dispatchers), default=0)
+        return self.delivered >= until_us - 1 - longest_us
 
     def leave(self) -> None:
         """Let go of the node's own feeds."""

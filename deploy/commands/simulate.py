@@ -98,6 +98,8 @@ def simulate(
     _check_feeds(plan)
     _refuse_to_overwrite(plan, out)
     _refuse_to_overwrite(plan, tables)
+    if out is not None and tables is not None and out.absolute() == tables.absolute():
+        raise ConfigError(f"--out and --tables both name {out}; write to two files")
     started = time.perf_counter()
     with contextlib.ExitStack() as stack:
         output = _open_output(out, stack)

@@ -25,6 +25,7 @@ from protocol.network import Link, Source
 SECTIONS: Final = (
     "events", "nodes", "links", "sources", "sinks", "rules", "strategy", "duration", "seed",
 )  # fmt: skip
+LOSS_MOST: Final = 0.99  # a link that loses more is an outage
 LINK_KEYS: Final = ("between", "delay", "bandwidth", "jitter", "loss")
 SOURCE_KEYS: Final = ("node", "type", "lateness", "trace", "rate", "values", "times", "mqtt")
 FEED_KEYS: Final = ("trace", "rate", "mqtt")
@@ -127,6 +128,8 @@ def read_nodes(sheet: Sheet, node: yaml.Node) -> dict[str, yaml.Node]:
             sheet.error(item, f"there is already a node {name_or_none!r}", "leave one out")
         else:
             found[name_or_none] = item
+    if not found and isinstance(node, yaml.SequenceNode) and not node.value:
+        sheet.error(node, "a network needs at least one node", "write nodes: [a, b, c]")
     return found
 
 
@@ -199,8 +202,10 @@ def _share(text: str) -> float:
         share = float(stripped.rstrip("% ")) / (100 if stripped.endswith("%") else 1)
     except ValueError:
         share = -1.0
-    if not 0 <= share < 1:
-        raise ConfigError(f"{text!r} is not a share; write 1% or 0.01, less than 100%")
+    if not 0 <= share <= LOSS_MOST:
+        raise ConfigError(
+            f"{text!r} is not a share of frames that a link may lose; write 1% or 0.01, at most {LOSS_MOST:.0%}"
+        )
     return share
 
 

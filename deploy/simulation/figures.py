@@ -62,7 +62,7 @@ class Figures:
             "traffic": {
                 **_plain(self.traffic),
                 "by_kind": {kind: _plain(amount) for kind, amount in self.by_kind.items()},
-                "by_link": {f"{one}-{other}": _plain(amount) for (one, other), amount in self.by_link.items()},
+                "by_link": {_link_name(*ends): _plain(amount) for ends, amount in self.by_link.items()},
                 "overhead": {"messages": self.overhead.messages, "bytes": self.overhead.bytes},
             },
             "delay_us": {f"p{share}": delay for share, delay in self.delay_us.items()},
@@ -76,6 +76,11 @@ class Figures:
                 "delay_p50": self.relative.delay_p50,
             },
         }
+
+
+def _link_name(one: str, other: str) -> str:
+    """``a-b``; with spaces where a name has a dash of its own, so that no two links are called the same."""
+    return f"{one} - {other}" if "-" in one + other else f"{one}-{other}"
 
 
 def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
