@@ -34,11 +34,13 @@ from deploy.network.sheet import NetworkFileError, Sheet, is_null
 from deploy.network_check import (
     composite_types,
     connected_parts,
+    contradiction,
     counts_events,
     readers_of_nothing,
     silent_rules,
 )
 from deploy.units import duration_us
+from node.reach import masters
 from protocol.events import EventType
 from protocol.expressions import Call, walk
 from protocol.functions import Functions
@@ -46,7 +48,7 @@ from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
 from protocol.languages.diagnostics import closest, listed
 from protocol.network import STRATEGIES, Link, Network, Sink
 from protocol.pattern import Rule, leaves
-from protocol.subscriptions import Subscription, parse_subscription
+from protocol.subscriptions import SUBJECT, Subscription, parse_subscription
 
 __all__ = ["Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed", "TraceFeed", "read_network"]
 
@@ -267,6 +269,10 @@ class _Reading:
                     f"rule {rule.name!r} can never fire: there is no source of {listed(silent[rule.name])}",
                     "add a source, or leave the rule out",
                 )
+            elif never := contradiction(rule.pattern.where, masters(rule)):
+                self.sheet.warn(
+                    place, f"rule {rule.name!r} can never fire: nothing meets {never}", "correct one of the conditions"
+                )
         for name, readers in readers_of_nothing(rules.rules, sourced).items():
             self.sheet.warn(
                 places.get(readers[0], fallback),
@@ -294,6 +300,8 @@ class _Reading:
                 self.sheet.warn(entry.subscribe, f"no rule that emits {name} can ever fire", cure)
             elif name not in emitted and name not in sourced:
                 self.sheet.warn(entry.subscribe, f"no source advertises {name!r}", "add a source of it")
+            elif never := contradiction(subscription.where, (SUBJECT,)):
+                self.sheet.warn(entry.subscribe, f"no event meets {never}", "correct one of the conditions")
         if not subscriptions and "sinks" not in self.entries:
             self.sheet.warn(self.root, "there are no sinks", "nobody will hear of what is found; add sinks:")
         if not sources and "sources" not in self.entries:

@@ -285,8 +285,8 @@ class Maker:
     def births(self, rules: Sequence[Rule], sources: Sequence[Source]) -> tuple[Birth, ...]:
         """Events of the sources, mostly of types that rules read, reaching them as late as they promised to be."""
         explosive = any("repetition" in feature for feature in self.features)
-        most = 40 if self.size == "small" else 100
-        count = self.rng.randint(4, 20 if explosive else most)
+        least, most = (25, 45) if self.size == "small" else (25, 100)
+        count = self.rng.randint(8, 20) if explosive else self.rng.randint(least, most)
         spread = (count // 3, count, count, 3 * count) if explosive else (3, count // 3, count // 2, count)
         ticks = self.rng.choice(spread)
         exact = self.chance(0.6)  # on whole ticks timestamps tie and windows are met exactly

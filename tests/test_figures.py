@@ -100,7 +100,16 @@ def test_the_json_form_is_as_documented() -> None:
         },
         "delay_us": {"p50": 20, "p95": 30, "p99": 30},
         "tasks": {"p1": 1, "p2": 2, "p3": 0},
-        "relative_to_centr": {"events": 0.5, "messages": 2.0, "bytes": 0.5, "delay_p50": 2.5},
+        "relative_to_centr": {
+            "events": 0.5,
+            "messages": 2.0,
+            "bytes": 0.5,
+            "delay_p50": 2.5,
+            "delay_p95": 3.75,
+            "delay_p99": 3.75,
+            "overhead_messages": 0.0522,
+            "overhead_bytes": 0.1311,
+        },
     }
 
 
@@ -117,7 +126,8 @@ def test_without_centr_there_is_nothing_relative() -> None:
 
 def test_a_ratio_to_nothing_is_none() -> None:
     relative = figures(a_run(), Outcome("centr")).to_json()["relative_to_centr"]
-    assert relative == {"events": None, "messages": None, "bytes": None, "delay_p50": None}
+    assert relative is not None
+    assert set(relative.values()) == {None}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -179,7 +189,8 @@ def test_the_report_shows_kinds_overhead_links_tasks_and_the_comparison() -> Non
         "  p1: Fire, whole",
         "  p2: 2 x Smoke for Fire",
         "",
-        "relative to centr: events 50.0%, messages 200.0%, bytes 50.0%, median delay 250.0%",
+        "relative to centr: events 50.0%, messages 200.0%, bytes 50.0%, bytes of overhead 13.1%, "
+        "median delay 250.0%, p99 375.0%",
     ]
 
 

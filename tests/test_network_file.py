@@ -549,3 +549,37 @@ def test_check_takes_no_functions_for_a_network(folder: Path, capsys: pytest.Cap
     code, out, err = check(capsys, folder / "network.yaml", "--functions", folder / "f.py")
     assert (code, out) == (2, "")
     assert "--functions is for rule files; the nodes of a network have only the built-in functions" in err
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ("value > 5, value < 3", "value < 3 and value > 5"),
+        ("value = 5, value = 6", "value = 5 and value = 6"),
+        ("value >= 5, 5 > value", "value >= 5"),
+        ("value > 5, value < 6", None),
+        ("value >= 5, value <= 5", None),
+        ("value > 5, value > 3", None),
+    ],
+)
+def test_conditions_that_nothing_meets_are_warned_of(tmp_path, conditions, said):
+    text = f"""
+events:
+  Temp: {{value: float}}
+nodes: [p1]
+sources:
+  - {{node: p1, type: Temp, rate: 1/s, values: {{value: {{uniform: [0, 10]}}}}}}
+sinks:
+  - {{node: p1, subscribe: "Temp({conditions.replace(", ", " and ")})"}}
+rules:
+  - "define Odd() from Temp({conditions})"
+duration: 1s
+"""
+    path = tmp_path / "network.yaml"
+    path.write_text(text, encoding="utf-8")
+    warnings = [str(warning) for warning in read_network(path).warnings]
+    if said is None:
+        assert not warnings
+    else:
+        assert any("rule 'Odd' can never fire: nothing meets " in warning and said in warning for warning in warnings)
+        assert any("no event meets" in warning for warning in warnings)

@@ -30,6 +30,10 @@ class Relative:
     messages: float | None
     bytes: float | None
     delay_p50: float | None
+    delay_p95: float | None
+    delay_p99: float | None
+    overhead_messages: float | None
+    overhead_bytes: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,10 @@ class Figures:
                 "messages": self.relative.messages,
                 "bytes": self.relative.bytes,
                 "delay_p50": self.relative.delay_p50,
+                "delay_p95": self.relative.delay_p95,
+                "delay_p99": self.relative.delay_p99,
+                "overhead_messages": self.relative.overhead_messages,
+                "overhead_bytes": self.relative.overhead_bytes,
             },
         }
 
@@ -107,6 +115,10 @@ def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
             _ratio(headline.messages, base.traffic.messages),
             _ratio(headline.bytes, base.traffic.bytes),
             _ratio(delay_us[50], base.delay_us[50]),
+            _ratio(delay_us[95], base.delay_us[95]),
+            _ratio(delay_us[99], base.delay_us[99]),
+            _ratio(overhead.messages, base.overhead.messages),
+            _ratio(overhead.bytes, base.overhead.bytes),
         )
     return Figures(
         strategy=outcome.strategy,
@@ -219,7 +231,14 @@ def _link_table(found: Figures) -> list[str]:
 
 
 def _relative_line(relative: Relative) -> str:
-    names = {"events": "events", "messages": "messages", "bytes": "bytes", "delay_p50": "median delay"}
+    names = {
+        "events": "events",
+        "messages": "messages",
+        "bytes": "bytes",
+        "overhead_bytes": "bytes of overhead",
+        "delay_p50": "median delay",
+        "delay_p99": "p99",
+    }
     parts = []
     for field, name in names.items():
         ratio = getattr(relative, field)
