@@ -6,12 +6,12 @@ thing that contradicts it, with the node or link, the stream, the virtual time a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from node.core import NodeCore
-from node.effects import Effect, Input, Report, TimerFired
+from node.effects import Effect, Input, Report, SetTimer, TimerFired
 from node.tree_work import TreeWork, describe
 from node.validation import forgotten_bodies
 from protocol.messages import Awakening, Batch, Deploy, Filter, Item, Mark, Message, Notify, Part, SetMode, Stream
@@ -67,13 +67,15 @@ class Checkers:
 
     # ---------------------------------------------------------------------------------------------------- what happens
 
-    def handled(self, node: str, received: Input, effects: Iterable[Effect], now_us: int, clock_us: int) -> None:
+    def handled(self, node: str, received: Input, effects: Sequence[Effect], now_us: int, clock_us: int) -> None:
         """A node has taken an input; ``clock_us`` is what it took for the time."""
         self._now_us = now_us
         for effect in effects:
             if isinstance(effect, Report) and effect.counter in FORBIDDEN:
                 self._fail(f"node {node}", f"{effect.counter} after {received!r}")
-        if isinstance(received, TimerFired) and received.name == "tick":
+        # A tick that another one has overtaken does nothing; one that keeps house sets the next.
+        keeps_house = any(isinstance(effect, SetTimer) and effect.name == "tick" for effect in effects)
+        if isinstance(received, TimerFired) and received.name == "tick" and keeps_house:
             core = self._nodes[node]
             self._none(f"node {node}", core.validate(clock_us))
             self.held_max[node] = max(self.held_max.get(node, 0), core.held())

@@ -249,7 +249,7 @@ class Simulation:
 
     def _tidy_up(self) -> None:
         """Let every node do its housekeeping a few more times: trees of earlier plans end with it."""
-        for _ in range(6 if self.coordinator.held_from else 2):
+        for _ in range(16 if self.coordinator.held_from else 2):
             due, self._idle = sorted(self._idle), []
             for at, serial, node, received in due:
                 heappush(self._heap, (at, serial, node, received))
