@@ -129,7 +129,9 @@ class Forest:
                     if store.fetched(found, neighbour, name, rules, work):
                         self._arrange(found, work)
             case Deploy(tree, epoch, number, stream, marks_only):
-                if (found := self.work(tree, epoch, work)) is not None:
+                if (found := self.work(tree, epoch, work)) is None:
+                    self._gone_streams.add((neighbour, number))  # more about it may follow
+                else:
                     if neighbour != found.parent or not found.can_serve(stream):
                         work.report("unknown_stream")
                         return

@@ -22,7 +22,8 @@ from protocol.plan_messages import Abort, Adopt, BeginTree, Prepare, Prepared, T
 from protocol.subscriptions import Subscription
 from tests.fuzz_changes import KINDS, judge
 
-SECONDS = 90.0
+SECONDS = 60.0
+TESTED = KINDS[:3]  # changes and losses at the same time are left to scripts/fuzz
 S = 1_000_000
 
 SMOKE, TEMP = EventType("Smoke", {"area": "string"}), EventType("Temp", {"area": "string", "value": "float"})
@@ -295,7 +296,7 @@ def test_new_seeds():
     ends = time.monotonic() + float(os.environ.get("HEADWATER_CHANGES_SECONDS", SECONDS))
     runs: Counter[str] = Counter()
     while time.monotonic() < ends or runs["changes"] < 5:
-        kind, strategy = KINDS[runs["tried"] % len(KINDS)], STRATEGIES[seed % len(STRATEGIES)]
+        kind, strategy = TESTED[runs["tried"] % len(TESTED)], STRATEGIES[seed % len(STRATEGIES)]
         verdict = judge(kind, seed, strategy)
         runs["tried"] += 1
         if verdict is not None:
