@@ -41,11 +41,13 @@ from deploy.network_check import (
 )
 from deploy.units import duration_us
 from node.reach import masters
+from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.expressions import Call, walk
 from protocol.functions import Functions
 from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
 from protocol.languages.diagnostics import closest, listed
+from protocol.languages.sources import LANGUAGES
 from protocol.network import STRATEGIES, Link, Network, Sink
 from protocol.pattern import Rule, leaves
 from protocol.subscriptions import SUBJECT, Subscription, parse_subscription
@@ -80,6 +82,8 @@ def read_network(
     the pen; no network serves them. ``strategy`` (one of STRATEGIES) and ``duration_us`` take the place of what the
     file says, before it is asked whether everything fits together.
     """
+    if Path(path).suffix.lower() in LANGUAGES:
+        raise ConfigError(f"{path} holds rules; name a network file (.yaml) that lists it under rules:")
     return _Reading(Sheet(Path(path)), functions or Functions(), strategy, duration_us).network_file()
 
 

@@ -6,6 +6,7 @@ decision *wants* a mark; the wish travels towards the sources and the mark comes
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -30,7 +31,7 @@ class Consumer(Protocol):
         ...
 
 
-class Feed:
+class Feed(ABC):
     """Rows and a mark."""
 
     rank = 0
@@ -38,13 +39,13 @@ class Feed:
     def __init__(self) -> None:
         self.consumers: list[Consumer] = []
 
+    @abstractmethod
     def current(self, now_us: int) -> float:
         """Nothing at or before this will follow."""
-        raise NotImplementedError
 
+    @abstractmethod
     def want(self, ts: float, work: Work) -> None:
         """Move the mark to ``ts`` as soon as possible and tell the consumers."""
-        raise NotImplementedError
 
     def pass_on(self, rows: Sequence[Row], work: Work) -> None:
         for consumer in self.consumers:

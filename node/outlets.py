@@ -14,10 +14,9 @@ from typing import Any
 
 from node.catalog import Catalog
 from node.feeds import Feed, Inlet, Merge
-from node.outbox import identity_of
+from node.outbox import identity_of, type_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
-from protocol.composites import Composite
 from protocol.messages import Awakening, Mark
 
 Row = tuple[Any, ...]
@@ -36,8 +35,7 @@ class _Window:
             return False
         if not self.conditions:
             return True
-        inner = row[3]
-        condition = self.conditions.get(inner.type if isinstance(inner, Composite) else inner.name)
+        condition = self.conditions.get(type_of(row))
         return condition is None or condition(row)
 
 

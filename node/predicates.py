@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 from node.engine.code import Columns, Piece, Pool, Scope
 from node.engine.runtime import NAMES
 from protocol.composites import Composite
 from protocol.errors import RuleError
-from protocol.events import HEADER_WIDTH, EventType
+from protocol.events import HEADER_WIDTH, EventType, Value
 from protocol.expressions import Attribute, Expression, Fold
 from protocol.functions import Functions
+from protocol.tally_messages import KNOWN
 
 Row = tuple[Any, ...]
 Condition = Callable[[Row], bool]
+KnownCondition = Callable[[Row, tuple[Value, ...]], bool]
 
 
 @lru_cache(maxsize=4096)
@@ -24,8 +26,20 @@ def row_condition(where: tuple[Expression, ...], event_type: EventType, composit
 
     All attributes in the conjuncts are the event's own, whatever their role.
     """
-    if not where:
-        return None
+    return _compiled(where, event_type, composite, "e", row_condition) if where else None
+
+
+@lru_cache(maxsize=4096)
+def known_condition(
+    where: tuple[Expression, ...], event_type: EventType, composite: bool = False
+) -> KnownCondition | None:
+    """The same for conjuncts that also name values which are told with every row: Attribute(KNOWN, number)."""
+    return _compiled(where, event_type, composite, "e, known", known_condition) if where else None
+
+
+def _compiled(
+    where: tuple[Expression, ...], event_type: EventType, composite: bool, arguments: str, maker: Callable[..., Any]
+) -> Any:
     optional = zip(event_type.attributes, event_type.optional, strict=True)
     columns = Columns(
         event_type.name,
@@ -35,6 +49,8 @@ def row_condition(where: tuple[Expression, ...], event_type: EventType, composit
     )
 
     def attribute(found: Attribute) -> Piece:
+        if found.role == KNOWN:
+            return Piece(f"known[{int(found.name)}]", nullable=True, simple=True)
         return columns.read("e", found.name)
 
     def fold(found: Fold) -> Piece:
@@ -43,19 +59,18 @@ def row_condition(where: tuple[Expression, ...], event_type: EventType, composit
     pool = Pool(Functions(), {})
     scope = Scope(pool, attribute, fold, lambda found: "e[0]")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
-    space: dict[str, Any] = {**NAMES, **pool.objects}
+    space: dict[str, Any] = {**NAMES, **pool.objects, "failed": _failed}
     program = (
-        "def condition(e):\n"
+        f"def condition({arguments}):\n"
         "    try:\n"
         f"        return bool({source})\n"
         "    except Exception as error:\n"
         "        raise failed(e, error) from error\n"
     )
-    space["failed"] = _failed
     exec(compile(program, "<headwater condition>", "exec"), space)
     condition = space["condition"]
-    condition.recipe = (where, event_type, composite)  # what a saved node makes it from again
-    return cast(Condition, condition)
+    condition.recipe = maker, (where, event_type, composite)  # what a saved node makes it from again
+    return condition
 
 
 def _failed(row: Row, error: Exception) -> RuleError:

@@ -19,6 +19,7 @@ from typing import Any
 
 from node.feeds import Consumer, Feed, Inlet
 from node.master_reach import Reach, reach_of
+from node.outbox import type_of
 from node.reach import masters
 from node.work import FOREVER, Work
 from protocol.composites import Composite
@@ -103,7 +104,7 @@ class Slot(Feed):
         fresh: list[Row] = []
         assert self.manager is not None
         for row in rows:
-            role = self.able.get(row[3].type if isinstance(row[3], Composite) else row[3].name)
+            role = self.able.get(type_of(row))
             if role is not None and row[0] >= self._forgotten:
                 insort(self.recent.setdefault(role, []), row)
                 if role == self.manager.master:
@@ -372,5 +373,5 @@ def _possible_masters(rule: Rule, slots: Sequence[Slot]) -> dict[str, tuple[Slot
 def _values(row: Row) -> dict[str, Any]:
     inner = row[3]
     names = inner.spec.type.attributes if isinstance(inner, Composite) else inner.attributes
-    name = inner.type if isinstance(inner, Composite) else inner.name
+    name = type_of(row)
     return {"ts": row[0], "node": row[1], "seq": row[2], "type": name, **dict(zip(names, row[4:], strict=False))}

@@ -12,7 +12,6 @@ from typing import Any
 
 from node.catalog import compiled
 from node.engine import Engine
-from node.predicates import row_condition
 from protocol.composites import Composite, carrying_spec
 from protocol.errors import HeadwaterError
 from protocol.events import EventType
@@ -37,7 +36,7 @@ class _Saver(pickle.Pickler):
             return _engine, (*made_from, value.snapshot())
         recipe = getattr(value, "recipe", None)
         if recipe is not None:
-            return row_condition, recipe
+            return recipe
         return NotImplemented
 
 

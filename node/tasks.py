@@ -105,8 +105,7 @@ class JoinTask(Feed):
 
     def _note(self, rows: Sequence[Row]) -> None:
         for row in rows:
-            inner = row[3]
-            for candidates in self._candidates.get(inner.type if isinstance(inner, Composite) else inner.name, ()):
+            for candidates in self._candidates.get(type_of(row), ()):
                 candidates.add(row)
 
     def told(self, work: Work) -> None:

@@ -583,3 +583,10 @@ duration: 1s
     else:
         assert any("rule 'Odd' can never fire: nothing meets " in warning and said in warning for warning in warnings)
         assert any("no event meets" in warning for warning in warnings)
+
+
+def test_a_rule_file_is_no_network(tmp_path):
+    path = tmp_path / "fire.tesla"
+    path.write_text("define Fire() from Smoke()", encoding="utf-8")
+    with pytest.raises(ConfigError, match="holds rules; name a network file"):
+        read_network(path)

@@ -7,31 +7,25 @@ A *point* answers for one node and all below it. Its *store* holds the events of
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol
 
 from node.catalog import Catalog
-from node.engine.code import Columns, Piece, Pool, Scope
-from node.engine.runtime import NAMES
 from node.feeds import Feed
-from node.predicates import row_condition
+from node.outbox import type_of
+from node.predicates import known_condition, row_condition
 from node.work import FOREVER, Numbers, Work
-from protocol.composites import Composite
 from protocol.errors import RuleError
-from protocol.events import HEADER_WIDTH, EventType, Value
-from protocol.expressions import Attribute, Expression, Fold
-from protocol.functions import Functions
+from protocol.events import EventType
 from protocol.messages import Deploy
 from protocol.tallies import Part, merged, nothing, tally
-from protocol.tally_messages import KNOWN, Question, Tally, TallyAnswer, TallyRequest
+from protocol.tally_messages import Question, Tally, TallyAnswer, TallyRequest
 
 if TYPE_CHECKING:
     from node.tree_work import TreeWork
 
 Row = tuple[Any, ...]
-Look = Callable[[Row, tuple[Value, ...]], bool]
 
 LAST_RANK = 1 << 30  # answers go out together, after every task has run
 
@@ -56,28 +50,18 @@ class TallyStore:
         self._waiting: list[tuple[Question, TallyPoint]] = []
         for feed in self._feeds:
             feed.consumers.append(self)
-        self._prepare()
-
-    def _prepare(self) -> None:
-        self._look = looking(self._asked.looks, self._event_type, self._composite)
-        attribute = self._asked.attribute
-        self._column = None if attribute is None else column_of(self._event_type, attribute)
-        kind = self._event_type.kind(attribute) if attribute in self._event_type.attributes else "int"
-        self._twins = self._composite or kind in ("any", "float")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: kept for name, kept in self.__dict__.items() if name != "_look"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._prepare()
+        self._look = known_condition(asked.looks, event_type, composite)
+        attribute = asked.attribute
+        self._column = None if attribute is None else column_of(event_type, attribute)
+        kind = event_type.kind(attribute) if attribute in event_type.attributes else "int"
+        self._twins = composite or kind in ("any", "float")
 
     # Events
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
         condition = self._condition
         for row in rows:
-            if _type_name(row) == self._asked.type and (condition is None or condition(row)):
+            if type_of(row) == self._asked.type and (condition is None or condition(row)):
                 insort(self._rows, row)
 
     def block(self, rows: Sequence[Row], work: Work) -> None:
@@ -334,37 +318,3 @@ def column_of(event_type: EventType, attribute: str) -> int:
     if place is None:
         raise RuleError(f"{event_type.name} has no attribute {attribute!r} to aggregate")
     return place
-
-
-@lru_cache(maxsize=4096)
-def looking(looks: tuple[Expression, ...], event_type: EventType, composite: bool) -> Look | None:
-    """Whether every conjunct holds for a row, given what the asker knows; None if there is nothing to ask."""
-    if not looks:
-        return None
-    optional = zip(event_type.attributes, event_type.optional, strict=True)
-    columns = Columns(
-        event_type.name,
-        {attribute: HEADER_WIDTH + place for place, attribute in enumerate(event_type.attributes)},
-        frozenset(event_type.attributes if composite else [name for name, may_lack in optional if may_lack]),
-        composite,
-    )
-
-    def attribute(found: Attribute) -> Piece:
-        if found.role == KNOWN:
-            return Piece(f"known[{int(found.name)}]", nullable=True, simple=True)
-        return columns.read("e", found.name)
-
-    def fold(found: Fold) -> Piece:
-        raise RuleError("a condition on one event cannot fold several")
-
-    pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, fold, lambda found: "e[0]")
-    source = " and ".join(scope.truth(conjunct) for conjunct in looks)
-    space: dict[str, Any] = {**NAMES, **pool.objects}
-    return cast(Look, eval(compile(f"lambda e, known: bool({source})", "<headwater look>", "eval"), space))
-
-
-def _type_name(row: Row) -> str:
-    inner = row[3]
-    name: str = inner.type if isinstance(inner, Composite) else inner.name
-    return name
