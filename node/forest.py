@@ -139,7 +139,7 @@ class Forest:
                         found.tallies.serve(number, stream, work)
                     else:
                         self.outlets[neighbour, number] = found.serve(number, stream, work, marks_only=marks_only)
-                    self._took_on(found, work)
+                    self._took_on(found)
             case _:
                 work.report("unknown_message")
 
@@ -274,10 +274,9 @@ class Forest:
         self._served.add((tree, message.plan))
         if epoch > 1 or self._gone:
             self.delivered.watch()
-        newest = max(self.shares)
-        later = self.shares[newest].share.from_us
-        if found.plan < newest and later is not None:
-            found.end(later, work)
+        for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
+            if plan > found.plan and later.share.from_us is not None:
+                found.end(later.share.from_us, work)
         if share.strategy in ONE_TREE or found.parent is None:
             found.subscribers.set_local(share.share.sinks)
         for child in found.children:
@@ -315,11 +314,11 @@ class Forest:
                 of_type = [s for s in found.subscribers.combined() if s.type == name]
                 where = of_type[0].where if len(of_type) == 1 and share.strategy != "centr" else ()
                 found.dispatch(found.feed(Filter(name, where), work))
-        self._took_on(found, work)
+        self._took_on(found)
         found.start(work)
 
-    def _took_on(self, found: TreeWork, work: Work) -> None:
-        """New streams and tasks are there: remember the inlets, and how far back they may reach."""
+    def _took_on(self, found: TreeWork) -> None:
+        """New streams are there: remember the inlets."""
         for inlet in found.inlets.values():
             self.inlets[inlet.number] = inlet
 
