@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
 
-from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
+from deploy.network.brokers import read_brokers
+from deploy.network.ends import one_of, placeholders, quantity
 from deploy.network.rule_texts import (
     is_registered,
     no_such_function,
@@ -22,7 +23,6 @@ from deploy.network.sections import (
     RuleEntry,
     SinkEntry,
     SourceEntry,
-    quantity,
     read_events,
     read_links,
     read_nodes,
@@ -41,20 +41,27 @@ from deploy.network_check import (
 )
 from deploy.units import duration_us
 from node.reach import masters
+from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, TraceFeed
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.expressions import Call, walk
 from protocol.functions import Functions
 from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
-from protocol.languages.diagnostics import closest, listed
+from protocol.languages.diagnostics import closest, listed, suggestion
 from protocol.languages.sources import LANGUAGES
 from protocol.network import STRATEGIES, Link, Network, Sink
 from protocol.pattern import Rule, leaves
 from protocol.subscriptions import SUBJECT, Subscription, parse_subscription
 
-__all__ = ["Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed", "TraceFeed", "read_network"]
+__all__ = [
+    "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed", "TraceFeed",
+    "read_network", "running_feeds", "running_network",
+]  # fmt: skip
 
 DEFAULT_STRATEGY = "st"
+DURABILITIES = ("none", "async", "sync")
+DEFAULT_DURABILITY = "sync"
+LOST_AFTER_LEAST_US = 5_000_000  # a process needs a second or two to be started again
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +71,51 @@ class NetworkFile:
     path: Path
     network: Network
     feeds: tuple[Feed, ...]
-    """Where the events of each source come from, in the order of ``network.sources``."""
+    """Where the events of each source come from in a simulation, in the order of ``network.sources``."""
     duration_us: int | None = None
     seed: int | None = None
     warnings: tuple[Diagnostic, ...] = ()
+    destinations: tuple[Destination, ...] = ()
+    """Where the deliveries of each sink go in a running network, in the order of ``network.sinks``."""
+    durability: str = DEFAULT_DURABILITY
+    """What of the inputs of a running node is on disk before anything comes of them: none, async or sync."""
+    listen: dict[str, str] = field(default_factory=dict)
+    """Where nodes listen, as host:port, by node; the others choose for themselves."""
+    lost_after_us: int | None = None
+    """After so long a silence a node or link counts as lost for good; None: only an operator says so."""
+    embedded_broker: Broker | None = None
+    """The broker that is started with the network, if one is."""
+    live_feeds: tuple[Feed, ...] | None = None
+    """Where the events come from in a running network, if that is not the same."""
+
+    def running(self) -> tuple[Feed, ...]:
+        """Where the events of each source come from in a running network."""
+        return self.feeds if self.live_feeds is None else self.live_feeds
+
+
+def running_network(network_file: NetworkFile) -> Network:
+    """The network as running nodes know it: sources that read a trace are replayed, and not live as in a simulation."""
+    network = network_file.network
+    sources = tuple(
+        replace(source, replayed=isinstance(feed, TraceFeed))
+        for source, feed in zip(network.sources, network_file.running(), strict=True)
+    )
+    return replace(network, sources=sources)
+
+
+def running_feeds(network_file: NetworkFile) -> tuple[Feed, ...]:
+    """The feeds as running nodes need them: wherever a node runs, and for as long as the file says."""
+
+    def running(feed: Feed) -> Feed:
+        match feed:
+            case TraceFeed(path):
+                return replace(feed, path=str(Path(path).absolute()))
+            case RateFeed():
+                return replace(feed, duration_us=network_file.duration_us, seed=network_file.seed or 0)
+            case _:
+                return feed
+
+    return tuple(running(feed) for feed in network_file.running())
 
 
 def read_network(
@@ -108,7 +156,7 @@ class _Reading:
     def network_file(self) -> NetworkFile:
         sheet = self.sheet
         types = read_events(sheet, self._section("events"))
-        nodes = read_nodes(sheet, self._section("nodes"))
+        nodes, listen = read_nodes(sheet, self._section("nodes"))
         if not nodes and ("nodes" not in self.entries or is_null(self._section("nodes"))):
             sheet.error(self._section("nodes"), "there are no nodes", "write nodes: [a, b, c]")
         links, links_known = read_links(sheet, self._section("links"), nodes)
@@ -119,20 +167,25 @@ class _Reading:
         composites = composite_types(rules.rules) if rules is not None else None
         if rules is not None:
             types = dict(rules.types)
-        sources = read_sources(sheet, self._section("sources"), nodes, types, composites)
+        brokers = read_brokers(sheet, self._section("mqtt"))
+        sources = read_sources(sheet, self._section("sources"), nodes, types, composites, brokers)
         self._check_numbering(sources)
         strategy = self._strategy()
-        sink_entries = read_sinks(sheet, self._section("sinks"), nodes)
+        sink_entries = read_sinks(sheet, self._section("sinks"), nodes, brokers)
         subscriptions = self._subscriptions(sink_entries, types, composites)
+        self._check_topics(subscriptions, types, composites)
         duration = self._duration(sources)
         seed = self._seed()
+        durability = one_of(sheet, self.entries, "durability", DURABILITIES, DEFAULT_DURABILITY)
+        lost_after = self._lost_after()
         if rules is not None and rule_entries is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)
         sheet.finished()
         assert rules is not None
-        feeds = tuple(entry.feed for entry in sources if entry.feed is not None)
-        assert len(feeds) == len(sources)
+        feeds = tuple(entry.simulated for entry in sources if entry.simulated is not None)
+        live_feeds = tuple(entry.feed for entry in sources if entry.feed is not None)
+        assert len(feeds) == len(live_feeds) == len(sources)
         network = Network(
             types=tuple(types.values()),
             nodes=tuple(nodes),
@@ -142,7 +195,20 @@ class _Reading:
             rules=rules.rules,
             strategy=strategy,
         )
-        return NetworkFile(sheet.path, network, feeds, duration, seed, sheet.warnings())
+        return NetworkFile(
+            sheet.path,
+            network,
+            feeds,
+            duration,
+            seed,
+            sheet.warnings(),
+            destinations=tuple(entry.destination for entry, _ in subscriptions if entry.destination is not None),
+            live_feeds=live_feeds,
+            durability=durability,
+            listen=listen,
+            lost_after_us=lost_after,
+            embedded_broker=brokers.embedded,
+        )
 
     # Settings
 
@@ -170,6 +236,17 @@ class _Reading:
         if endless is not None:
             self.sheet.warn(endless.place, "this source never ends", "say how long it runs, as in duration: 10 min")
         return None
+
+    def _lost_after(self) -> int | None:
+        node = self._section("lost_after")
+        if is_null(node):
+            return None
+        length = quantity(self.sheet, node, "lost_after", duration_us)
+        if length is not None and length < LOST_AFTER_LEAST_US:
+            self.sheet.error(
+                node, "a node that restarts would count as lost", "write at least 5s; what is lost does not come back"
+            )
+        return length
 
     def _seed(self) -> int | None:
         node = self._section("seed")
@@ -220,6 +297,23 @@ class _Reading:
                         made = replace(made, hint=f"no rule emits it and events: does not declare it; {made.hint}")
                     self.sheet.adopt(self.sheet.relocated(made, entry.subscribe))
         return found
+
+    def _check_topics(
+        self,
+        subscriptions: list[tuple[SinkEntry, Subscription]],
+        types: dict[str, EventType],
+        composites: dict[str, EventType] | None,
+    ) -> None:
+        """What stands in braces in the topic of a sink must be something that its events have."""
+        for entry, subscription in subscriptions:
+            event_type = types.get(subscription.type) or (composites or {}).get(subscription.type)
+            if event_type is None or entry.to is None:
+                continue
+            known = ["type", *event_type.attributes]
+            for name in placeholders(entry.destination):
+                if name not in known:
+                    cure = suggestion(name, known, f"{event_type.name} has")
+                    self.sheet.error(entry.to, f"{event_type.name} has nothing to fill in for {{{name}}}", cure)
 
     # What must fit together
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from deploy.trace_rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, parse_ts
-from deploy.trace_types import BOOLEANS, kind_of_texts
+from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, parse_ts
+from node.traces.types import BOOLEANS, kind_of_texts
 from protocol.errors import ConfigError, EventError
 from protocol.events import Value
 from protocol.expressions import Remote, walk

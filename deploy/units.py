@@ -1,9 +1,8 @@
-"""Durations, times, rates and bandwidths as people write them."""
+"""Durations, rates and bandwidths as people write them."""
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from protocol.errors import ConfigError
@@ -31,8 +30,6 @@ RATE_MOST_PER_S: Final = 1e6  # an event has its own microsecond
 _BANDWIDTH: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*(/\s*s(?:ec|econd)?)?\s*")
 _RATE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(?:/|per\s)\s*([a-zµ]+)\s*", re.IGNORECASE)
 _DURATION: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 def duration_us(text: str) -> int:
@@ -73,11 +70,3 @@ def rate_per_s(text: str) -> float:
             f"{text!r} is out of bounds; write from one event in a thousand years up to a million a second"
         )
     return rate
-
-
-def iso_us(text: str) -> int:
-    """An ISO 8601 time as microseconds since 1970; without a zone it is UTC. ValueError if it is no such time."""
-    moment = datetime.fromisoformat(text.strip())
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MICROSECOND

@@ -7,7 +7,7 @@ import random
 from typer.testing import CliRunner
 
 from deploy.command import app
-from deploy.identities import RANGES_MAX, Identities
+from node.traces.identities import RANGES_MAX, Identities
 
 
 def test_a_number_is_new_once_in_whatever_order_numbers_come():

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from deploy.command import main
-from deploy.network.feeds import Choice, Count, Cycle, Normal, Uniform
 from deploy.network_file import MqttFeed, NetworkFile, NetworkFileError, RateFeed, TraceFeed, read_network
 from deploy.units import bandwidth_bps, rate_per_s
+from protocol.edge import Broker, Choice, Count, Cycle, Normal, Uniform
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.functions import Functions
@@ -85,7 +85,7 @@ def test_every_section_becomes_a_part_of_the_network(folder: Path) -> None:
     assert [rule.name for rule in network.rules] == ["Fire"]
     assert (network.strategy, found.duration_us, found.seed) == ("mt", 600_000_000, 7)
     area, value = Choice(("A1", "A2")), Cycle((None,))
-    assert found.feeds == (TraceFeed(folder / "smoke.csv"), RateFeed(2.0, "poisson", (area, value)))
+    assert found.feeds == (TraceFeed(str(folder / "smoke.csv")), RateFeed(2.0, "poisson", (area, value)))
     assert found.warnings == ()
 
 
@@ -141,7 +141,7 @@ def test_values_are_drawn_in_all_documented_ways(folder: Path) -> None:
 
 def test_an_mqtt_source_is_accepted(folder: Path) -> None:
     found = read(folder, changed("trace: smoke.csv", "mqtt: sensors/+/smoke"))
-    assert found.feeds[0] == MqttFeed("sensors/+/smoke")
+    assert found.feeds[0] == MqttFeed("sensors/+/smoke", Broker("127.0.0.1"))
 
 
 def test_the_example_is_the_network_it_says_it_is() -> None:
@@ -420,7 +420,7 @@ def test_a_node_numbers_all_its_events_or_none(folder: Path) -> None:
         ("nodes: [a]\nx: \x07\n", "2: this is not YAML: a control character"),
         ("nodes:\n", "1: there are no nodes [write nodes: [a, b, c]]"),
         ("links: []\n", "1: there are no nodes"),
-        ("nodes: {a: {slow: 2ms}}\n", "1: a node has no option 'slow'"),
+        ("nodes: {a: {slow: 2ms}}\n", "1: node a has no key 'slow' [write one of listen]"),
     ],
 )
 def test_what_is_no_network_file_is_refused_with_a_sentence(folder: Path, text: str, said: str) -> None:

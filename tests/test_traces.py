@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.trace_rows import JsonRows, PipeLines, TraceSource, parse_ts
-from deploy.traces import OutOfOrder, TraceReader, survey
-from deploy.units import duration_us, iso_us
+from deploy.units import duration_us
+from node.traces.reader import OutOfOrder, TraceReader, survey
+from node.traces.rows import JsonRows, PipeLines, TraceSource, iso_us, parse_ts
 from protocol.errors import ConfigError, EventError, HeadwaterError
 from protocol.events import Event, EventType
 

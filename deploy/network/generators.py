@@ -7,9 +7,9 @@ from typing import Final
 
 import yaml
 
-from deploy.network.feeds import Choice, Count, Cycle, Generator, Normal, Uniform
 from deploy.network.sheet import Sheet, is_null
-from deploy.trace_types import BOOLEANS
+from node.traces.types import BOOLEANS
+from protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from protocol.events import EventType, Value
 from protocol.languages.diagnostics import listed, suggestion
 from protocol.languages.meaning import a as with_article

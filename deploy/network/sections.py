@@ -5,31 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, Literal, TypeVar, cast
+from typing import Final, TypeVar
 
 import yaml
 
-from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
-from deploy.network.generators import read_values
+from deploy.network.brokers import Brokers, host_and_port
+from deploy.network.ends import FEED_KEYS, FEED_OPTIONS, named, quantity, read_destination, read_feeds
 from deploy.network.sheet import Sheet, is_null, scalars, without
-from deploy.trace_rows import EXTENSIONS, TraceSource
-from deploy.units import bandwidth_bps, duration_us, rate_per_s
-from protocol.errors import ConfigError, HeadwaterError
+from deploy.units import bandwidth_bps, duration_us
+from protocol.edge import Destination, Feed
+from protocol.errors import ConfigError
 from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
 from protocol.languages import Language
 from protocol.languages import Source as RuleSource
-from protocol.languages.diagnostics import listed, suggestion
+from protocol.languages.diagnostics import suggestion
 from protocol.network import Link, Source
 
 SECTIONS: Final = (
-    "events", "nodes", "links", "sources", "sinks", "rules", "strategy", "duration", "seed",
+    "events", "nodes", "links", "sources", "sinks", "rules", "strategy", "duration", "seed", "durability", "mqtt",
+    "lost_after",
 )  # fmt: skip
 LOSS_MOST: Final = 0.99  # a link that loses more is an outage
 LINK_KEYS: Final = ("between", "delay", "bandwidth", "jitter", "loss")
-SOURCE_KEYS: Final = ("node", "type", "lateness", "trace", "rate", "values", "times", "mqtt")
-FEED_KEYS: Final = ("trace", "rate", "mqtt")
-SINK_KEYS: Final = ("node", "subscribe")
+NODE_KEYS: Final = ("listen",)
+SOURCE_KEYS: Final = ("node", "type", "lateness", *FEED_KEYS, *FEED_OPTIONS)
+SINK_KEYS: Final = ("node", "subscribe", "to")
 LINK_EXAMPLE: Final = "write - {between: [a, b], delay: 5ms}"
 SOURCE_EXAMPLE: Final = "write - {node: a, type: Temp, trace: temp.csv}"
 SINK_EXAMPLE: Final = "write - {node: a, subscribe: \"Fire(area = 'A1')\"}"
@@ -49,6 +49,8 @@ class SourceEntry:
     type_place: yaml.Node
     source: Source
     feed: Feed | None
+    simulated: Feed | None
+    """What a simulation takes for it."""
     gives_seq: bool
 
 
@@ -56,6 +58,9 @@ class SourceEntry:
 class SinkEntry:
     node: str
     subscribe: yaml.ScalarNode
+    to: yaml.Node | None
+    destination: Destination | None
+    """None where something is wrong with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +70,6 @@ class RuleEntry:
     place: yaml.ScalarNode
     source: RuleSource
     inline: bool
-
-
-def quantity(sheet: Sheet, node: yaml.Node, what: str, parse: Callable[[str], T]) -> T | None:
-    """A number with its unit, or None and a note of what is wrong with it."""
-    text = sheet.word(node, what)
-    if text is None:
-        return None
-    if text.lstrip().startswith("-"):
-        sheet.error(node, f"{what} cannot be negative", "leave the sign out")
-        return None
-    try:
-        return parse(text)
-    except ConfigError as error:
-        sheet.error(node, f"{what}: {error}")
-        return None
 
 
 def read_events(sheet: Sheet, node: yaml.Node) -> dict[str, EventType]:
@@ -108,29 +98,54 @@ def read_events(sheet: Sheet, node: yaml.Node) -> dict[str, EventType]:
     return types
 
 
-def read_nodes(sheet: Sheet, node: yaml.Node) -> dict[str, yaml.Node]:
-    """The nodes in the order of the file, each with its place."""
+def read_nodes(sheet: Sheet, node: yaml.Node) -> tuple[dict[str, yaml.Node], dict[str, str]]:
+    """The nodes in the order of the file, each with its place; and where those listen that say so."""
     found: dict[str, yaml.Node] = {}
     if isinstance(node, yaml.MappingNode):
+        listen: dict[str, str] = {}
         for name, (key, options) in sheet.entries(node, "nodes").items():
+            _check_node_name(sheet, key, name)
             if not is_null(options):
-                for option, (at, _) in sheet.entries(options, f"node {name}").items():
-                    sheet.error(at, f"a node has no option {option!r}", "nodes have no options so far")
+                entries = sheet.entries(options, f"node {name}", NODE_KEYS, "write p1: {listen: 127.0.0.1:7001}")
+                if "listen" in entries:
+                    _read_listen(sheet, entries["listen"][1], name, listen)
             found[name] = key
-        return found
+        return found, listen
     for item in sheet.items(node, "nodes", "write nodes: [a, b, c]"):
         name_or_none = sheet.word(item, "a node", "write nodes: [a, b, c]")
         if name_or_none is None:
             continue
-        if not name_or_none.strip():
-            sheet.error(item, "a node needs a name")
-        elif name_or_none in found:
+        _check_node_name(sheet, item, name_or_none)
+        if name_or_none in found:
             sheet.error(item, f"there is already a node {name_or_none!r}", "leave one out")
         else:
             found[name_or_none] = item
     if not found and isinstance(node, yaml.SequenceNode) and not node.value:
         sheet.error(node, "a network needs at least one node", "write nodes: [a, b, c]")
-    return found
+    return found, {}
+
+
+def _check_node_name(sheet: Sheet, place: yaml.Node, name: str) -> None:
+    if not name.strip():
+        sheet.error(place, "a node needs a name")
+    elif name.startswith("@"):
+        sheet.error(place, f"a node cannot be called {name!r}", "names with @ are those of coordinators and clients")
+
+
+def _read_listen(sheet: Sheet, place: yaml.Node, name: str, listen: dict[str, str]) -> None:
+    """Where a node listens, into ``listen``."""
+    example = "write listen: 127.0.0.1:7001"
+    text = sheet.word(place, "an address", example)
+    if text is None:
+        return
+    if host_and_port(text) is None:
+        sheet.error(place, f"{text!r} is not a host and a port", example)
+        return
+    taken = next((other for other, address in listen.items() if address == text), None)
+    if taken is not None:
+        sheet.error(place, f"{taken} listens at {text}, too", "give each node a port of its own")
+        return
+    listen[name] = text
 
 
 def known_node(sheet: Sheet, place: yaml.Node, nodes: Mapping[str, yaml.Node], what: str) -> str | None:
@@ -246,6 +261,7 @@ def read_sources(
     nodes: Mapping[str, yaml.Node],
     types: Mapping[str, EventType],
     composites: Mapping[str, EventType] | None,
+    brokers: Brokers,
 ) -> list[SourceEntry]:
     """All sources. ``composites`` is None where the rules are broken, so that not every type can be known."""
     found = []
@@ -268,81 +284,14 @@ def read_sources(
             cure = cure if cure.startswith("did") else f"declare it under events: {name}: {{attribute: kind}}"
             sheet.error(type_place, f"event type {name!r} is not declared", cure)
         lateness = _setting(sheet, entries, "lateness", duration_us) or 0
-        feed, gives_seq = _feed(sheet, item, entries, event_type)
+        feed, simulated, gives_seq = read_feeds(sheet, item, entries, event_type, brokers)
         if place is not None and name is not None:
-            found.append(SourceEntry(item, type_place, Source(place, name, lateness), feed, gives_seq))
+            found.append(SourceEntry(item, type_place, Source(place, name, lateness), feed, simulated, gives_seq))
     return found
 
 
-def _feed(
-    sheet: Sheet, item: yaml.Node, entries: dict[str, tuple[yaml.Node, yaml.Node]], event_type: EventType | None
-) -> tuple[Feed | None, bool]:
-    """Where the events come from, and whether they come with a seq."""
-    named = [key for key in FEED_KEYS if key in entries]
-    if len(named) != 1:
-        message = "does not say where its events come from" if not named else f"has both {' and '.join(named)}"
-        sheet.error(item, f"this source {message}", "write one of trace: FILE, rate: 2/s, mqtt: TOPIC")
-        return None, False
-    way = named[0]
-    if way != "rate":
-        for key in ("values", "times"):
-            if key in entries:
-                sheet.error(entries[key][0], f"{key} belongs to rate, and this source has {way}", "leave it out")
-    place = entries[way][1]
-    if way == "mqtt":
-        topic = sheet.word(place, "an MQTT topic")
-        return (MqttFeed(topic) if topic else None), False
-    if way == "trace":
-        return _trace(sheet, place, event_type)
-    rate = quantity(sheet, place, "rate", rate_per_s)
-    times = "poisson"
-    if "times" in entries:
-        given = sheet.word(entries["times"][1], "times", "write regular or poisson")
-        if given is not None and given not in ("regular", "poisson"):
-            sheet.error(entries["times"][1], f"times cannot be {given!r}", "write regular or poisson")
-        times = given or times
-    if event_type is None:
-        return None, False
-    values = read_values(sheet, item, entries["values"][1] if "values" in entries else None, event_type)
-    if rate is None or values is None:
-        return None, False
-    return RateFeed(rate, cast(Literal["poisson", "regular"], times), values), False
-
-
-def _trace(sheet: Sheet, place: yaml.Node, event_type: EventType | None) -> tuple[Feed | None, bool]:
-    name = sheet.word(place, "a trace", "write the name of a file of events")
-    if name is None:
-        return None, False
-    path = sheet.path.parent / name
-    if not path.is_file():
-        sheet.error(place, f"there is no trace {path}", "names are relative to the network file")
-        return None, False
-    suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    if not {*suffixes[-1:], *(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else ())} & EXTENSIONS.keys():
-        sheet.error(place, f"cannot tell the format of {name}", f"traces end in {listed(EXTENSIONS)}")
-        return None, False
-    try:
-        rows = TraceSource.at(str(path)).open()
-        rows.close()
-    except HeadwaterError as error:
-        sheet.error(place, str(error))
-        return None, False
-    if rows.columns is not None and event_type is not None:
-        pairs = zip(event_type.attributes, event_type.optional, strict=True)
-        lacking = [attribute for attribute, optional in pairs if not optional and attribute not in rows.columns]
-        if lacking:
-            has = listed(column for column in rows.columns if column not in RESERVED_ATTRIBUTES)
-            sheet.error(
-                place,
-                f"{name} has no column {listed(lacking)}, which {event_type.name} needs",
-                f"it has: {has or 'no attributes'}; declare an attribute that may be absent with '?'",
-            )
-            return None, False
-    return TraceFeed(path), rows.gives_seq
-
-
-def read_sinks(sheet: Sheet, node: yaml.Node, nodes: Mapping[str, yaml.Node]) -> list[SinkEntry]:
-    found = []
+def read_sinks(sheet: Sheet, node: yaml.Node, nodes: Mapping[str, yaml.Node], brokers: Brokers) -> list[SinkEntry]:
+    found: list[SinkEntry] = []
     for item in sheet.items(node, "sinks", SINK_EXAMPLE):
         entries = sheet.entries(item, "a sink", SINK_KEYS, SINK_EXAMPLE)
         missing = without(entries, "node", "subscribe")
@@ -351,7 +300,9 @@ def read_sinks(sheet: Sheet, node: yaml.Node, nodes: Mapping[str, yaml.Node]) ->
                 sheet.error(item, f"this sink does not say its {' and '.join(missing)}", SINK_EXAMPLE)
             continue
         place = known_node(sheet, entries["node"][1], nodes, "the node of a sink")
+        to = entries["to"][1] if "to" in entries else None
+        destination = read_destination(sheet, to, brokers)
         for text in scalars(entries["subscribe"][1]):
             if sheet.word(text, "a subscription", SINK_EXAMPLE) is not None and isinstance(text, yaml.ScalarNode):
-                found.append(SinkEntry(place or "", text))
+                found.append(SinkEntry(place or "", text, to, named(destination, len(found))))
     return found

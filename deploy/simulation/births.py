@@ -10,24 +10,18 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import accumulate, chain, count, cycle, islice, repeat
-from math import inf, log
-from pathlib import Path
+from itertools import chain
+from math import inf
 from random import Random
-from typing import Any, Final, assert_never
 
-from deploy.network.feeds import Choice, Count, Cycle, Generator, MqttFeed, Normal, RateFeed, TraceFeed, Uniform
 from deploy.network_file import NetworkFile
-from deploy.traces import DEFAULT_NODE, TraceReader, TraceSource, survey
+from node.edge.made_up import Stamped, made_up
+from node.traces.of_source import events_of_source, look
+from protocol.edge import ClientFeed, MqttFeed, RateFeed, TraceFeed
 from protocol.errors import ConfigError, EventError
-from protocol.events import HEADER_WIDTH, Event, EventType, Value
-
-CHUNK_EVENTS: Final = 512
-"""Events made up at once: enough to spread the cost of a chunk, few enough to be made in a millisecond."""
+from protocol.events import HEADER_WIDTH, Event, EventType
 
 Birth = tuple[int, int, Event]
-Stamped = tuple[int, int, int | None, tuple[Value, ...]]
-"""Time, position of the source, seq where a trace gives it, values."""
 
 
 def births(network_file: NetworkFile, *, seed: int, until_us: int | None = None) -> Iterator[Birth]:
@@ -45,6 +39,11 @@ def births(network_file: NetworkFile, *, seed: int, until_us: int | None = None)
             raise ConfigError(
                 f"the source of {source.type} at {source.node} listens to MQTT ({feed.topic}), which a simulation "
                 "cannot do; give it a trace: or a rate: instead"
+            )
+        if isinstance(feed, ClientFeed):
+            raise ConfigError(
+                f"the source of {source.type} at {source.node} is fed by programs (client:), which a simulation cannot "
+                "do; give it a trace: or a rate: instead"
             )
         if isinstance(feed, RateFeed) and length_us is None:
             raise ConfigError(
@@ -67,7 +66,7 @@ def births(network_file: NetworkFile, *, seed: int, until_us: int | None = None)
             stamped = _from_trace(chain([next(waiting)], trace), position, end_us, numbered)
         else:
             assert isinstance(feed, RateFeed)
-            stamped = _made_up(feed, f"{seed}/{position}", position, start_us, end_us)
+            stamped = made_up(feed, f"{seed}/{position}", position, start_us, end_us)
         delay = _delays(Random(f"{seed}/{position}/arrival"), source.lateness_us)
         by_node.setdefault(source.node, []).append(_Stream(position, types[source.type], stamped, delay, numbered))
     born = [_of_node(node, streams) for node, streams in by_node.items()]
@@ -136,23 +135,14 @@ class _Traces:
     """Trace files; one that serves several sources is looked at once."""
 
     def __init__(self) -> None:
-        self.look = cache(self._look)
-
-    @staticmethod
-    def _look(path: Path) -> tuple[bool, bool]:
-        """Whether the rows are in order of time, and whether they come with a seq."""
-        rows = TraceSource.at(str(path)).open()
-        try:
-            return survey(rows).in_order, rows.gives_seq
-        finally:
-            rows.close()
+        self.look = cache(look)
 
     def gives_seq(self, feed: object) -> bool:
         return isinstance(feed, TraceFeed) and self.look(feed.path)[1]
 
-    def rows(self, path: Path, node: str, event_type: EventType) -> Iterator[Event]:
+    def rows(self, path: str, node: str, event_type: EventType) -> Iterator[Event]:
         """The events of a source, in order of time; an EventError if there are none."""
-        mine = self._mine(path, node, event_type, in_order=self.look(path)[0])
+        mine = events_of_source(path, node, event_type, in_order=self.look(path)[0])
         first = next(mine, None)
         if first is None:
             raise EventError(
@@ -161,93 +151,9 @@ class _Traces:
             )
         return chain([first], mine)
 
-    @staticmethod
-    def _mine(path: Path, node: str, event_type: EventType, *, in_order: bool) -> Iterator[Event]:
-        rows = TraceSource.at(str(path)).open()
-        try:
-            reader = TraceReader(rows, {event_type.name: event_type})
-            if in_order:
-                for batch, _ in reader.batches():
-                    yield from (event for event in batch if event[1] in (node, DEFAULT_NODE))
-            else:
-                yield from [event for event in reader.whole() if event[1] in (node, DEFAULT_NODE)]
-        finally:
-            rows.close()
-
 
 def _from_trace(events: Iterator[Event], position: int, end_us: float, gives_seq: bool) -> Iterator[Stamped]:
     for event in events:
         if event[0] >= end_us:
             return
         yield event[0], position, event[2] if gives_seq else None, event[HEADER_WIDTH:]
-
-
-# --- rates ------------------------------------------------------------------------------------------------------------
-
-
-def _made_up(feed: RateFeed, seed: str, position: int, start_us: int, end_us: float) -> Iterator[Stamped]:
-    times = (_regular if feed.times == "regular" else _poisson)(feed.per_s, Random(f"{seed}/times"), start_us)
-    # Each attribute has its own random numbers, so that a change of one leaves the others and the times alone.
-    columns = [_column(each, Random(f"{seed}/values/{index}")) for index, each in enumerate(feed.values)]
-    while True:
-        chunk = times()
-        values: Iterator[Any] = zip(*(column(len(chunk)) for column in columns), strict=True) if columns else repeat(())
-        if chunk[-1] < end_us:
-            yield from zip(chunk, repeat(position), repeat(None), values, strict=False)
-            continue
-        for ts, row in zip(chunk, values, strict=False):
-            if ts >= end_us:
-                return
-            yield ts, position, None, row
-
-
-def _poisson(per_s: float, random: Random, start_us: int) -> Callable[[], list[int]]:
-    """A function that gives the next times of events that happen independently of each other."""
-    draw, mean_us = random.random, 1_000_000 / per_s
-    last = 0.0
-
-    def chunk() -> list[int]:
-        nonlocal last
-        # The times since the start are added up as floats: microseconds stay exact for centuries.
-        gaps = [-log(1.0 - draw()) * mean_us for _ in range(CHUNK_EVENTS)]
-        gaps[0] += last
-        since = list(accumulate(gaps))
-        last = since[-1]
-        return [start_us + int(each) for each in since]
-
-    return chunk
-
-
-def _regular(per_s: float, random: Random, start_us: int) -> Callable[[], list[int]]:
-    numbers = count(1)
-    return lambda: [start_us + round(number * 1_000_000 / per_s) for number in islice(numbers, CHUNK_EVENTS)]
-
-
-def _column(generator: Generator, random: Random) -> Callable[[int], list[Value]]:
-    """A function that gives the next n values of an attribute."""
-    draw = random.random
-    match generator:
-        case Uniform(low, high, whole):
-            if whole:
-                least, span = int(low), int(high - low) + 1
-                return lambda n: [least + int(draw() * span) for _ in range(n)]
-            width = high - low
-            return lambda n: [low + width * draw() for _ in range(n)]
-        case Normal(mean, deviation, whole):
-            gauss = random.gauss
-            if whole:
-                return lambda n: [round(gauss(mean, deviation)) for _ in range(n)]
-            return lambda n: [gauss(mean, deviation) for _ in range(n)]
-        case Choice(items, None):
-            size = len(items)
-            return lambda n: [items[int(draw() * size)] for _ in range(n)]
-        case Choice(items, weights):
-            return lambda n: random.choices(items, weights, k=n)
-        case Cycle(items):
-            turns = cycle(items)
-            return lambda n: list(islice(turns, n))
-        case Count(start):
-            numbers = count(start)
-            return lambda n: list(islice(numbers, n))
-        case _:
-            assert_never(generator)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deploy.trace_rows import READ_ERRORS, TS_MIN, BadRow, Row, Rows, parse_ts, wrong_width
+from node.traces.rows import READ_ERRORS, TS_MIN, BadRow, Row, Rows, parse_ts, wrong_width
 from protocol.errors import EventError
 from protocol.events import RESERVED_ATTRIBUTES, EventType, Value
 

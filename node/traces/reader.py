@@ -1,6 +1,6 @@
 """Traces: the events of CSV, JSON lines and Parquet files and of standard input.
 
-A row (`deploy.trace_rows`) becomes an event in two ways that agree: by a function generated for its type, which knows
+A row (`node.traces.rows`) becomes an event in two ways that agree: by a function generated for its type, which knows
 the columns and is as fast as plain Python permits, and, whenever that one objects, by the slow path, which can say what
 is wrong with the row.
 """
@@ -14,10 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deploy.identities import Identities
-from deploy.trace_rows import READ_ERRORS, TS_MAX, TS_MIN, BadRow, Row, Rows, TraceSource, parse_ts, wrong_width
-from deploy.trace_types import BOOLEANS, Survey, survey, value_of_text
-from deploy.units import iso_us
+from node.traces.identities import Identities
+from node.traces.rows import READ_ERRORS, TS_MAX, TS_MIN, BadRow, Row, Rows, TraceSource, iso_us, parse_ts, wrong_width
+from node.traces.types import BOOLEANS, Survey, survey, value_of_text
 from protocol.errors import EventError
 from protocol.events import RESERVED_ATTRIBUTES, Event, EventType, Value, conform
 
@@ -86,11 +85,13 @@ class TraceReader:
         *,
         skip_bad: bool = False,
         inferred: bool = False,
+        on_bad: Callable[[str], None] | None = None,
     ) -> None:
         self.rows = rows
         self.types = dict(types)
         self.wanted = frozenset(types if wanted is None else wanted)
-        self.skip_bad = skip_bad
+        self.skip_bad = skip_bad or on_bad is not None
+        self.on_bad = on_bad
         self.inferred = inferred
         self.tally = Tally()
         self._nodes = _Nodes()
@@ -217,6 +218,8 @@ class TraceReader:
         if not self.skip_bad:
             raise EventError(f"{place}: {error}") from None
         self.tally.bad += 1
+        if self.on_bad is not None:
+            self.on_bad(f"{place}: {error}")
         if len(self.tally.examples) < BAD_EXAMPLES_MAX:
             self.tally.examples.append(f"{place}: {error}")
 

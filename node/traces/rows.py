@@ -14,10 +14,10 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, Final
 
-from deploy.units import iso_us
 from protocol.errors import ConfigError, EventError
 from protocol.events import Value
 
@@ -27,6 +27,8 @@ EXTENSIONS: Final = {
 }  # fmt: skip
 PARQUET_ROWS: Final = 8192  # rows turned into Python values at a time
 TS_MIN, TS_MAX = -(2**63), 2**63 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 Row = Any
 
@@ -46,6 +48,14 @@ def _no_ts(cell: Any) -> BadRow:
 
 
 _DECIMAL: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
+
+
+def iso_us(text: str) -> int:
+    """An ISO 8601 time as microseconds since 1970; without a zone it is UTC. ValueError if it is no such time."""
+    moment = datetime.fromisoformat(text.strip())
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def parse_ts(cell: Any) -> int:

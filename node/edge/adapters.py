@@ -1,0 +1,70 @@
+"""The adapter for each kind of feed and destination."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from node.edge.interfaces import Edge, SinkAdapter, SourceAdapter
+from protocol.edge import (
+    ClientFeed,
+    ClientTo,
+    Destination,
+    Feed,
+    FileTo,
+    MqttFeed,
+    MqttTo,
+    RateFeed,
+    StdoutTo,
+    TraceFeed,
+    WebhookTo,
+)
+from protocol.events import EventType
+
+
+def make_source(number: int, feed: Feed, event_type: EventType, edge: Edge) -> SourceAdapter | None:
+    """The adapter of a source, or None where programs bring the events: the daemon serves them itself.
+
+    Make the adapters of all sources before one of them runs: traces of a node take turns.
+    """
+    match feed:
+        case TraceFeed():
+            from node.edge.trace import TraceSourceAdapter
+
+            return TraceSourceAdapter(number, feed, event_type, edge)
+        case RateFeed():
+            from node.edge.rate import RateSourceAdapter
+
+            return RateSourceAdapter(number, feed, edge)
+        case MqttFeed():
+            from node.edge.mqtt_source import MqttSourceAdapter
+
+            return MqttSourceAdapter(number, feed, event_type, edge)
+        case ClientFeed():
+            return None
+        case _:
+            assert_never(feed)
+
+
+def make_sink(number: int, destination: Destination, edge: Edge) -> SinkAdapter | None:
+    """The adapter of a sink, or None where programs fetch the deliveries: the daemon serves them itself."""
+    match destination:
+        case StdoutTo():
+            from node.edge.lines import StdoutSinkAdapter
+
+            return StdoutSinkAdapter(number)
+        case FileTo():
+            from node.edge.lines import FileSinkAdapter
+
+            return FileSinkAdapter(number, destination, edge)
+        case MqttTo():
+            from node.edge.mqtt_sink import MqttSinkAdapter
+
+            return MqttSinkAdapter(number, destination, edge)
+        case WebhookTo():
+            from node.edge.webhook import WebhookSinkAdapter
+
+            return WebhookSinkAdapter(number, destination, edge)
+        case ClientTo():
+            return None
+        case _:
+            assert_never(destination)

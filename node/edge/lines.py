@@ -1,0 +1,170 @@
+"""Sinks that write JSON lines: to the standard output of the node, or to a file, each delivery once."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from node.edge.backoff import Backoff
+from node.edge.interfaces import Deliveries, Edge, identity
+from protocol.edge import FileTo
+
+READ_BACK_BYTES_MAX: Final = 64 << 20
+"""So much of the end of a file is looked at after a restart: more than is ever written without being confirmed."""
+
+log = logging.getLogger("headwater.edge")
+
+Numbered = list[tuple[int, dict[str, Any]]]
+
+
+class StdoutSinkAdapter:
+    """A line for each delivery on standard output. What was written just before a kill may be written again."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._is_closed = False
+
+    async def run(self, deliveries: Deliveries, confirmed: int) -> None:
+        while True:
+            batch = await deliveries.next()
+            text = "".join(json.dumps(delivery, ensure_ascii=False) + "\n" for _, delivery in batch)
+            # In a thread: a reader that does not read must not stop the node.
+            await asyncio.to_thread(self._write, text)
+            deliveries.confirm(batch[-1][0])
+
+    def _write(self, text: str) -> None:
+        if self._is_closed:
+            return
+        try:
+            sys.stdout.buffer.write(text.encode(errors="backslashreplace"))
+            sys.stdout.buffer.flush()
+        except (OSError, ValueError) as error:
+            self._is_closed = True
+            log.warning("sink %d: nobody reads the standard output any more: %s", self._number, error)
+
+
+class FileSinkAdapter:
+    """A line for each delivery at the end of a file, exactly once, whenever the node is killed.
+
+    Each line says which delivery of which sink it is. After a restart the lines that are there already are told by that
+    and by their identity from those that are not; half a line at the end is cut off. Several sinks of a node may share
+    a file.
+    """
+
+    def __init__(self, number: int, destination: FileTo, edge: Edge) -> None:
+        self._number = number
+        self._path = edge.data / destination.path  # an absolute name stays what it is
+        self._is_synced = edge.durability == "sync"
+        self._edge = edge
+        self._written: dict[int, str] = {}
+        """Lines of this sink found in the file that are not confirmed: number to identity."""
+        self._known: set[str] = set()
+        """Identities of all lines of this sink that were found, where the node may have forgotten some of them."""
+
+    async def run(self, deliveries: Deliveries, confirmed: int) -> None:
+        self._written = await self._until_done(self._recover, confirmed)
+        while True:
+            batch = await deliveries.next()
+            fresh = [each for each in batch if not self._is_there(*each)]
+            if fresh:
+                await self._until_done(self._append, fresh)
+            deliveries.confirm(batch[-1][0])
+
+    def _is_there(self, number: int, delivery: dict[str, Any]) -> bool:
+        if self._known and identity(delivery) in self._known:
+            return True
+        found = self._written.pop(number, None)
+        if found is None or found == identity(delivery):
+            return found is not None
+        # The node has lost its memory and the file has not: the numbers began anew.
+        return False
+
+    async def _until_done(self, work: Any, argument: Any) -> Any:
+        """Work with the file in a thread; while the disk is full or away, again and again."""
+        backoff = Backoff(first_s=0.5)
+        while True:
+            try:
+                return await asyncio.to_thread(work, argument)
+            except OSError as error:
+                self._edge.count("file_sink_failures")
+                why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
+                log.warning("sink %d cannot write %s: %s; trying again", self._number, self._path, why)
+                await backoff.wait()
+
+    def _recover(self, confirmed: int) -> dict[int, str]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(self._path), self._path.open("a+b") as file:
+            size = file.seek(0, os.SEEK_END)
+            start = max(0, size - READ_BACK_BYTES_MAX)
+            file.seek(start)
+            tail = file.read()
+            whole = tail.rfind(b"\n") + 1
+            if whole < len(tail) and (whole or start == 0):
+                file.truncate(start + whole)
+                log.warning("sink %d: cut %d bytes of half a line off %s", self._number, len(tail) - whole, self._path)
+            if self._edge.reborn:
+                self._known = {identity(each) for each in _lines_of(tail[:whole], self._number)}
+            return _unconfirmed(tail[:whole], self._number, confirmed)
+
+    def _append(self, batch: Numbered) -> None:
+        lines = b"".join(_line(self._number, number, delivery) for number, delivery in batch)
+        with _lock(self._path), self._path.open("ab", buffering=0) as file:
+            size = file.seek(0, os.SEEK_END)
+            try:
+                written = file.write(lines)
+                if written is None or written < len(lines):
+                    raise OSError(errno.ENOSPC, "only a part could be written")
+                if self._is_synced:
+                    os.fdatasync(file.fileno())
+            except OSError:
+                file.truncate(size)
+                raise
+
+
+def _line(sink: int, number: int, delivery: dict[str, Any]) -> bytes:
+    return json.dumps({**delivery, "sink": sink, "delivery": number}, ensure_ascii=False).encode("utf-8") + b"\n"
+
+
+def _unconfirmed(text: bytes, sink: int, confirmed: int) -> dict[int, str]:
+    """The deliveries of this sink in these lines that are not confirmed, with their identities."""
+    found: dict[int, str] = {}
+    for delivery in _lines_of(text, sink):
+        if delivery["delivery"] <= confirmed:
+            break
+        # The latest life of the node is met first.
+        found.setdefault(delivery["delivery"], identity(delivery))
+    return found
+
+
+def _lines_of(text: bytes, sink: int) -> Iterator[dict[str, Any]]:
+    """The deliveries of this sink in these lines, the last one first."""
+    for line in reversed(text.splitlines()):
+        try:
+            delivery = json.loads(line)
+            if delivery["sink"] == sink and isinstance(delivery["delivery"], int) and identity(delivery):
+                yield delivery
+        except (ValueError, KeyError, TypeError):
+            continue  # somebody else's line
+
+
+class _Locks(dict[Path, Any]):
+    """One lock for each file: sinks that share one write from threads of their own."""
+
+    def __missing__(self, path: Path) -> Any:
+        import threading
+
+        return self.setdefault(path, threading.Lock())
+
+
+_locks: Final = _Locks()
+
+
+def _lock(path: Path) -> Any:
+    return _locks[path]

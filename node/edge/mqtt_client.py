@@ -1,0 +1,105 @@
+"""A connection to an MQTT broker, and the few things of aiomqtt and paho that are not on their surface."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.edge import Broker
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    import aiomqtt
+
+KEEPALIVE_S: Final = 15
+"""A broker that is silent for so long is asked whether it is there; it takes a device for gone after 1.5 of them."""
+TIMEOUT_S: Final = 5.0  # for one answer of the broker
+
+log = logging.getLogger("headwater.edge")
+_mqtt_log = logging.getLogger("headwater.edge.mqtt")
+_mqtt_log.setLevel(logging.ERROR)  # every connection that is refused would be told twice
+
+
+def connection(broker: Broker, identifier: str, *, clean_session: bool, **options: Any) -> aiomqtt.Client:
+    """A client that connects when it is entered; a ConfigError if a file that it needs is not there."""
+    import aiomqtt
+
+    client = aiomqtt.Client(
+        broker.host,
+        broker.port,
+        username=broker.username,
+        password=_password(broker),
+        identifier=identifier,
+        clean_session=clean_session,
+        keepalive=KEEPALIVE_S,
+        timeout=TIMEOUT_S,
+        tls_context=_tls(broker),
+        logger=_mqtt_log,
+        **options,
+    )
+    # Whoever uses the client hears of its end in other ways; nobody is obliged to ask this one.
+    client._disconnected.add_done_callback(lambda end: end.cancelled() or end.exception())
+    return client
+
+
+def acknowledge_by_hand(client: aiomqtt.Client) -> None:
+    """Messages are acknowledged to the broker by `acknowledge` alone."""
+    client._client.manual_ack_set(True)
+
+
+def acknowledge(client: aiomqtt.Client, message: aiomqtt.Message) -> None:
+    if message.qos:
+        client._client.ack(message.mid, message.qos)
+
+
+def failures() -> tuple[type[Exception], ...]:
+    """What can go wrong with a connection and is cured by another one, later."""
+    import aiomqtt
+
+    return (aiomqtt.MqttError, OSError, ConfigError, TimeoutError)
+
+
+def _password(broker: Broker) -> str | None:
+    if broker.password_file is None:
+        return None
+    try:
+        return Path(broker.password_file).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read the password in {broker.password_file}: {error}") from None
+
+
+def _tls(broker: Broker) -> ssl.SSLContext | None:
+    if not broker.tls and broker.ca_file is None:
+        return None
+    try:
+        context = ssl.create_default_context(cafile=broker.ca_file)
+        if broker.cert_file is not None:
+            context.load_cert_chain(broker.cert_file, broker.key_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigError(f"cannot use the certificates for the broker {broker.host}: {error}") from None
+    return context
+
+
+def matches(topic: str, pattern: str) -> bool:
+    return wildcards(topic, pattern) is not None
+
+
+def wildcards(topic: str, pattern: str) -> list[str] | None:
+    """What the wildcards of a pattern stand for in a topic; None if it does not match."""
+    found: list[str] = []
+    levels, wanted = topic.split("/"), pattern.split("/")
+    if topic.startswith("$") and wanted[0] in ("+", "#"):
+        return None
+    for index, want in enumerate(wanted):
+        if want == "#":
+            found.append("/".join(levels[index:]))
+            return found
+        if index >= len(levels):
+            return None
+        if want == "+":
+            found.append(levels[index])
+        elif want != levels[index]:
+            return None
+    return found if len(levels) == len(wanted) else None

@@ -1,0 +1,24 @@
+"""The topic of a delivery: a text with names in braces."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+_BRACES: Final = re.compile(r"\{(\w+)\}")
+_UNSAFE: Final = re.compile(r"[+#/\0]")
+
+
+def filled(topic: str, delivery: dict[str, Any]) -> str:
+    """``fires/{area}`` for a delivery: each name replaced by the attribute, ``{type}`` by the type.
+
+    What would make another topic of it (``/``, ``+``, ``#``) and a value that is absent become ``_``.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        name = found[1]
+        attributes = delivery.get("attributes", {})
+        given = delivery.get("type") if name == "type" and name not in attributes else attributes.get(name)
+        return _UNSAFE.sub("_", str(given)) or "_" if given is not None else "_"
+
+    return _BRACES.sub(value, topic)

@@ -1,0 +1,94 @@
+"""A sink whose deliveries are posted to a web address."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+from node.edge.backoff import Backoff
+from node.edge.interfaces import Deliveries, Edge, identity
+from node.edge.windows import Window
+from protocol.edge import WebhookTo
+
+if TYPE_CHECKING:
+    import aiohttp
+
+UNDER_WAY_MAX: Final = 16
+"""Posts without an answer yet; past it the sink waits, so that a slow receiver is not overrun."""
+ANSWER_S_MAX: Final = 30.0
+RETRY_AFTER_S_MAX: Final = 300.0  # what a receiver may ask for
+
+log = logging.getLogger("headwater.edge")
+
+
+class WebhookSinkAdapter:
+    """An HTTP POST of the delivery as JSON for each, at least once, with its identity as ``Idempotency-Key``.
+
+    A receiver that is away, overloaded or broken (no answer, 408, 429, 5xx) is tried again until it answers; one that
+    refuses (any other answer but 2xx) will refuse for ever, and the delivery becomes a dead letter.
+    """
+
+    def __init__(self, number: int, destination: WebhookTo, edge: Edge, *, first_s: float = 0.5) -> None:
+        self._number = number
+        self._url = destination.url
+        self._edge = edge
+        self._first_s = first_s
+        self._window = Window()
+        self._room = asyncio.Event()
+
+    async def run(self, deliveries: Deliveries, confirmed: int) -> None:
+        import aiohttp
+
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S_MAX)
+        async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as posts:
+            while True:
+                for number, delivery in await deliveries.next():
+                    while len(self._window) >= UNDER_WAY_MAX:
+                        self._room.clear()
+                        await self._room.wait()
+                    self._window.opened(number)
+                    posts.create_task(self._post(session, deliveries, number, delivery))
+
+    async def _post(
+        self, session: aiohttp.ClientSession, deliveries: Deliveries, number: int, delivery: dict[str, Any]
+    ) -> None:
+        body = json.dumps(delivery, ensure_ascii=False).encode()
+        headers = {"Content-Type": "application/json", "Idempotency-Key": identity(delivery)}
+        backoff = Backoff(first_s=self._first_s, most_s=60.0)
+        while True:
+            trouble, retry_after_s = await self._try(session, body, headers)
+            if not trouble:
+                break
+            self._edge.count("webhook_retries")
+            log.warning("sink %d: %s: %s; trying again", self._number, self._url, trouble)
+            await backoff.wait(retry_after_s)
+        last = self._window.answered(number)
+        if last is not None:
+            deliveries.confirm(last)
+            self._room.set()
+
+    async def _try(self, session: aiohttp.ClientSession, body: bytes, headers: dict[str, str]) -> tuple[str, float]:
+        """Why it must be tried again, and not before how many seconds; an empty reason if it is settled."""
+        import aiohttp
+
+        try:
+            async with session.post(self._url, data=body, headers=headers, allow_redirects=False) as answer:
+                status = answer.status
+                if status in (408, 429) or status >= 500:
+                    return f"answered {status}", _seconds(answer.headers.get("Retry-After"))
+                if 200 <= status < 300:
+                    self._edge.count("webhook_posts")
+                    return "", 0.0
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return str(error) or type(error).__name__, 0.0
+        self._edge.count("webhook_refusals")
+        self._edge.dead_letters.put(f"sink {self._number}", body, f"{self._url} answered {status}")
+        log.warning("sink %d: %s refused a delivery with %d; it is a dead letter", self._number, self._url, status)
+        return "", 0.0
+
+
+def _seconds(text: str | None) -> float:
+    """What a receiver asks for, in seconds; a date it may write instead is not read."""
+    return min(float(text), RETRY_AFTER_S_MAX) if text is not None and text.isdecimal() else 0.0

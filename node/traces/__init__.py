@@ -1,0 +1,1 @@
+"""Traces: events that stand in files or come through a pipe."""

@@ -1,0 +1,41 @@
+"""The rows of a trace file that belong to one source of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from node.traces.reader import DEFAULT_NODE, TraceReader, TraceSource, survey
+from protocol.events import Event, EventType
+
+
+def look(path: str) -> tuple[bool, bool]:
+    """Whether the rows are in order of time, and whether they come with a seq."""
+    rows = TraceSource.at(path).open()
+    try:
+        return survey(rows).in_order, rows.gives_seq
+    finally:
+        rows.close()
+
+
+def events_of_source(
+    path: str,
+    node: str,
+    event_type: EventType,
+    *,
+    in_order: bool,
+    on_bad: Callable[[str], None] | None = None,
+) -> Iterator[Event]:
+    """The rows of this type that name this node, or none, in order of time; the same ones each time.
+
+    The first bad row is an EventError, unless ``on_bad`` is told of each.
+    """
+    rows = TraceSource.at(path).open()
+    try:
+        reader = TraceReader(rows, {event_type.name: event_type}, on_bad=on_bad)
+        if in_order:
+            for batch, _ in reader.batches():
+                yield from (event for event in batch if event[1] in (node, DEFAULT_NODE))
+        else:
+            yield from [event for event in reader.whole() if event[1] in (node, DEFAULT_NODE)]
+    finally:
+        rows.close()
