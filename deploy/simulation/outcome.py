@@ -6,33 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from node.accounts import KINDS as KINDS
+from node.accounts import Traffic
 from protocol.composites import Composite
 from protocol.events import Event
-
-KINDS = (
-    "primitive",
-    "match",
-    "composite",
-    "blocker",
-    "reference",
-    "awakening",
-    "answer",
-    "aggregate",
-    "watermark",
-    "control",
-)
-"""What crosses links, as traffic is accounted. "primitive": bodies of events sent for a filter or a relay; "match":
-bodies of events sent because a partial rule matched; "reference": identity of an event whose body the neighbour has."""
-
-
-@dataclass(slots=True)
-class Traffic:
-    """What crossed one link in one direction, of one kind. A frame of several kinds is one message of its main kind;
-    its bytes are split among the kinds by what each really takes."""
-
-    events: int = 0
-    messages: int = 0
-    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +40,9 @@ class Outcome:
     counters: Counter[str] = field(default_factory=Counter)
     held_from: list[tuple[Any, int]] = field(default_factory=list)
     """Changes that were made while the network ran, each with the event time from which it holds."""
+    forgotten: list[tuple[Event, ...]] = field(default_factory=list)
+    """For every node that was lost, or lost its memory, while the network ran: the events that were born there before.
+    Trees that were built afterwards do not have them."""
     started_us: int = 0
     """Virtual time at which the first event could be born (the trees stand and the rules are deployed)."""
     finished_us: int = 0

@@ -1,0 +1,1 @@
+"""What a running node counts and shows: counters, Prometheus metrics, records for later analysis."""

@@ -1,0 +1,31 @@
+"""What a node keeps, by what it keeps it for. The sum is ``core.held()``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from node.core import NodeCore
+
+HELD: Final = ("open_matches", "tasks", "kept", "aggregates", "events", "sent_bodies", "received_bodies", "delivered")
+"""open_matches: rows and open matches inside engines; tasks: what tasks remember beside that (what was sent or blocked,
+candidates, windows); kept: rows that wait to be asked for; aggregates: rows and questions of aggregates; events: events
+born here that something new may need; sent_bodies, received_bodies: what may be referred to on links; delivered: what
+sinks must not be given again."""
+
+
+def held_by(core: NodeCore) -> dict[str, int]:
+    """How many rows, open matches and remembered identities are kept, by purpose (``HELD``)."""
+    kept = dict.fromkeys(HELD, 0)
+    for found in core.works.values():
+        for task in found.tasks:
+            stored = task.engine.stored()
+            kept["open_matches"] += stored
+            kept["tasks"] += task.held() - stored
+        kept["kept"] += sum(outlet.held() for outlet in found.outlets.values())
+        kept["aggregates"] += sum(task.held() for task in found.completions) + found.tallies.held()
+    kept["events"] = sum(len(feed.history) for feed in core.local.values())
+    kept["sent_bodies"] = sum(len(outbox.history) for outbox in core._outboxes.values())
+    kept["received_bodies"] = sum(len(inbox.bodies) for inbox in core._inboxes.values())
+    kept["delivered"] = core.forest.delivered.held()
+    return kept

@@ -1,0 +1,58 @@
+"""The parts of a node that are looked at when somebody asks for metrics or statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import time_ns
+from typing import TYPE_CHECKING, Protocol
+
+from node.accounts import Accounts
+from node.metrics.counters import NodeCounters
+
+if TYPE_CHECKING:
+    from node.core import NodeCore
+
+
+class HubView(Protocol):
+    """What is read of the links."""
+
+    @property
+    def counters(self) -> Mapping[str, int]: ...
+
+    def queued(self, peer: str) -> tuple[int, int]: ...
+
+    def is_up(self, peer: str) -> bool: ...
+
+    def is_full(self, peer: str) -> bool: ...
+
+
+class JournalView(Protocol):
+    """What is read of the journal."""
+
+    @property
+    def bytes_since_snapshot(self) -> int: ...
+
+    @property
+    def is_full(self) -> bool: ...
+
+
+def clock_us() -> int:
+    return time_ns() // 1000
+
+
+@dataclass(slots=True, kw_only=True)
+class Observed:
+    """A node as it is seen from outside. Parts that are not there yet, because it is not configured, are None."""
+
+    node: str
+    life: str = ""
+    network: str = ""
+    counters: NodeCounters = field(default_factory=NodeCounters)
+    core: NodeCore | None = None
+    accounts: Accounts | None = None
+    hub: HubView | None = None
+    journal: JournalView | None = None
+    peers: Sequence[str] = ()
+    """All ends of links of this node; the coordinator is one of them."""
+    now_us: Callable[[], int] = clock_us
