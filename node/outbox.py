@@ -6,20 +6,42 @@ identity follows. Both ends keep what they have sent or received until the sende
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, Final
 
 from node.work import Work
 from protocol.composites import Composite
 from protocol.events import EventType
-from protocol.messages import Batch, Item, Mark
+from protocol.messages import Batch, Mark, Run
 
 Row = tuple[Any, ...]
+
+HISTORY_MAX: Final = 400_000
+"""Bodies that are remembered to be with a neighbour, some 100 MB at both ends: about a second of the busiest link. Past
+it the older half is forgotten; should one of these be needed once more, its body crosses again."""
+
+FEW: Final = 16  # events in a batch up to which it is quicker to look at each than to put them into tables
+REFERENCE: Final = "reference"
+"""Why an identity is sent: the body has been sent before."""
+
+_ts_of = itemgetter(0)
+_name_of = itemgetter(1, 2)
+_inner_of = itemgetter(3)
 
 
 def identity_of(row: Row) -> Any:
     """What tells an event from all others: (node, seq), or the id of a composite."""
     inner = row[3]
     return (row[1], row[2]) if type(inner) is EventType else inner.id
+
+
+def identities_of(rows: Sequence[Row]) -> list[Any]:
+    """The identity of each row."""
+    if len(rows) > 1 and set(map(type, map(_inner_of, rows))) == {EventType}:
+        return list(map(_name_of, rows))
+    return list(map(identity_of, rows))
 
 
 def type_of(row: Row) -> str:
@@ -29,70 +51,123 @@ def type_of(row: Row) -> str:
     return name
 
 
+def by_type(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:
+    """The rows with the names of their types, those of one type that follow each other together."""
+    if len(rows) > 1:
+        inner = list(map(_inner_of, rows))
+        kinds = set(map(type, inner))
+        # What tells types apart is the type itself, or what all composites of a rule have in common.
+        if len(set(inner if kinds == {EventType} else map(_ts_of, inner)) if len(kinds) == 1 else kinds) > 1:
+            return [(name, list(group)) for name, group in groupby(rows, type_of)]
+    return [(type_of(rows[0]), rows)] if rows else []
+
+
 class Outbox:
     """Events and marks for one neighbour."""
 
     def __init__(self, neighbour: str) -> None:
         self.neighbour = neighbour
-        self._items: dict[Any, tuple[Row, list[int], str]] = {}
-        self._blockers: dict[Any, tuple[Row, list[int], str]] = {}
+        self._taken: list[tuple[Sequence[Row], int, str]] = []
+        self._blockers: list[tuple[Sequence[Row], int, str]] = []
+        """What was added since the last batch: rows, their stream, and why they are sent."""
         self._marks: dict[int, Mark] = {}
         self.history: dict[Any, int] = {}
         """Identity and ts of every body the neighbour has."""
         self._floor_us: int | None = None
 
-    def add(self, row: Row, stream: int, kind: str) -> None:
-        """A real event for a stream; ``kind`` says in the accounts why it is sent."""
-        identity = identity_of(row)
-        found = self._items.get(identity)
-        if found is None:
-            self._items[identity] = (row, [stream], kind)
-        elif stream not in found[1]:
-            found[1].append(stream)
+    def add(self, rows: Sequence[Row], stream: int, kind: str) -> None:
+        """Real events for a stream; ``kind`` says in the accounts why they are sent. The rows may not change after."""
+        if rows:
+            self._taken.append((rows, stream, kind))
 
-    def add_blocker(self, row: Row, stream: int) -> None:
-        identity = identity_of(row)
-        found = self._blockers.get(identity)
-        if found is None:
-            self._blockers[identity] = (row, [stream], "blocker")
-        elif stream not in found[1]:
-            found[1].append(stream)
+    def add_blockers(self, rows: Sequence[Row], stream: int) -> None:
+        if rows:
+            self._blockers.append((rows, stream, "blocker"))
 
     def mark(self, mark: Mark) -> None:
         self._marks[mark.number] = mark
 
     def flush(self, work: Work) -> None:
         """Everything collected goes out as one batch."""
-        items: list[Item] = []
+        runs: list[Run] = []
         if self._blockers:
-            self._take(self._blockers, True, items)
-            self._blockers = {}
-        if self._items:
-            self._take(self._items, False, items)
-            self._items = {}
+            self._take(self._blockers, True, runs)
+            self._blockers = []
+        if self._taken:
+            self._take(self._taken, False, runs)
+            self._taken = []
         marks: tuple[Mark, ...] = ()
         if self._marks:
             marks = tuple(self._marks.values())
             self._marks = {}
-        if items or marks:
+        if runs or marks:
             floor, self._floor_us = self._floor_us, None
-            work.send(self.neighbour, Batch(tuple(items), marks, floor))
+            work.send(self.neighbour, Batch(tuple(runs), marks, floor))
+            if len(self.history) > HISTORY_MAX:
+                times = sorted(self.history.values())
+                self.forget_before(times[len(times) // 2])
 
-    def _take(self, found: dict[Any, tuple[Row, list[int], str]], blocker: bool, items: list[Item]) -> None:
+    def _take(self, taken: list[tuple[Sequence[Row], int, str]], blocker: bool, runs: list[Run]) -> None:
+        """Each event once, for all its streams, in the order in which they came."""
+        if len(taken) == 1 and len(taken[0][0]) == 1:  # so it is where traffic is thin
+            ((row,), stream, kind) = taken[0]
+            identity = identity_of(row)
+            if identity in self.history:
+                runs.append(Run((identity,), None, (stream,), blocker, REFERENCE))
+            else:
+                self.history[identity] = row[0]
+                runs.append(Run((identity,), (row,), (stream,), blocker, kind))
+            return
+        if sum([len(rows) for rows, _, _ in taken]) < FEW:
+            self._take_each(taken, blocker, runs)
+            return
+        found = [dict(zip(identities_of(rows), rows, strict=True)) for rows, _, _ in taken]
         history = self.history
-        for identity, (row, streams, kind) in found.items():
+        if len(found) > 1 and not _are_disjoint(found):
+            self._take_each(taken, blocker, runs)
+            return
+        for by_identity, (rows, stream, kind) in zip(found, taken, strict=True):
+            if not history.keys().isdisjoint(by_identity.keys()):
+                self._take_each([(rows, stream, kind)], blocker, runs)
+            elif by_identity:
+                bodies = tuple(by_identity.values())
+                history.update(zip(by_identity, map(_ts_of, bodies), strict=True))
+                runs.append(Run(tuple(by_identity), bodies, (stream,), blocker, kind))
+
+    def _take_each(self, taken: list[tuple[Sequence[Row], int, str]], blocker: bool, runs: list[Run]) -> None:
+        """The same one by one, for a few, or if some of them go on several streams or have been sent before."""
+        where: dict[Any, tuple[Row, tuple[int, ...], str]] = {}
+        for rows, stream, kind in taken:
+            for row in rows:
+                identity = identity_of(row)
+                known = where.get(identity)
+                if known is None:
+                    where[identity] = (row, (stream,), kind)
+                elif stream not in known[1]:
+                    where[identity] = (row, (*known[1], stream), known[2])
+        history = self.history
+        alike: tuple[tuple[int, ...], str] | None = None
+        names: list[Any] = []
+        bodies: list[Row] = []
+        for identity, (row, streams, kind) in where.items():
             if identity in history:
-                items.append(Item(identity, None, tuple(streams), blocker, "reference"))
+                kind = REFERENCE
             else:
                 history[identity] = row[0]
-                items.append(Item(identity, row, tuple(streams), blocker, kind))
+            if alike != (streams, kind):
+                if alike is not None:
+                    runs.append(_run(names, bodies, alike, blocker))
+                alike, names, bodies = (streams, kind), [], []
+            names.append(identity)
+            bodies.append(row)
+        if alike is not None:
+            runs.append(_run(names, bodies, alike, blocker))
 
     def forget_before(self, ts: int) -> None:
         """Bodies older than this will not be referred to; the neighbour hears of it with the next batch."""
-        old = [identity for identity, sent in self.history.items() if sent < ts]
-        for identity in old:
-            del self.history[identity]
-        if old:
+        kept = {identity: sent for identity, sent in self.history.items() if sent >= ts}
+        if len(kept) < len(self.history):
+            self.history = kept
             self._floor_us = ts
 
 
@@ -102,12 +177,16 @@ class Inbox:
     def __init__(self) -> None:
         self.bodies: dict[Any, Row] = {}
 
-    def row(self, item: Item) -> Row | None:
-        """The row of an item; None for a reference to a body that never came."""
-        if item.row is None:
-            return self.bodies.get(item.identity)
-        self.bodies[item.identity] = item.row
-        return item.row
+    def rows(self, run: Run) -> Sequence[Row]:
+        """The rows of a run; fewer than it names if it refers to bodies that never came."""
+        bodies = self.bodies
+        if run.rows is None:
+            return [bodies[identity] for identity in run.identities if identity in bodies]
+        if len(run.rows) == 1:
+            bodies[run.identities[0]] = run.rows[0]
+        else:
+            bodies.update(zip(run.identities, run.rows, strict=True))
+        return run.rows
 
     def forget_before(self, ts: int) -> None:
         self.bodies = {identity: row for identity, row in self.bodies.items() if row[0] >= ts}
@@ -115,3 +194,16 @@ class Inbox:
 
 def is_composite(row: Row) -> bool:
     return isinstance(row[3], Composite)
+
+
+def _run(names: list[Any], bodies: list[Row], alike: tuple[tuple[int, ...], str], blocker: bool) -> Run:
+    streams, kind = alike
+    return Run(tuple(names), None if kind == REFERENCE else tuple(bodies), streams, blocker, kind)
+
+
+def _are_disjoint(sets: list[dict[Any, Row]]) -> bool:
+    """Whether no two of them have an identity in common."""
+    together: set[Any] = set()
+    for each in sets:
+        together.update(each)
+    return len(together) == sum(map(len, sets))

@@ -8,10 +8,11 @@ Identity, attributes, start and end are computed when somebody reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from operator import itemgetter
 from typing import Any, cast
 
 import msgpack
@@ -19,6 +20,8 @@ import msgpack
 from protocol.errors import EventError
 from protocol.events import Event, EventType, Key, Value
 from protocol.pattern import Chain, Disjunction, Leaf, Part, Rule, positive_leaves, repeated_roles
+
+_first, _second, _third = itemgetter(0), itemgetter(1), itemgetter(2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +37,8 @@ class CompositeSpec:
     """Called with the bindings, gives the attribute values in the order of ``type.attributes``."""
     plain: bool = False
     """Every match binds every role to one event."""
+    latest: int | None = None
+    """Where in a composite the binding stands that is the latest event of every match, if one always is."""
 
 
 class Composite(tuple[Any, ...]):
@@ -158,6 +163,20 @@ class Composite(tuple[Any, ...]):
         inner = ", ".join(f"{name}={value!r}" for name, value in self.attributes.items())
         parts = " ".join(f"{role}:{row[1]}#{row[2]}" for role, row in self.parts())
         return f"{self.type}({inner})@{self.ts} [{parts}]"
+
+
+def rows_of(found: Sequence[Composite]) -> list[tuple[Any, ...]]:
+    """What ``row`` gives for each of them; of many of one rule in less time."""
+    specs = set(map(_first, found)) if len(found) > 1 else ()
+    spec = next(iter(specs)) if len(specs) == 1 else None
+    if spec is None or spec.latest is None:
+        return [match.row() for match in found]
+    latest = list(map(itemgetter(spec.latest), found))
+    heads = zip(map(_first, latest), map(_second, latest), map(_third, latest), found, strict=True)
+    if not spec.type.attributes:
+        return list(heads)
+    values = spec.values
+    return [(*head, *values(*head[3][1:])) for head in heads]
 
 
 def start_of(row: tuple[Any, ...]) -> Key:

@@ -198,19 +198,20 @@ class SetMode:
     serial: int
 
 
-class Item(NamedTuple):  # tuples, like marks and batches: they are made for every hop of every event
-    """An event on its way to the parent, for these streams. ``row`` is None if only its identity follows.
+class Run(NamedTuple):  # tuples, like marks and batches: they are made for every hop of every event
+    """Events on their way to the parent, one or more, all for these streams. ``rows`` is None if only their identities
+    follow: the parent has the bodies.
 
     A blocker takes part in selections and makes them fail; it never matches. The same event may follow as a real one.
     """
 
-    identity: Any
+    identities: tuple[Any, ...]
     """(node, seq) of an event, the id of a composite."""
-    row: Row | None
+    rows: tuple[Row, ...] | None
     streams: tuple[int, ...]
     blocker: bool = False
     kind: str = ""
-    """Why it is sent, for the accounts of the sender; it does not travel."""
+    """Why they are sent, for the accounts of the sender; it does not travel."""
 
 
 class Mark(NamedTuple):
@@ -229,7 +230,7 @@ class Mark(NamedTuple):
 class Batch(NamedTuple):
     """Events, then marks. Bodies older than ``floor_us`` will not be referred to any more."""
 
-    items: tuple[Item, ...]
+    runs: tuple[Run, ...]
     marks: tuple[Mark, ...]
     floor_us: int | None = None
 

@@ -1,33 +1,41 @@
-"""The bytes of messages: msgpack, with event rows as short lists and everything about rules in the canonical encoding.
+"""The bytes of messages: msgpack, with event rows as short lists or columns and everything about rules in the canonical
+encoding.
 
-Both ends know the same event types in the same order, so a row names its type by a number.
+``Wire`` is for ends that know the same event types and rules. ``LinkWire`` is one end of a link whose ends may differ:
+what is needed to read a message travels with the first message that needs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final, cast
+from functools import lru_cache
+from typing import Any, Final, cast, get_args
 
 import msgpack
 
 from protocol import codec, messages, subscriptions, tallies, tally_messages, tree_messages
 from protocol.codec import CodecError
-from protocol.composites import Composite, CompositeSpec, from_wire, to_wire, wire_specs
-from protocol.events import Event, EventType
-from protocol.messages import Awakening, Batch, Item, Mark, Message, Notify, Want
+from protocol.composites import CompositeSpec, carrying_spec, wire_specs
+from protocol.errors import HeadwaterError
+from protocol.events import EventType
+from protocol.expressions import Expression
+from protocol.messages import Awakening, Batch, Mark, Message, Notify, Run, Want
 from protocol.partial import Contest, PartialRule
 from protocol.pattern import Rule
+from protocol.tallies import Extreme, Total
 from protocol.tally_messages import Question, TallyAnswer, TallyRequest
+from protocol.wire_rows import TIME_MAX, RowReader, RowWriter, Schemas, made_of, read_value, written_value
 
-_BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL = range(7)
-_BIG: Final = 1 << 63
-_ROWS_MAX: Final = 4096  # encoded rows that are remembered: each goes to several neighbours within a short time
+_BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, _SCHEMAS = range(8)
+_SHIFT_MAX: Final = 1074  # the least float is 2 ** -1074: no sum of floats needs more
+SCHEMAS_MAX: Final = 10_000  # of one link: far more types and rules than any network has, far less than hurts
 
 # Pieces of msgpack. Batches are put together from them, so that the bytes of a row serve for every link it goes to.
 _NONE, _FALSE, _TRUE, _EMPTY = b"\xc0", b"\xc2", b"\xc3", b"\x90"
 _LISTS: Final = tuple(bytes([0x90 + size]) for size in range(16))
 _BATCH_HEAD: Final = _LISTS[4] + bytes([_BATCH])
 _NOTIFY_HEAD: Final = _LISTS[4] + bytes([_NOTIFY])
+_SCHEMAS_HEAD: Final = _LISTS[3] + bytes([_SCHEMAS])
 
 codec.register(
     *(getattr(messages, name) for name in messages.CONTROL),
@@ -38,21 +46,18 @@ codec.register(
     Contest,
 )
 
-Row = tuple[Any, ...]
-
 
 class Wire:
     """Encodes and decodes messages between nodes that agree on types and rules."""
 
     def __init__(self, types: Iterable[EventType], rules: Iterable[Rule] = ()) -> None:
-        self._types = tuple(sorted(types, key=lambda declared: declared.name))
-        self._number = {declared: number for number, declared in enumerate(self._types)}
+        self.types = tuple(sorted(types, key=lambda declared: declared.name))
         self._specs: dict[tuple[str, int], CompositeSpec] = wire_specs(rules)
+        self._reader = RowReader(dict(enumerate(self.types)), self._specs)
+        self._writer = RowWriter(self.types)
         packer = msgpack.Packer()  # one for all: making a packer costs more than packing a short message
         self._pack: Callable[[Any], bytes] = packer.pack
         self._list_head: Callable[[int], bytes] = packer.pack_array_header
-        self._rows: dict[int, tuple[Row, bytes]] = {}
-        """Rows as bytes, by their address, with themselves, so that they keep it."""
 
     def learn(self, rule: Rule) -> None:
         """Composites of this rule may come from now on."""
@@ -62,23 +67,38 @@ class Wire:
 
     def encode(self, message: Message) -> bytes:
         if isinstance(message, Batch):
-            items, marks, floor_us = message
+            runs, marks, floor_us = message
             pack = self._pack
             packed_marks = pack([_mark(mark) for mark in marks]) if marks else _EMPTY
             floor = _NONE if floor_us is None else pack(floor_us)
-            if not items:
+            if not runs:
                 return b"".join((_BATCH_HEAD, _EMPTY, packed_marks, floor))
-            return b"".join((_BATCH_HEAD, self._list(len(items)), *map(self._item, items), packed_marks, floor))
+            items = self._items(runs[0]) if len(runs) == 1 else [item for run in runs for item in self._items(run)]
+            return b"".join((_BATCH_HEAD, self._list(len(items)), *items, packed_marks, floor))
         if isinstance(message, Want):
             return self._pack((_WANT, message.number, message.ts))
         if isinstance(message, Notify):
-            where = self._pack(message.tree), self._pack(message.epoch), self._list(len(message.rows))
-            return b"".join((_NOTIFY_HEAD, *where, *map(self._row, message.rows)))
+            rows = self._writer.rows(message.rows)
+            where = self._pack(message.tree), self._pack(message.epoch), self._list(len(rows))
+            return b"".join((_NOTIFY_HEAD, *where, *rows))
         return self._pack(self._plain(message))
 
-    def item_bytes(self, item: Item) -> int:
-        """How many of a batch's bytes are this item."""
-        return len(self._item(item))
+    def encode_noting(self, message: Message) -> tuple[bytes, Schemas]:
+        """The bytes, and which schemas whoever reads them must know."""
+        used: Schemas = {}
+        self._writer.used = used
+        try:
+            return self.encode(message), used
+        finally:
+            self._writer.used = None
+
+    def run_bytes(self, run: Run) -> int:
+        """How many of a batch's bytes are these events."""
+        return sum(map(len, self._items(run)))
+
+    def overhead_bytes(self, batch: Batch) -> int:
+        """How many of a batch's bytes are no events: marks, floor and what holds them together."""
+        return len(self.encode(Batch((), batch.marks, batch.floor_us)))
 
     def _list(self, size: int) -> bytes:
         return _LISTS[size] if size < 16 else self._list_head(size)
@@ -95,83 +115,222 @@ class Wire:
             case _:
                 return [_OTHER, codec.encode(message)]
 
-    def _item(self, item: Item) -> bytes:
-        identity, row, streams, blocker, _ = item
-        if row is None:
-            return self._pack((streams, blocker, identity))
-        return b"".join((_LISTS[4], self._pack(streams), _TRUE if blocker else _FALSE, _NONE, self._row(row)))
-
-    def _row(self, row: Row) -> bytes:
-        known = self._rows.get(id(row))
-        if known is None:
-            inner = row[3]
-            if type(inner) is EventType:
-                plain = [self._number[inner], row[0], row[1], row[2], *map(_number, row[4:])]
-            else:
-                plain = ["", to_wire(inner)]
-            if len(self._rows) >= _ROWS_MAX:
-                self._rows.clear()
-            known = self._rows[id(row)] = row, self._pack(plain)
-        return known[1]
+    def _items(self, run: Run) -> list[bytes]:
+        """``[streams, blocker, identity]`` of events that the neighbour has, ``[streams, blocker, None, rows]``."""
+        identities, rows, streams, blocker, _ = run
+        if rows is None:
+            return [self._pack((streams, blocker, identity)) for identity in identities]
+        head = b"".join((_LISTS[4], self._pack(streams), _TRUE if blocker else _FALSE, _NONE))
+        if len(rows) == 1:
+            return [head + self._writer.row(rows[0])]
+        return [head + data for data in self._writer.rows(rows)]
 
     # -------------------------------------------------------------------------------------------------------- decoding
 
     def decode(self, data: bytes) -> Message:
         """The message that these bytes are, or a CodecError."""
-        try:
-            plain = msgpack.unpackb(data)
-            return self._message(plain)
-        except CodecError:
-            raise
-        except Exception as error:
-            raise CodecError(f"not a message: {type(error).__name__}: {error}") from error
+        return _checked(lambda: _message(msgpack.unpackb(data), self._reader))
 
-    def _message(self, plain: list[Any]) -> Message:
+
+class LinkWire:
+    """One end of a link. It tells the other end once what its messages are made of, and remembers what it was told.
+
+    Messages must be decoded in the order in which they were encoded, and none may be lost. Ends that were pickled go on
+    where they were.
+    """
+
+    def __init__(self, types: Iterable[EventType]) -> None:
+        """``types``: what this node knows of event types; all that it sends are among them."""
+        self._types = tuple(sorted(types, key=lambda declared: declared.name))
+        self._begin({}, {}, {})
+
+    def _begin(self, told: Schemas, types: dict[int, EventType], specs: dict[tuple[str, int], CompositeSpec]) -> None:
+        self._wire = _shared_wire(self._types)
+        self._named = {declared.name: declared for declared in self._types}
+        self._told = told
+        """Types by number and parts of specs by (rule, version), as the other end knows them from us."""
+        self._heard_types = types
+        self._heard_specs = specs
+        self._reader = RowReader(types, specs)
+
+    def reset(self) -> None:
+        """The other end remembers nothing of us, and we shall hear nothing any more of what it has said."""
+        self._begin({}, {}, {})
+
+    def retyped(self, types: Iterable[EventType]) -> None:
+        """The node knows other types from now on; what was said so far holds."""
+        self._types = tuple(sorted(types, key=lambda declared: declared.name))
+        self._begin(self._told, self._heard_types, self._heard_specs)
+
+    @property
+    def wire(self) -> Wire:
+        """What encodes for all links of this process with the same types, for accounts."""
+        return self._wire
+
+    def encode(self, message: Message) -> bytes:
+        data, used = self._wire.encode_noting(message)
+        if not used:
+            return data
+        told, fresh = self._told, []
+        for key, schema in used.items():
+            known: Any = schema if isinstance(schema, EventType) else made_of(schema)
+            if told.get(key) != known:
+                told[key] = known
+                fresh.append(_type_schema(key, known) if known is schema else _spec_schema(*known))
+        return b"".join((_SCHEMAS_HEAD, cast(bytes, msgpack.packb(fresh)), data)) if fresh else data
+
+    def decode(self, data: bytes) -> Message:
+        """The message that these bytes are, or a CodecError. Schemas that came with it are known from then on."""
+        return _checked(lambda: self._read(msgpack.unpackb(data)))
+
+    def _read(self, plain: Any) -> Message:
         match plain:
-            case [0, items, marks, floor_us]:
-                return Batch(tuple(map(self._read_item, items)), tuple(Mark(*mark) for mark in marks), floor_us)
-            case [1, tree, epoch, rows]:
-                return Notify(tree, epoch, tuple(map(self._read_row, rows)))
-            case [2, number, ts]:
-                return Want(number, ts)
-            case [3, number, serial, least_us, greatest_us, where]:
-                known = tuple((name, codec.decode(conditions)) for name, conditions in where)
-                return Awakening(number, serial, least_us, greatest_us, known)
-            case [4, encoded]:
-                return cast(Message, codec.decode(encoded))
-            case [5, number, asked, floor_us]:
-                return TallyRequest(number, tuple(map(_question, asked)), floor_us)
-            case [6, number, answers]:
-                return TallyAnswer(number, tuple((serial, tallies.from_plain(part)) for serial, part in answers))
-        raise CodecError("a message of an unknown kind; it may come from a newer version")
+            case [7, list(schemas), inside]:
+                for schema in schemas:
+                    self._learn(schema)
+                plain = inside
+        return _message(plain, self._reader)
 
-    def _read_item(self, plain: list[Any]) -> Item:
-        streams, blocker, identity, *body = plain
-        if not body:
-            return Item(tuple(identity) if isinstance(identity, list) else identity, None, tuple(streams), blocker)
-        row = self._read_row(body[0])
-        inner = row[3]
-        identity = inner.id if isinstance(inner, Composite) else (row[1], row[2])
-        return Item(identity, row, tuple(streams), blocker)
+    def _learn(self, schema: Any) -> None:
+        if len(self._heard_types) + len(self._heard_specs) >= SCHEMAS_MAX:
+            raise CodecError(f"more than {SCHEMAS_MAX} event types and rules were declared on one link")
+        match schema:
+            case [int(number), str(name), list(attributes)]:
+                made = _read_type(name, attributes)
+                known = self._named.get(name, made)
+                if known is not made:
+                    raise CodecError(f"events {made!r}, which are {known!r} here; give all nodes the same network file")
+                self._heard_types[number] = made
+            case [str(rule), int(version), str(name), list(attributes), list(roles), list(repeated), bool(is_plain)]:
+                shape = [*map(type, roles), *map(type, repeated)]
+                if len(roles) != len(repeated) or shape != [*[str] * len(roles), *[bool] * len(roles)]:
+                    raise CodecError(f"a malformed composite of rule {rule!r:.60}")
+                made_from = _read_type(name, attributes), tuple(roles), tuple(repeated), is_plain
+                self._heard_specs[rule, version] = carrying_spec(rule, version, *made_from)
+            case _:
+                raise CodecError("a malformed declaration of an event type or a composite")
 
-    def _read_row(self, plain: list[Any]) -> Row:
-        if plain[0] == "":
-            return from_wire(plain[1], self._specs).row()
-        number, ts, node, seq, *values = plain
-        return Event.from_row((ts, node, seq, self._types[number], *map(_value, values)))
+    def __getstate__(self) -> Any:
+        return self._types, self._told, self._heard_types, [made_of(spec) for spec in self._heard_specs.values()]
 
-
-def _asked(question: Question) -> list[Any]:
-    """A range that begins at a time is told by its length."""
-    least, before = question.least, question.before
-    start = before[0] - least[0] if least[1:] == ("", 0) else least
-    return [question.serial, start, *before, *map(_number, question.known)]
+    def __setstate__(self, state: Any) -> None:
+        self._types, told, types, specs = state
+        self._begin(told, types, {(each[0], each[1]): carrying_spec(*each) for each in specs})
 
 
-def _question(plain: list[Any]) -> Question:
-    serial, start, ts, node, seq, *known = plain
-    least = (ts - start, "", 0) if isinstance(start, int) else (start[0], start[1], start[2])
-    return Question(serial, least, (ts, node, seq), tuple(map(_value, known)))
+@lru_cache(maxsize=16)
+def _shared_wire(types: tuple[EventType, ...]) -> Wire:
+    """One for all links, so that a row that goes over several of them is encoded once."""
+    return Wire(types)
+
+
+def _type_schema(number: int, event_type: EventType) -> list[Any]:
+    return [number, *event_type.declaration()]
+
+
+def _spec_schema(rule: str, version: int, event_type: EventType, roles: Any, repeated: Any, plain: bool) -> list[Any]:
+    return [rule, version, *event_type.declaration(), roles, repeated, plain]
+
+
+def _read_type(name: str, attributes: list[Any]) -> EventType:
+    pairs = [(attribute, kind) for attribute, kind in attributes]
+    if not all(type(each) is str for pair in pairs for each in pair):
+        raise CodecError(f"a malformed event type {name!r:.60}")
+    return EventType(name, pairs)
+
+
+# ----------------------------------------------------------------------------------------------------- reading messages
+
+_MESSAGES: Final = get_args(Message)
+_EXPRESSIONS: Final = get_args(Expression)
+_INTEGERS: Final = {int}
+
+
+def _checked(read: Callable[[], Message]) -> Message:
+    try:
+        return read()
+    except CodecError:
+        raise
+    except HeadwaterError as error:
+        raise CodecError(f"not a message: {error}") from error
+    except Exception as error:
+        raise CodecError(f"not a message: {type(error).__name__}: {error}") from error
+
+
+def _message(plain: Any, reader: RowReader) -> Message:
+    if type(plain) is list and len(plain) == 4 and plain[0] == _BATCH:  # most are batches
+        _, items, marks, floor_us = plain
+        if type(items) is not list or type(marks) is not list:
+            raise CodecError("a batch without events or marks")
+        if floor_us is not None:
+            _ts(floor_us)
+        runs = tuple([_run(item, reader) for item in items])
+        return Batch(runs, tuple([_read_mark(mark) for mark in marks]), floor_us)
+    match plain:
+        case [1, str(tree), epoch, list(found)] if found:
+            rows = [row for each in found for row in reader.rows(each)[1]]
+            return Notify(tree, _integer(epoch), tuple(rows))
+        case [2, number, ts]:
+            return Want(_integer(number), _time(ts))
+        case [3, number, serial, least_us, greatest_us, list(where)]:
+            bounds = _ts(least_us), _ts(greatest_us)
+            return Awakening(_integer(number), _integer(serial), *bounds, tuple(map(_conditions, where)))
+        case [4, bytes(encoded)]:
+            message = codec.decode(encoded)
+            if not isinstance(message, _MESSAGES):
+                raise CodecError(f"{type(message).__name__} is nothing that neighbours say to each other")
+            return cast(Message, message)
+        case [5, number, list(asked), floor_us]:
+            floor = None if floor_us is None else _time(floor_us)
+            return TallyRequest(_integer(number), tuple(map(_question, asked)), floor)
+        case [6, number, list(answers)]:
+            return TallyAnswer(_integer(number), tuple([(_integer(serial), _part(part)) for serial, part in answers]))
+    raise CodecError("a message of an unknown kind; it may come from a newer version")
+
+
+def _run(plain: Any, reader: RowReader) -> Run:
+    streams, blocker, identity, *body = plain
+    if type(streams) is not list or set(map(type, streams)) != _INTEGERS or type(blocker) is not bool:
+        raise CodecError("events for streams that are no numbers")
+    if not body:
+        return Run((_identity(identity),), None, tuple(streams), blocker)
+    (data,) = body
+    return Run(*reader.rows(data), tuple(streams), blocker)
+
+
+def _identity(plain: Any) -> Any:
+    match plain:
+        case str():
+            return plain
+        case [str(node), int(seq)]:
+            return node, seq
+    raise CodecError("a malformed identity of an event")
+
+
+def _integer(plain: Any) -> int:
+    if type(plain) is not int:
+        raise CodecError(f"{type(plain).__name__} where a number is expected")
+    return plain
+
+
+def _ts(plain: Any) -> int:
+    if not -TIME_MAX < _integer(plain) < TIME_MAX:
+        raise CodecError("a time beyond all bounds")
+    return cast(int, plain)
+
+
+def _count(plain: Any) -> int:
+    if _integer(plain) < 0:
+        raise CodecError("a negative count")
+    return cast(int, plain)
+
+
+def _time(plain: Any) -> float:
+    if type(plain) is int and -TIME_MAX < plain < TIME_MAX:
+        return plain
+    if type(plain) is not float or plain != plain:
+        raise CodecError(f"{plain!r:.20} where a time is expected")
+    return plain
 
 
 def _mark(mark: Mark) -> list[Any]:
@@ -182,9 +341,56 @@ def _mark(mark: Mark) -> list[Any]:
     return [mark.number, mark.ts]
 
 
-def _number(value: Any) -> Any:
-    return [str(value)] if type(value) is int and not -_BIG <= value < 2 * _BIG else value
+def _read_mark(plain: Any) -> Mark:
+    if type(plain) is not list:
+        raise CodecError("a mark that is no list")
+    number, ts, *more = plain
+    found = Mark(_integer(number), _time(ts), *more)
+    if more:
+        _count(found.serial), _count(found.generated), _count(found.mode)
+        if type(found.pull) is not bool:
+            raise CodecError("a malformed mode in a mark")
+    return found
 
 
-def _value(plain: Any) -> Any:
-    return int(plain[0]) if isinstance(plain, list) else plain
+def _conditions(plain: Any) -> tuple[str, tuple[Expression, ...]]:
+    name, encoded = plain
+    found = codec.decode(encoded)
+    if type(name) is not str or type(found) is not tuple or not all(isinstance(each, _EXPRESSIONS) for each in found):
+        raise CodecError("malformed conditions of an awakening")
+    return name, found
+
+
+def _asked(question: Question) -> list[Any]:
+    """A range that begins at a time is told by its length."""
+    least, before = question.least, question.before
+    start = before[0] - least[0] if least[1:] == ("", 0) else least
+    return [question.serial, start, *before, *map(written_value, question.known)]
+
+
+def _question(plain: Any) -> Question:
+    serial, start, ts, node, seq, *known = plain
+    before = _key(ts, node, seq)
+    least = (_ts(ts - start), "", 0) if type(start) is int else _key(*start)
+    return Question(_integer(serial), least, before, tuple(map(read_value, known)))
+
+
+def _key(ts: Any, node: Any, seq: Any) -> tuple[int, str, int]:
+    if type(node) is not str:
+        raise CodecError("a malformed key of an event")
+    return _ts(ts), node, _integer(seq)
+
+
+def _part(plain: Any) -> tallies.Part:
+    found = tallies.from_plain(plain)
+    if isinstance(found, Total):
+        least = min(found.count, found.reals, found.shift, found.above, found.below)
+        if least < 0 or found.shift > _SHIFT_MAX:
+            raise CodecError("a sum that nothing can add up to")
+    elif isinstance(found, Extreme):
+        read_value(found.value)
+        if found.value is None:
+            raise CodecError("an extreme of nothing")
+    elif found is not None:
+        _count(found)
+    return found
