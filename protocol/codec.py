@@ -15,10 +15,12 @@ import msgpack
 
 from protocol import expressions, pattern
 from protocol.errors import HeadwaterError
+from protocol.events import EventType
 
 VERSION: Final = 1
 _TUPLE: Final = "()"
 _BIG: Final = "int"
+_TYPE: Final = "event type"
 _ATOMS: Final = (str, bool, float)  # what stands for itself, beside None and integers
 
 _CLASSES: Final[dict[str, type[Any]]] = {
@@ -42,6 +44,9 @@ _FIELDS: Final[dict[type[Any], tuple[str, ...]]] = {}
 """The names of the fields of classes that have been met: looking them up is slow."""
 
 
+_HINTS: Final[dict[type[Any], dict[str, Any]]] = {}
+
+
 def _field_names(cls: type[Any]) -> tuple[str, ...]:
     known = _FIELDS.get(cls)
     if known is None:
@@ -57,6 +62,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_TUPLE, *map(_plain, value)]
     cls = type(value)
+    if cls is EventType:
+        name, attributes = value.declaration()
+        return [_TYPE, name, *[part for pair in attributes for part in pair]]
     return [cls.__name__, *[_plain(getattr(value, name)) for name in _field_names(cls)]]
 
 
@@ -72,19 +80,33 @@ def _value(plain: Any) -> Any:
         if len(inside) != 1 or not isinstance(inside[0], str) or not inside[0].lstrip("-").isdecimal():
             raise CodecError("a malformed integer in an encoded rule")
         return int(inside[0])
+    if name == _TYPE:
+        return _event_type(inside)
     values = tuple(map(_value, inside))
     if name == _TUPLE:
         return values
     cls = _CLASSES.get(name)
     if cls is None:
         raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")
-    hints = get_type_hints(cls)
+    hints = _HINTS.get(cls)
+    if hints is None:
+        hints = _HINTS[cls] = get_type_hints(cls)
     if len(values) != len(hints):
         raise CodecError(f"{name} with {len(values)} fields instead of {len(hints)}")
     for (field, hint), value in zip(hints.items(), values, strict=True):
         if not _fits(value, hint):
             raise CodecError(f"{name}.{field} cannot be {value!r:.60}")
     return cls(*values)
+
+
+def _event_type(inside: list[Any]) -> EventType:
+    if len(inside) % 2 != 1 or not all(isinstance(each, str) for each in inside):
+        raise CodecError("a malformed event type")
+    name, *pairs = inside
+    try:
+        return EventType(name, tuple(zip(pairs[::2], pairs[1::2], strict=True)))
+    except HeadwaterError as error:
+        raise CodecError(str(error)) from error
 
 
 def _fits(value: Any, hint: Any) -> bool:
@@ -95,7 +117,7 @@ def _fits(value: Any, hint: Any) -> bool:
         return isinstance(value, tuple) and all(_fits(item, get_args(hint)[0]) for item in value)
     if get_origin(hint) in (Union, UnionType):
         return any(_fits(value, choice) for choice in get_args(hint))
-    return type(value) is hint
+    return type(value) is hint or (hint is float and type(value) is int)
 
 
 def encode(value: Any) -> bytes:

@@ -1,0 +1,6 @@
+"""The coordinator as a process: a journaled state machine around ``coordinator.core``, its links to the nodes, its API.
+
+machine.py     inputs -> effects, deterministic, without sockets and clocks
+process.py     the machine with a hub, a journal and an HTTP server
+api.py         what can be asked over HTTP; routes.py describes it, openapi.py tells it to others
+"""

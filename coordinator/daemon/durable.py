@@ -1,0 +1,154 @@
+"""The machine and the state of its links: what is journaled, what is saved, and what comes back after a crash."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Any
+
+from coordinator.core import Horizon
+from coordinator.daemon import saving
+from coordinator.daemon.inputs import Answered, Heard, Input, Note, PeerMet, PeerReset, Tell
+from coordinator.daemon.machine import Machine
+from coordinator.daemon.saving import StateError
+from protocol import control
+from protocol.links import PeerState
+from protocol.links.numbering import digest_with
+
+log = logging.getLogger("headwater.coordinator")
+
+
+@dataclass(slots=True)
+class LinkState:
+    """What both ends of the link to a node rely on (see ``protocol.links.PeerState``)."""
+
+    life: str | None = None
+    """Of the node, as far as it has said hello."""
+    era: str = ""
+    in_seq: int = 0
+    in_digest: int = 0
+    acknowledged: int = 0
+    """The number of the last payload that the node has confirmed."""
+    out_digest: int = 0
+    """The digest of everything it has confirmed."""
+    unacknowledged: deque[bytes] = field(default_factory=deque)
+    """The payloads after it."""
+
+    @property
+    def out_seq(self) -> int:
+        return self.acknowledged + len(self.unacknowledged)
+
+    def received(self, last_seq: int, payloads: tuple[bytes, ...]) -> None:
+        self.in_seq = last_seq
+        for payload in payloads:
+            self.in_digest = digest_with(payload, self.in_digest)
+
+    def confirmed(self, seq: int) -> None:
+        """Not journaled: after a restart the node says again what it has."""
+        while self.acknowledged < seq and self.unacknowledged:
+            self.out_digest = digest_with(self.unacknowledged.popleft(), self.out_digest)
+            self.acknowledged += 1
+
+    def peer_state(self) -> PeerState:
+        return PeerState(
+            self.life,
+            self.era,
+            self.acknowledged,
+            self.out_digest,
+            tuple(self.unacknowledged),
+            self.in_seq,
+            self.in_digest,
+        )
+
+
+@dataclass(slots=True)
+class Outputs:
+    """What must be done once the input that led to it is durable."""
+
+    sends: dict[str, list[bytes]] = field(default_factory=dict)
+    answers: list[Answered] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class Durable:
+    """``apply`` every input in the order of the journal: the same inputs give the same state and the same outputs."""
+
+    def __init__(self, machine: Machine, horizon: Horizon, links: dict[str, LinkState] | None = None) -> None:
+        self.machine = machine
+        self.links = links if links is not None else {node: LinkState() for node in machine.setup.network.nodes}
+        self.counts: Counter[str] = Counter()
+        self._horizon = horizon
+        self._base = saving.save(machine, horizon)
+        self._since: list[tuple[int, Input]] = []
+        """What the machine has handled since ``_base``; a snapshot empties it, so the journal's bound is its bound."""
+
+    # --------------------------------------------------------------------------------------------------------- inputs
+
+    @staticmethod
+    def record(received: Input, now_us: int) -> bytes:
+        """An input as the journal keeps it. Only this coordinator should ever read it: pickle runs code."""
+        return pickle.dumps((now_us, received), protocol=5)
+
+    def replay(self, record: bytes) -> None:
+        """An input of an earlier run: its outputs have left or will leave over the links again."""
+        now_us, received = pickle.loads(record)
+        self.apply(received, now_us)
+
+    def apply(self, received: Input, now_us: int) -> Outputs:
+        """Take one input; what follows from it."""
+        if isinstance(received, Heard):
+            self.links[received.peer].received(received.last_seq, received.payloads)
+        elif isinstance(received, PeerMet):
+            link = self.links[received.peer]
+            link.life, link.era = received.life, received.era
+        elif isinstance(received, PeerReset):
+            self.links[received.peer] = LinkState(received.life)
+        out = Outputs()
+        try:
+            effects = self.machine.handle(received, now_us)
+        except Exception:
+            # A bug. It must neither stop the coordinator nor leave it half changed, and will happen again on replay.
+            log.exception("an input could not be handled and is left out")
+            self.counts["internal_errors"] += 1
+            self._step_back()
+            if (request := getattr(received, "request", None)) is not None:
+                out.answers.append(Answered(request, 500, {"error": "the coordinator failed on this request (a bug)"}))
+            return out
+        self._since.append((now_us, received))
+        for effect in effects:
+            if isinstance(effect, Tell):
+                payload = control.encode(effect.message)
+                self.links[effect.node].unacknowledged.append(payload)
+                out.sends.setdefault(effect.node, []).append(payload)
+            elif isinstance(effect, Answered):
+                out.answers.append(effect)
+            elif isinstance(effect, Note):
+                out.notes.append(effect.sentence)
+        return out
+
+    def _step_back(self) -> None:
+        self.machine = saving.restored(self._base, self._horizon)
+        for now_us, received in self._since:
+            self.machine.handle(received, now_us)
+
+    # --------------------------------------------------------------------------------------------------------- saving
+
+    def save(self) -> bytes:
+        self._base = saving.save(self.machine, self._horizon)
+        self._since.clear()
+        return pickle.dumps((self._base, self.links, self.counts), protocol=5)
+
+    @staticmethod
+    def restored(data: bytes, horizon: Horizon) -> Durable:
+        try:
+            base, links, counts = pickle.loads(data)
+        except Exception as error:
+            raise StateError(f"the snapshot of the coordinator is damaged ({type(error).__name__})") from error
+        found = Durable(saving.restored(base, horizon), horizon, links)
+        found.counts = counts
+        return found
+
+    def figures(self) -> dict[str, Any]:
+        return {**self.machine.counts, **self.counts}

@@ -1,0 +1,70 @@
+"""The data folder of a coordinator: what it is told once and what it makes once."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import secrets
+from pathlib import Path
+from typing import Any, Final
+
+from coordinator.daemon.inputs import Setup
+from coordinator.daemon.saving import StateError
+
+SETUP_VERSION: Final = 1
+
+
+class DataFolder:
+    """The folder, made if there is none. Holds a secret and state that is trusted: nobody else may read it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.journal = path / "journal"
+        self.life = self._made_once("life", secrets.token_hex(16))
+        self.token = self._made_once("token", secrets.token_urlsafe(32))
+
+    def setup(self) -> Setup | None:
+        """What the network was when the coordinator first started; None before that."""
+        file = self.path / "network"
+        if not file.exists():
+            return None
+        try:
+            version, setup = pickle.loads(file.read_bytes())
+        except Exception as error:
+            raise StateError(
+                f"{file} is damaged ({type(error).__name__}); restore it or start with another folder"
+            ) from error
+        if version != SETUP_VERSION or not isinstance(setup, Setup):
+            raise StateError(f"{file} was written by another version of the coordinator")
+        return setup
+
+    def keep_setup(self, setup: Setup) -> None:
+        write_atomically(self.path / "network", pickle.dumps((SETUP_VERSION, setup), protocol=5))
+
+    def write_endpoints(self, endpoints: dict[str, Any]) -> None:
+        """Where the coordinator can be reached, for programs that have started it."""
+        write_atomically(self.path / "endpoints.json", json.dumps(endpoints).encode() + b"\n")
+
+    def _made_once(self, name: str, fresh: str) -> str:
+        file = self.path / name
+        if not file.exists():
+            write_atomically(file, fresh.encode() + b"\n")
+        return file.read_text(encoding="utf-8").strip()
+
+
+def write_atomically(file: Path, data: bytes) -> None:
+    """Either the old contents or the new ones are there, also after a crash; only the owner may read them."""
+    beside = file.with_name(f".{file.name}.{os.getpid()}")
+    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as out:
+        out.write(data)
+        out.flush()
+        os.fsync(handle)
+    os.replace(beside, file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,222 @@
+"""What goes into the coordinator's machine and what comes out: plain values, journaled and performed by the process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from protocol.control import Control
+from protocol.edge import Broker, Destination, Feed
+from protocol.events import EventType
+from protocol.network import Network, Sink, Source
+from protocol.pattern import Rule
+from protocol.subscriptions import Subscription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What the coordinator is told of its network, once, when it first starts."""
+
+    id: str
+    """The name of the network on its links: nodes of another network are refused."""
+    network: Network
+    feeds: tuple[Feed, ...]
+    """Where the events of each source come from, in the order of ``network.sources``."""
+    destinations: tuple[Destination, ...]
+    """Where the deliveries of each sink go, in the order of ``network.sinks``."""
+    durability: str = "sync"
+    public_keys: tuple[tuple[str, str], ...] = ()
+    """The public key of each node; none where links are not encrypted."""
+    lost_after_us: int | None = None
+    """A node that was not reachable for so long is given up; None: only an operator gives nodes up."""
+    embedded_broker: Broker | None = None
+    """The broker that runs beside the network, as feeds and destinations name it. Each start tells where it is."""
+    digest: str = ""
+    """Of the file this was read from: tells whether it has changed since."""
+
+
+# -------------------------------------------------------------------------------------------- what somebody may ask for
+
+
+@dataclass(frozen=True, slots=True)
+class Deploy:
+    rules: tuple[Rule, ...]
+    types: tuple[EventType, ...] = ()
+    """Event types that the text of the rules declares."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undeploy:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """Undeploy a rule and deploy another under its name."""
+
+    rule: Rule
+    types: tuple[EventType, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    sink: Sink
+    destination: Destination
+
+
+@dataclass(frozen=True, slots=True)
+class Unsubscribe:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class BringSource:
+    source: Source
+    feed: Feed
+
+
+@dataclass(frozen=True, slots=True)
+class EndSource:
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tidy:
+    """Let go of what has ended and is not needed any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoseNode:
+    """An operator's decision: the network goes on without the node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoseLink:
+    """An operator's decision: the network goes on without the link."""
+
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeIsBack:
+    """An operator's decision: a node that was given up takes part again, with an empty memory."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkIsBack:
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSubscribe:
+    """A program at a node wants this, under its name; asking twice is asking once."""
+
+    node: str
+    client: str
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class ClientUnsubscribe:
+    node: str
+    client: str
+    subscription: Subscription
+
+
+Ask = (
+    Deploy | Undeploy | Replace | Subscribe | Unsubscribe | BringSource | EndSource | Tidy
+    | LoseNode | LoseLink | NodeIsBack | LinkIsBack | ClientSubscribe | ClientUnsubscribe
+)  # fmt: skip
+
+# -------------------------------------------------------------------------------------------------------------- inputs
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The process has started: what may be elsewhere than before."""
+
+    broker: tuple[str, int] | None = None
+    """Host and port of the embedded broker; None: where the network file says."""
+    dialled: tuple[tuple[str, str, str], ...] = ()
+    """Where a node (first) must dial a neighbour (second), if not where that one says it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Payloads of a node's link, the last of them under this number."""
+
+    peer: str
+    last_seq: int
+    payloads: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerMet:
+    """A node has said hello: under which life, and in which era the payloads of the link are numbered."""
+
+    peer: str
+    life: str
+    era: str
+
+
+@dataclass(frozen=True, slots=True)
+class PeerReset:
+    """The two ends of a link cannot go on where they were, as a rule because the node has lost its memory: nothing
+    that was sent to it and not confirmed will arrive."""
+
+    peer: str
+    life: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Somebody asks over HTTP."""
+
+    request: str
+    """Names the request, also over restarts: an answer must not reach somebody who asked for something else."""
+    ask: Ask
+    key: str | None = None
+    """Given by whoever asks: the same key again is the same request, and is answered as before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """Time has passed; something is due."""
+
+
+Input = Started | Heard | PeerMet | PeerReset | Asked | Tick
+
+# ------------------------------------------------------------------------------------------------------------- effects
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A message for a node; links keep the order and lose none."""
+
+    node: str
+    message: Control
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What became of a request, as an HTTP status and a JSON object."""
+
+    request: str
+    status: int
+    body: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something an operator should read in the log."""
+
+    sentence: str
+
+
+Effect = Tell | Answered | Note

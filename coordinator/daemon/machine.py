@@ -1,0 +1,429 @@
+"""The coordinator process without its sockets, its clock and its disk: ``handle(input, now_us) -> effects``.
+
+Equal inputs at equal times give equal effects, so that a journal of the inputs brings a coordinator back to where it
+was, with the same orders under the same numbers on its links.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Final, assert_never
+
+from coordinator.core import AddSink, AddSource, Change, Coordinator, Horizon, Orders
+from coordinator.daemon.inputs import (
+    Answered,
+    Ask,
+    Asked,
+    BringSource,
+    ClientSubscribe,
+    ClientUnsubscribe,
+    Deploy,
+    Effect,
+    Heard,
+    Input,
+    LinkIsBack,
+    LoseLink,
+    LoseNode,
+    NodeIsBack,
+    Note,
+    PeerMet,
+    PeerReset,
+    Replace,
+    Setup,
+    Started,
+    Subscribe,
+    Tell,
+    Tick,
+)
+from coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
+from coordinator.daemon.registry import Registry
+from protocol import control
+from protocol.codec import CodecError
+from protocol.control import Answer, Configure, Ordered, Register, Reported, SubscribeClient, UnsubscribeClient
+from protocol.edge import ClientTo, Destination
+from protocol.errors import ConfigError
+from protocol.events import EventType
+from protocol.languages.diagnostics import listed
+from protocol.network import Sink
+
+WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake
+KEYS_MAX: Final = 1_000  # answers remembered for those who ask again because they did not hear the first
+HISTORY_MAX: Final = 1_000  # changes that are shown; what holds now is in the plan itself
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an operator may turn."""
+
+    change_timeout_us: int = 10_000_000
+    """A change that not all nodes have prepared by then is given up."""
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A request that has been decided."""
+
+    number: int
+    what: str
+    asked_us: int
+    holds_from_us: int | None
+    refused: str | None
+
+
+class Machine:
+    """One network and everything that was decided about it."""
+
+    def __init__(self, setup: Setup, horizon: Horizon, settings: Settings | None = None) -> None:
+        self.setup = setup
+        self.settings = settings or Settings()
+        self.coordinator = Coordinator(setup.network, setup.network.strategy, horizon)
+        self.registry = Registry(setup)
+        self.begun = False
+        """Whether the first plan has been told to the nodes."""
+        self.lost_nodes: dict[str, str | None] = {}
+        """Nodes that were given up, each with the life it had."""
+        self._returned: dict[str, Register] = {}
+        """Lost nodes that have registered again and wait until an operator takes them back."""
+        self.lost_links: set[tuple[str, str]] = set()
+        self.current: Operation | None = None
+        self.waiting: deque[Operation] = deque()
+        self.history: deque[Past] = deque(maxlen=HISTORY_MAX)
+        self.counts: Counter[str] = Counter()
+        """Changes made and refused, orders given, messages that made no sense."""
+        self._operations = 0
+        self._answers: dict[str, Answered] = {}
+        """For each key that somebody gave: the answer."""
+        self._planner = Planner(self.coordinator, self.registry)
+
+    # ---------------------------------------------------------------------------------------------------------- inputs
+
+    def handle(self, received: Input, now_us: int) -> list[Effect]:
+        """Take one input; what must be done once it is durable, in this order."""
+        out: list[Effect] = []
+        match received:
+            case Started(broker, dialled):
+                self.registry.started(broker, dialled)
+            case Heard(peer, _, payloads):
+                for payload in payloads:
+                    self._heard(peer, payload, now_us, out)
+            case PeerReset(peer, life):
+                self._reset(peer, life, out)
+            case Asked():
+                self._asked(received, now_us, out)
+            case Tick() | PeerMet():
+                pass
+            case _:
+                assert_never(received)
+        self._give_up_late(now_us, out)
+        self._go_on(now_us, out)
+        if self.begun and self.coordinator.is_idle() and not self.coordinator.trees.superseded:
+            self.registry.drop_ended(self.coordinator.sources.keys(), self.coordinator.sinks.keys(), self.lost_nodes)
+        self._configure(out)
+        return out
+
+    def due_us(self) -> int | None:
+        """When the next ``Tick`` has something to do; None: nothing waits for time to pass."""
+        return self.current.deadline_us if self.current is not None else None
+
+    # ----------------------------------------------------------------------------------------------------------- nodes
+
+    def _heard(self, peer: str, payload: bytes, now_us: int, out: list[Effect]) -> None:
+        try:
+            message = control.decode(payload)
+        except CodecError:
+            self.counts["refused_messages"] += 1
+            return
+        match message:
+            case Register():
+                self._register(peer, message, now_us, out)
+            case Reported(report):
+                if self.begun and peer not in self.lost_nodes:
+                    self._order(self.coordinator.reported(peer, report), out)
+                    self._look_for_commit(now_us, out)
+            case SubscribeClient(request, client, subscription):
+                self._enter(ClientSubscribe(peer, client, subscription), Waiter(request, peer), None, now_us, out)
+            case UnsubscribeClient(request, client, subscription):
+                self._enter(ClientUnsubscribe(peer, client, subscription), Waiter(request, peer), None, now_us, out)
+            case _:
+                self.counts["refused_messages"] += 1
+
+    def _register(self, peer: str, message: Register, now_us: int, out: list[Effect]) -> None:
+        if message.name != peer or peer not in self.setup.network.nodes:
+            self.counts["refused_messages"] += 1
+            return
+        if peer in self.lost_nodes:
+            self._returned[peer] = message
+            self.counts["refused_registrations"] += 1
+            out.append(Note(f"{peer} registers, but was given up as lost; POST /nodes/{peer}/back takes it back"))
+            return
+        self.counts["registrations"] += 1
+        self.registry.register(message, now_us)
+        if not self.begun:
+            self._begin_if_complete(out)
+        elif peer not in self.registry.sent:
+            out.append(Note(f"{peer} has lost its memory and starts anew"))
+            self._configure(out)
+            self._order(self.coordinator.rejoined(peer), out)
+
+    def _reset(self, peer: str, life: str, out: list[Effect]) -> None:
+        """What was on its way to a node, or from it, is lost. If it has lost its memory, too, it will register."""
+        self.registry.forget_sent(peer)
+        known = self.registry.nodes.get(peer)
+        if known is not None and known.life != life and not self.begun:
+            del self.registry.nodes[peer]
+        elif known is not None and known.life == life and self.begun:
+            out.append(Note(f"what was on its way to {peer} is lost; it is told everything again"))
+            self._configure(out)
+            self._order(self.coordinator.rejoined(peer), out)
+
+    def missing(self) -> list[str]:
+        """Nodes that have not registered yet."""
+        return [node for node in self.coordinator.nodes() if node not in self.registry.nodes]
+
+    def _begin_if_complete(self, out: list[Effect]) -> None:
+        if not self.begun and not self.missing():
+            self.begun = True
+            self._configure(out)
+            self._order(self.coordinator.begin(), out)
+
+    def _configure(self, out: list[Effect]) -> None:
+        out += [Tell(node, Configure(config)) for node, config in self.registry.changed(self.lost_nodes)]
+
+    def _order(self, orders: Orders, out: list[Effect]) -> None:
+        for node, order in orders:
+            # Who has lost its memory and has not registered since is told everything when it does.
+            if node not in self.lost_nodes and node in self.registry.sent:
+                self.counts["orders"] += 1
+                out.append(Tell(node, Ordered(order)))
+
+    # -------------------------------------------------------------------------------------------------------- requests
+
+    def _asked(self, asked: Asked, now_us: int, out: list[Effect]) -> None:
+        waiter = Waiter(asked.request)
+        if asked.key is not None:
+            if (known := self._answers.get(asked.key)) is not None:
+                out.append(Answered(asked.request, known.status, known.body))
+                return
+            for operation in [*([self.current] if self.current is not None else []), *self.waiting]:
+                if operation.key == asked.key:
+                    operation.waiters.append(waiter)
+                    return
+        if isinstance(asked.ask, LoseNode | LoseLink | NodeIsBack | LinkIsBack):
+            self._decide(asked.ask, waiter, asked.key, now_us, out)
+        else:
+            self._enter(asked.ask, waiter, asked.key, now_us, out)
+
+    def _enter(self, ask: Ask, waiter: Waiter, key: str | None, now_us: int, out: list[Effect]) -> None:
+        operation = self._operation(ask, waiter, key, now_us)
+        if len(self.waiting) >= WAITING_MAX:
+            sentence = f"{WAITING_MAX} changes are waiting already; ask again when some of them are done"
+            self._end(operation, out, 503, sentence)
+        else:
+            self.waiting.append(operation)
+
+    def _operation(self, ask: Ask, waiter: Waiter, key: str | None, now_us: int) -> Operation:
+        self._operations += 1
+        return Operation(self._operations, ask, now_us, [waiter], key)
+
+    def _go_on(self, now_us: int, out: list[Effect]) -> None:
+        """Begin what can begin: the next step of the operation at hand, or the next operation."""
+        while True:
+            operation = self.current
+            if operation is None:
+                if not self.waiting or not self.begun:
+                    return
+                operation = self.current = self.waiting.popleft()
+                try:
+                    operation.steps = self._planner.steps(operation.ask)
+                except Refused as refused:
+                    self.current = None
+                    self._end(operation, out, refused.status, refused.sentence)
+                    continue
+                operation.deadline_us = now_us + self.settings.change_timeout_us
+            if not operation.steps:
+                self.current = None
+                self._end(operation, out)
+                continue
+            if operation.started or not self.coordinator.is_idle():
+                return
+            operation.started = True
+            if isinstance(operation.ask, Deploy | Replace):
+                self._declare(operation.ask.types)
+            try:
+                self._order(self.coordinator.request(operation.steps[0]), out)
+            except ConfigError as error:
+                self.current = None
+                self._end(operation, out, 409, self._partly(operation, str(error)))
+                continue
+            self._look_for_commit(now_us, out)  # a network without nodes has nobody to wait for
+
+    def _declare(self, types: Iterable[EventType]) -> None:
+        for each in types:
+            self.registry.types.setdefault(each.name, each)
+        self.coordinator.network = replace(self.coordinator.network, types=tuple(self.registry.types.values()))
+
+    def _look_for_commit(self, now_us: int, out: list[Effect]) -> None:
+        """Whether a change holds now, or cannot be. What it added must be configured before nodes hear of the plan."""
+        made, self.coordinator.held_from = self.coordinator.held_from, []
+        given_up, self.coordinator.given_up = self.coordinator.given_up, []
+        for change, from_us in made:
+            self.counts["changes"] += 1
+            operation = self._step_of(change)
+            if operation is None:
+                continue  # what a node that is back takes up again, with its old number
+            match change, operation.ask:
+                case AddSink(sink), Subscribe(_, destination):
+                    operation.subscription = self._new_sink(sink, destination)
+                case AddSink(sink), ClientSubscribe(_, client):
+                    operation.subscription = self._new_sink(sink, ClientTo(client))
+                case AddSource(source), BringSource(_, feed):
+                    (operation.source,) = self.coordinator.sources.keys() - self.registry.sources.keys()
+                    self.registry.add_source(operation.source, source, feed)
+            operation.holds_from_us = event_time(from_us)
+            operation.steps.pop(0)
+            operation.made += 1
+            operation.started = False
+            operation.deadline_us = now_us + self.settings.change_timeout_us
+            if not operation.steps:
+                self.current = None
+                self._end(operation, out)
+        for change, why in given_up:
+            operation = self._step_of(change)
+            if operation is None:
+                out.append(Note(f"{change} was given up: {why}"))
+            else:
+                self.current = None
+                self._end(operation, out, 409, self._partly(operation, why))
+        if made:
+            self._configure_first(out)
+
+    def _step_of(self, change: Change) -> Operation | None:
+        """The operation at hand, if the change is the step that nodes are preparing for it."""
+        operation = self.current
+        is_step = operation is not None and operation.started and operation.steps[0] is change
+        return operation if is_step else None
+
+    def _new_sink(self, sink: Sink, destination: Destination) -> int:
+        (number,) = self.coordinator.sinks.keys() - self.registry.sinks.keys()
+        self.registry.add_sink(number, sink, destination)
+        return number
+
+    def _configure_first(self, out: list[Effect]) -> None:
+        configures: list[Effect] = []
+        self._configure(configures)
+        out[:0] = configures
+
+    def _give_up_late(self, now_us: int, out: list[Effect]) -> None:
+        operation = self.current
+        if operation is None or operation.deadline_us is None or now_us < operation.deadline_us:
+            return
+        after = f"within {self.settings.change_timeout_us / 1e6:g} s"
+        if operation.started:
+            silent = self.coordinator.unprepared()
+            self._order(self.coordinator.abort(), out)
+            sentence = f"{listed(silent)} did not answer {after}" if silent else f"the trees were not complete {after}"
+        else:
+            sentence = f"{self._unfinished()} {after}"
+        self.current = None
+        self.counts["aborted_changes"] += 1
+        self._end(operation, out, 504, self._partly(operation, sentence))
+
+    def _unfinished(self) -> str:
+        """What the coordinator waits for before it can begin a change."""
+        if silent := self.coordinator.unanswered():
+            return f"a loss was not dealt with, since {listed(silent)} did not answer"
+        trees = self.coordinator.trees
+        building = [tree for tree in trees.roots if not trees.stands(tree)]
+        return f"the trees of {listed(building)} were not complete" if building else "the change before was not made"
+
+    @staticmethod
+    def _partly(operation: Operation, sentence: str) -> str:
+        if not operation.made:
+            return f"{sentence}; nothing has been changed"
+        if isinstance(operation.ask, Replace):
+            return f"{sentence}; the old rule is undeployed, the new one is not deployed: deploy it again"
+        return f"{sentence}; the first {operation.made} of its steps hold, the others do not"
+
+    def _end(self, operation: Operation, out: list[Effect], status: int = 200, refused: str | None = None) -> None:
+        """Answer everybody who waits for it."""
+        body = operation.body() if refused is None else {"error": refused}
+        self.counts["requests_done" if refused is None else "requests_refused"] += 1
+        for waiter in operation.waiters:
+            if waiter.node is None:
+                out.append(Answered(str(waiter.request), status, body))
+            elif waiter.node not in self.lost_nodes:
+                out.append(Tell(waiter.node, Answer(int(waiter.request), refused)))
+        self.history.append(
+            Past(operation.number, operation.what(), operation.asked_us, operation.holds_from_us, refused)
+        )
+        if operation.key is not None and status < 500:  # what failed for want of an answer may be asked again
+            self._answers[operation.key] = Answered("", status, body)
+            while len(self._answers) > KEYS_MAX:
+                del self._answers[next(iter(self._answers))]
+
+    # ---------------------------------------------------------------------------------------------------------- losses
+
+    def _decide(
+        self,
+        ask: LoseNode | LoseLink | NodeIsBack | LinkIsBack,
+        waiter: Waiter,
+        key: str | None,
+        now_us: int,
+        out: list[Effect],
+    ) -> None:
+        """What an operator decides holds at once; what follows from it waits for the answers of the nodes."""
+        operation = self._operation(ask, waiter, key, now_us)
+        try:
+            orders = self._decided(ask, now_us, out)
+        except Refused as refused:
+            self._end(operation, out, refused.status, refused.sentence)
+            return
+        except ConfigError as error:
+            self._end(operation, out, 404, str(error))
+            return
+        if self.begun:
+            self._order(orders, out)
+        else:
+            self._begin_if_complete(out)  # nobody has been ordered anything yet: the first plan says it all
+        self._look_for_commit(now_us, out)
+        out.append(Note(f"an operator decided: {describe(ask)}"))
+        self._end(operation, out)
+
+    def _decided(self, ask: LoseNode | LoseLink | NodeIsBack | LinkIsBack, now_us: int, out: list[Effect]) -> Orders:
+        match ask:
+            case LoseNode(node):
+                orders = self.coordinator.lost_node(node)
+                known = self.registry.nodes.pop(node, None)
+                self.lost_nodes.setdefault(node, known.life if known is not None else None)
+                self.registry.forget_sent(node)
+                return orders
+            case LoseLink(one, other):
+                orders = self.coordinator.lost_link(one, other)
+                self.lost_links.add((min(one, other), max(one, other)))
+                return orders
+            case LinkIsBack(one, other):
+                orders = self.coordinator.link_back(one, other)
+                self.lost_links.discard((min(one, other), max(one, other)))
+                return orders
+            case NodeIsBack(node):
+                return self._take_back(node, now_us, out)
+
+    def _take_back(self, node: str, now_us: int, out: list[Effect]) -> Orders:
+        if node not in self.lost_nodes:
+            raise Refused(409, f"{node} was not given up")
+        message = self._returned.get(node)
+        if message is None:
+            raise Refused(409, f"{node} has not registered since it was given up; start it with an empty data folder")
+        if message.life == self.lost_nodes[node]:
+            raise Refused(
+                409,
+                f"{node} still has the memory of what it did before it was given up, while the others went on without "
+                f"it; start it with an empty data folder",
+            )
+        del self._returned[node]
+        del self.lost_nodes[node]
+        self.registry.register(message, now_us)
+        self._configure(out)
+        return self.coordinator.node_back(node)

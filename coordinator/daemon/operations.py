@@ -1,0 +1,257 @@
+"""What somebody has asked for, on its way through the coordinator: its steps, one change each, and who waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from coordinator.core import (
+    UNBOUNDED_US,
+    AddSink,
+    AddSource,
+    Change,
+    Coordinator,
+    DeployRule,
+    RemoveSink,
+    RemoveSource,
+    TidyUp,
+    UndeployRule,
+)
+from coordinator.daemon.inputs import (
+    Ask,
+    BringSource,
+    ClientSubscribe,
+    ClientUnsubscribe,
+    Deploy,
+    EndSource,
+    LinkIsBack,
+    LoseLink,
+    LoseNode,
+    NodeIsBack,
+    Replace,
+    Subscribe,
+    Tidy,
+    Undeploy,
+    Unsubscribe,
+)
+from coordinator.daemon.registry import Registry
+from protocol.edge import ClientTo
+from protocol.events import EventType
+from protocol.languages.diagnostics import listed, suggestion
+from protocol.network import Sink
+from protocol.pattern import Rule, types_of
+from protocol.subscriptions import Subscription, print_subscription
+
+
+class Refused(Exception):
+    """What was asked for cannot be: an HTTP status and a sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Waiter:
+    """Who wants to hear what became of it: somebody over HTTP, or a node on behalf of a program."""
+
+    request: str | int
+    node: str | None = None
+
+
+@dataclass(slots=True)
+class Operation:
+    """One request. Its steps are made one after the other; a step that fails ends it."""
+
+    number: int
+    ask: Ask
+    asked_us: int
+    waiters: list[Waiter]
+    key: str | None = None
+    steps: list[Change] = field(default_factory=list)
+    deadline_us: int | None = None
+    """Until when the step at hand must have been prepared by all; None: its turn has not come."""
+    started: bool = False
+    """Whether nodes have been asked to prepare the step at hand."""
+    holds_from_us: int | None = None
+    subscription: int | None = None
+    source: int | None = None
+    made: int = 0
+
+    def what(self) -> str:
+        return describe(self.ask)
+
+    def body(self) -> dict[str, Any]:
+        """What is told of it when it holds."""
+        found: dict[str, Any] = {"change": self.number, "what": self.what(), "holds_from_us": self.holds_from_us}
+        match self.ask:
+            case Deploy(rules):
+                found["rules"] = [rule.name for rule in rules]
+            case Replace(rule):
+                found["rules"] = [rule.name]
+        if self.subscription is not None:
+            found["subscription"] = self.subscription
+        if self.source is not None:
+            found["source"] = self.source
+        return found
+
+
+def describe(ask: Ask) -> str:
+    """In words, for operators."""
+    match ask:
+        case Deploy(rules):
+            return f"deploy {', '.join(rule.name for rule in rules)}"
+        case Undeploy(name):
+            return f"undeploy {name}"
+        case Replace(rule):
+            return f"replace {rule.name}"
+        case Subscribe(Sink(node, subscription)):
+            return f"subscribe {node} to {print_subscription(subscription)}"
+        case Unsubscribe(number):
+            return f"end subscription {number}"
+        case BringSource(source):
+            return f"add a source of {source.type} at {source.node}"
+        case EndSource(number):
+            return f"end source {number}"
+        case Tidy():
+            return "tidy up"
+        case LoseNode(node):
+            return f"give up node {node}"
+        case LoseLink(one, other):
+            return f"give up link {one} - {other}"
+        case NodeIsBack(node):
+            return f"take node {node} back"
+        case LinkIsBack(one, other):
+            return f"take link {one} - {other} back"
+        case ClientSubscribe(node, client, subscription):
+            return f"subscribe {client} at {node} to {print_subscription(subscription)}"
+        case ClientUnsubscribe(node, client, subscription):
+            return f"unsubscribe {client} at {node} from {print_subscription(subscription)}"
+
+
+def event_time(from_us: int) -> int | None:
+    """As it is shown: None where a change holds from the beginning of time."""
+    return from_us if from_us > -UNBOUNDED_US else None
+
+
+# --------------------------------------------------------------------------------------------------------------- steps
+
+
+class Planner:
+    """Turns what is asked for into changes, or says why it cannot be, as things stand when its turn has come."""
+
+    def __init__(self, coordinator: Coordinator, registry: Registry) -> None:
+        self._coordinator = coordinator
+        self._registry = registry
+
+    def steps(self, ask: Ask) -> list[Change]:
+        """The changes that bring it about; none if everything is as asked already. Refused where it makes no sense."""
+        match ask:
+            case Deploy(rules):
+                return self._deploy(rules)
+            case Undeploy(name):
+                self._check_known(name)
+                self._check_unread(name)
+                return [UndeployRule(name)]
+            case Replace(rule):
+                self._check_known(rule.name)
+                self._check_rule(rule)
+                # Another rule under the same name makes other composites, even of the same events.
+                renewed = replace(rule, version=self._coordinator.rules[rule.name].rule.version + 1)
+                return [UndeployRule(rule.name), DeployRule(renewed)]
+            case Subscribe(sink):
+                self._check_node(sink.node)
+                self._check_type(sink.subscription)
+                return [AddSink(sink)]
+            case Unsubscribe(number):
+                self._check_sink(number)
+                return [RemoveSink(number)]
+            case BringSource(source):
+                self._check_node(source.node)
+                if source.type not in self._registry.types:
+                    raise Refused(400, f"unknown event type {source.type!r}; {self._other_types(source.type)}")
+                if source.replayed != self._registry.replayed:
+                    time = "the times of its traces" if self._registry.replayed else "the time of the clock"
+                    raise Refused(400, f"this network lives in {time}, and this source would not; they cannot be mixed")
+                return [AddSource(source)]
+            case EndSource(number):
+                known = self._coordinator.sources.get(number)
+                if known is None or known[1].until_us is not None:
+                    raise Refused(404, f"there is no source {number}")
+                return [RemoveSource(number)]
+            case Tidy():
+                return [TidyUp()]
+            case ClientSubscribe(node, client, subscription):
+                if self.client_sink(node, client, subscription) is not None:
+                    return []
+                self._check_node(node)
+                self._check_type(subscription)
+                return [AddSink(Sink(node, subscription))]
+            case ClientUnsubscribe(node, client, subscription):
+                known_sink = self.client_sink(node, client, subscription)
+                return [] if known_sink is None else [RemoveSink(known_sink)]
+            case LoseNode() | LoseLink() | NodeIsBack() | LinkIsBack():
+                raise AssertionError("losses are decided at once and do not wait for their turn")
+
+    def client_sink(self, node: str, client: str, subscription: Subscription) -> int | None:
+        """The number of the sink that a program has for a subscription, if there is one that has not ended."""
+        for number, kept in sorted(self._registry.sinks.items()):
+            config = kept.config
+            if kept.node == node and config.subscription == subscription and config.destination == ClientTo(client):
+                known = self._coordinator.sinks.get(number)
+                if known is not None and known[1].until_us is None:
+                    return number
+        return None
+
+    def live_rules(self) -> dict[str, Rule]:
+        rules = self._coordinator.rules
+        return {name: planned.rule for name, planned in rules.items() if planned.until_us is None}
+
+    # ------------------------------------------------------------------------------------------------------- refusals
+
+    def _deploy(self, rules: Sequence[Rule]) -> list[Change]:
+        for rule in rules:
+            if rule.name in self.live_rules():
+                raise Refused(409, f"a rule {rule.name!r} is deployed already; replace it, or undeploy it first")
+            self._check_rule(rule)
+        return [DeployRule(rule) for rule in rules]
+
+    def _check_rule(self, rule: Rule) -> None:
+        if rule.emits in self._registry.types:
+            raise Refused(409, f"{rule.emits!r} is an event type of the sources; give the composite event another name")
+
+    def _check_known(self, name: str) -> None:
+        rules = self.live_rules()
+        if name not in rules:
+            raise Refused(404, f"no rule {name!r} is deployed; {suggestion(name, sorted(rules), 'rules')}".rstrip("; "))
+
+    def _check_unread(self, name: str) -> None:
+        rules = self.live_rules()
+        emitted = rules[name].emits
+        if any(rule.emits == emitted for other, rule in rules.items() if other != name):
+            return
+        readers = sorted(other for other, rule in rules.items() if emitted in types_of(rule.pattern))
+        if readers:
+            raise Refused(409, f"rule {listed(map(repr, readers))} reads {emitted}; undeploy that first")
+
+    def _check_node(self, node: str) -> None:
+        nodes = self._coordinator.nodes()
+        if node not in nodes:
+            raise Refused(400, f"the network has no node {node!r}; {suggestion(node, nodes, 'nodes')}")
+
+    def _check_type(self, subscription: Subscription) -> None:
+        emitted = {rule.emits for rule in self.live_rules().values()}
+        if subscription.type not in emitted and subscription.type not in self._registry.types:
+            raise Refused(400, f"unknown event type {subscription.type!r}; {self._other_types(subscription.type)}")
+
+    def _check_sink(self, number: int) -> None:
+        known = self._coordinator.sinks.get(number)
+        if known is None or known[1].until_us is not None:
+            raise Refused(404, f"there is no subscription {number}")
+
+    def _other_types(self, name: str) -> str:
+        known: dict[str, EventType | None] = dict(self._registry.types)
+        known.update((rule.emits, None) for rule in self.live_rules().values())
+        return suggestion(name, sorted(known), "event types") or "there is no event type at all"

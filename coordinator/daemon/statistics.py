@@ -1,0 +1,162 @@
+"""What nodes whisper of themselves, put together. Nothing here is kept over a restart: nodes whisper again."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from protocol.codec import CodecError
+from protocol.control import decode_statistics
+
+RATE_WINDOW_US: Final = 60_000_000
+EARLIER_MAX: Final = 40  # whispers of a node that are kept for its rates; one comes about every two seconds
+LEAST_S: Final = 1.0  # rates are not measured over less
+WHISPER_BYTES_MAX: Final = 1 << 20  # of one node; a node with a thousand predicates needs about a tenth
+
+
+@dataclass(frozen=True, slots=True)
+class Whisper:
+    heard_us: int
+    told: dict[str, Any]
+
+    def born(self) -> dict[str, float]:
+        """Events so far, by type."""
+        found: dict[str, float] = {}
+        for entry in _list(self.told.get("events")):
+            if isinstance(entry, Mapping):
+                name = str(entry.get("type"))
+                found[name] = found.get(name, 0) + _number(entry.get("born"))
+        return found
+
+
+class Statistics:
+    """The last words of every node. How they are laid out is in ``node/statistics.py``; whatever else a node may say
+    is passed on as it is and otherwise ignored."""
+
+    def __init__(self) -> None:
+        self.last: dict[str, Whisper] = {}
+        self.refused = 0
+        self._earlier: dict[str, deque[Whisper]] = {}
+
+    def heard(self, node: str, payload: bytes, now_us: int) -> None:
+        if len(payload) > WHISPER_BYTES_MAX:
+            self.refused += 1
+            return
+        try:
+            told = decode_statistics(payload)
+        except CodecError:
+            self.refused += 1
+            return
+        whisper = Whisper(now_us, plain(told))
+        before = self.last.get(node)
+        earlier = self._earlier.setdefault(node, deque(maxlen=EARLIER_MAX))
+        if before is not None and before.told.get("since_us") != whisper.told.get("since_us"):
+            earlier.clear()  # it counts from nothing again
+        self.last[node] = whisper
+        earlier.append(whisper)
+
+    def forget(self, node: str) -> None:
+        self.last.pop(node, None)
+        self._earlier.pop(node, None)
+
+    def told(self, node: str) -> dict[str, Any]:
+        found = self.last.get(node)
+        return found.told if found is not None else {}
+
+    # ------------------------------------------------------------------------------------------------- put together
+
+    def rates(self, now_us: int) -> dict[str, dict[str, float]]:
+        """Events per second of about the last minute, by type and then by node."""
+        found: dict[str, dict[str, float]] = {}
+        for node, last in sorted(self.last.items()):
+            since, born_before = self._base(node, last, now_us)
+            for name, born in last.born().items():
+                found.setdefault(name, {})[node] = max(0.0, born - born_before.get(name, 0)) / max(
+                    LEAST_S, (now_us - since) / 1e6
+                )
+        return found
+
+    def _base(self, node: str, last: Whisper, now_us: int) -> tuple[int, dict[str, float]]:
+        """From when on a rate is measured, and what was counted by then. A node that has nothing new to say is silent,
+        so the last whisper from before the window holds at its beginning."""
+        window_us = now_us - RATE_WINDOW_US
+        before = [each for each in self._earlier[node] if each.heard_us <= window_us]
+        if before:
+            return window_us, before[-1].born()
+        first = self._earlier[node][0]
+        if first is not last:
+            return first.heard_us, first.born()
+        lived_us = _number(last.told.get("time_us")) - _number(last.told.get("since_us"))
+        return int(last.heard_us - max(0.0, lived_us)), {}
+
+    def selectivities(self) -> list[dict[str, Any]]:
+        """For every predicate, over all nodes: how much it has seen and let pass."""
+        sums: dict[tuple[str, str], list[float]] = {}
+        for last in self.last.values():
+            for entry in _list(last.told.get("predicates")):
+                if isinstance(entry, Mapping):
+                    total = sums.setdefault((str(entry.get("kind", "")), str(entry.get("text", ""))), [0, 0])
+                    total[0] += _number(entry.get("seen"))
+                    total[1] += _number(entry.get("passed"))
+        return [
+            {
+                "kind": kind,
+                "predicate": text,
+                "seen": int(seen),
+                "passed": int(passed),
+                "selectivity": passed / seen if seen else None,
+            }
+            for (kind, text), (seen, passed) in sorted(sums.items())
+        ]
+
+    def watermark_lag_s(self, node: str) -> float | None:
+        """How far the mark that is furthest behind lay behind the node's clock; None: no stream has a mark."""
+        told = self.told(node)
+        streams = [entry for entry in _list(told.get("streams")) if isinstance(entry, Mapping)]
+        marks = [mark for entry in streams if isinstance(mark := entry.get("mark"), int | float)]
+        if not marks or "time_us" not in told:
+            return None
+        return max(0.0, (_number(told["time_us"]) - min(marks)) / 1e6)
+
+    def is_up(self, node: str, neighbour: str) -> bool | None:
+        """Whether the link is up as the node sees it; None: it has not said."""
+        up = self.told(node).get("up")
+        return bool(up[neighbour]) if isinstance(up, Mapping) and neighbour in up else None
+
+    def traffic(self, node: str) -> dict[str, dict[str, dict[str, int]]]:
+        """What a node has sent, by neighbour and then by kind."""
+        found: dict[str, dict[str, dict[str, int]]] = {}
+        for neighbour, kinds in _items(self.told(node).get("links")):
+            found[neighbour] = {
+                kind: {name: int(count) for name, count in _numbers(counts)} for kind, counts in _items(kinds)
+            }
+        return found
+
+
+def plain(value: Any) -> Any:
+    """As JSON can hold it: a node may whisper anything."""
+    if isinstance(value, Mapping):
+        return {str(name): plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, float):
+        return value if value - value == 0 else None  # JSON has neither infinities nor NaN
+    return value if isinstance(value, str | int | bool) or value is None else repr(value)
+
+
+def _items(value: Any) -> Iterator[tuple[str, Any]]:
+    return iter(value.items()) if isinstance(value, Mapping) else iter(())
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) else 0
+
+
+def _numbers(value: Any) -> Iterator[tuple[str, float]]:
+    return ((name, number) for name, number in _items(value) if isinstance(number, int | float))

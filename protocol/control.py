@@ -1,0 +1,163 @@
+"""What the coordinator and the nodes say to each other over their link, as bytes.
+
+A node registers, is configured, gets orders and tells reports; everything is a msgpack list that begins with its kind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgpack
+
+from protocol import codec, plan_messages, tree_messages
+from protocol.codec import CodecError
+from protocol.edge import Destination, Feed
+from protocol.events import EventType
+from protocol.network import Source
+from protocol.plan_messages import Order, ReportToCoordinator
+from protocol.subscriptions import Subscription
+
+COORDINATOR: Final = "@coordinator"
+"""The name under which nodes know the coordinator; no node can have it."""
+
+CLIENT: Final = "@client/"
+"""What the names of client programs begin with on their links."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeerConfig:
+    """A neighbour of a node and the link to it."""
+
+    name: str
+    address: str | None
+    """Where it listens; None while nobody knows."""
+    public_key: str | None
+    dials: bool
+    """Whether the configured node dials, and the neighbour listens, or the other way round."""
+    delay_us: int = 0
+    bandwidth_bps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceConfig:
+    number: int
+    source: Source
+    feed: Feed
+
+
+@dataclass(frozen=True, slots=True)
+class SinkConfig:
+    number: int
+    subscription: Subscription
+    destination: Destination
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """Everything a node must know beside its orders. A later version replaces an earlier one."""
+
+    version: int
+    network: str
+    node: str
+    types: tuple[EventType, ...]
+    peers: tuple[PeerConfig, ...]
+    sources: tuple[SourceConfig, ...]
+    sinks: tuple[SinkConfig, ...]
+    durability: str
+    strategy: str
+    replayed: bool = False
+    """Whether events keep the times of traces, which have nothing to do with the clock."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """From a node, whenever it has connected: who it is and where it can be reached."""
+
+    name: str
+    life: str
+    address: str
+    http: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Configure:
+    config: NodeConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    order: Order
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    report: ReportToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class SubscribeClient:
+    """From a node: a program there wants this; it is known by its name."""
+
+    request: int
+    client: str
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class UnsubscribeClient:
+    request: int
+    client: str
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To a node: what became of a request."""
+
+    request: int
+    refused: str | None
+    """Why it cannot be; None: it is done."""
+
+
+Control = Register | Configure | Ordered | Reported | SubscribeClient | UnsubscribeClient | Answer
+
+codec.register(
+    Source, Subscription, PeerConfig, SourceConfig, SinkConfig, NodeConfig,
+    Register, Configure, Ordered, Reported, SubscribeClient, UnsubscribeClient, Answer,
+    *(getattr(plan_messages, name) for name in (
+        "PlannedSource", "PlannedSink", "PlannedRule", "Share", "Prepare", "Abort", "Adopt", "BeginTree",
+        "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredMark", "DeliveredTo", "PlannedTree",
+        "TellDelivered",
+    )),
+    *(getattr(tree_messages, name) for name in ("StartTree", "InstallTree", "ForgetTree", "DropLink", "UseLink")),
+)  # fmt: skip
+
+
+def encode(message: Control) -> bytes:
+    return codec.encode(message)
+
+
+def decode(data: bytes) -> Control:
+    """The message, or a CodecError."""
+    message = codec.decode(data)
+    if not isinstance(message, Control):
+        raise CodecError(f"{type(message).__name__} is nothing that a node and a coordinator say to each other")
+    return message
+
+
+def encode_statistics(statistics: dict[str, Any]) -> bytes:
+    """What a node whispers now and then; nobody relies on it."""
+    packed: bytes = msgpack.packb(statistics)
+    return packed
+
+
+def decode_statistics(data: bytes) -> dict[str, Any]:
+    try:
+        found = msgpack.unpackb(data)
+    except Exception as error:
+        raise CodecError(f"not statistics: {error}") from error
+    if not isinstance(found, dict):
+        raise CodecError("not statistics: a mapping is expected")
+    return found
