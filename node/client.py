@@ -1,0 +1,236 @@
+"""Publish events to a running network and hear of what it finds, from any Python program.
+
+    async with Client("p7", "tcp://127.0.0.1:7007", name="smoke-detector") as client:
+        await client.publish("Smoke", {"area": "A1"})
+
+    async with Client("p1", "tcp://127.0.0.1:7001", name="fire-brigade") as client:
+        async for fire in client.subscribe("Fire(area = 'A1')"):
+            print(fire["attributes"])
+
+A publication is durable at the node when ``publish`` returns. A subscription belongs to the name of the client: what is
+found while the program is away waits for it, and nothing is delivered twice as long as the same client object, or one
+that is told ``since``, reads on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Final
+
+import msgpack
+
+from protocol.control import CLIENT
+from protocol.errors import HeadwaterError
+from protocol.events import Value
+from protocol.links import Hub, Keys, LinkSettings
+
+PUBLICATIONS_MAX: Final = 32  # that may wait for their answers; ``publish`` waits for room
+EVENTS_MAX: Final = 10_000  # in one publication
+GOT_EVERY: Final = 500  # deliveries read before the node is told, while more are there
+
+
+class ClientError(HeadwaterError):
+    """The node does not take this: whoever wrote the program must act."""
+
+
+class Client:
+    """One program at one node."""
+
+    def __init__(
+        self, node: str, address: str, *, name: str | None = None, network: str = "headwater", keys: Keys | None = None
+    ) -> None:
+        """``node`` listens at ``address``. Where links are encrypted, ``keys`` holds the client's secret key and the
+        node's public one (``Keys.read(folder, name)``)."""
+        self.node = node
+        self.name = name or f"anonymous-{secrets.token_hex(4)}"
+        self._address = address
+        self._network = network
+        self._keys = keys
+        self._hub: Hub | None = None
+        self._count = time.time_ns() // 1000
+        """Publications are numbered by the clock at first, so that a program that starts anew goes on counting."""
+        self._slots = asyncio.Semaphore(PUBLICATIONS_MAX)
+        self._publications: dict[int, tuple[bytes, asyncio.Future[list[Any]]]] = {}
+        self._subscriptions: dict[int, _Subscription] = {}
+        self._numbers = 0
+        self._up = asyncio.Event()
+
+    async def __aenter__(self) -> Client:
+        peer = CLIENT + self.name
+        hub = Hub(peer, secrets.token_hex(8), self._network, self, keys=self._keys)
+        await hub.start(None)
+        hub.add_peer(self.node, dial=self._address)
+        self._hub = hub
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._hub is not None
+        await self._hub.close(1.0)
+        self._hub = None
+
+    async def connected(self, timeout_s: float = 10.0) -> None:
+        """Wait until the node answers; a ClientError says if it does not. ``publish`` needs no such waiting."""
+        try:
+            await asyncio.wait_for(self._up.wait(), timeout_s)
+        except TimeoutError:
+            raise ClientError(
+                f"{self.node} does not answer at {self._address}; is it running, and is {self.name!r} allowed there?"
+            ) from None
+
+    # ------------------------------------------------------------------------------------------------------ publishing
+
+    async def publish(self, type_name: str, *events: Mapping[str, Value], ts: int | None = None) -> None:
+        """Publish events of one type, all at ``ts`` (microseconds) or now. Returns when they are durable at the node.
+
+        A ClientError tells which of them the node does not take, and why; the others are taken.
+        """
+        await self.publish_at(type_name, ((ts, event) for event in events))
+
+    async def publish_at(self, type_name: str, events: Iterable[tuple[int | None, Mapping[str, Value]]]) -> None:
+        """The same with a time for each event."""
+        given = [[ts, dict(event)] for ts, event in events]
+        if len(given) > EVENTS_MAX:
+            raise ClientError(f"{len(given)} events at once; publish at most {EVENTS_MAX}")
+        async with self._slots:
+            self._count += 1
+            count = self._count
+            payload: bytes = msgpack.packb(["publish", count, type_name, given])
+            answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+            self._publications[count] = (payload, answered)
+            try:
+                self._send(payload)
+                wrong = await answered
+            finally:
+                self._publications.pop(count, None)
+        if wrong:
+            place, why = wrong[0]
+            which = "" if place < 0 else f"event {place}: "
+            more = f" (and {len(wrong) - 1} more)" if len(wrong) > 1 else ""
+            raise ClientError(f"{self.node} does not take {type_name}: {which}{why}{more}")
+
+    # ----------------------------------------------------------------------------------------------------- subscribing
+
+    async def subscribe(self, text: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
+        """Everything the subscription matches, as it is found; each is a mapping as docs/command.md describes it, with
+        the number of the delivery as ``"delivery"``. Deliveries up to ``since`` are left out."""
+        self._numbers += 1
+        number = self._numbers
+        found = self._subscriptions[number] = _Subscription(number, text, since)
+        self._send(msgpack.packb(["subscribe", number, text]))
+        try:
+            while True:
+                delivery, item = await found.next()
+                yield {**item, "delivery": delivery}
+                found.read = delivery
+                if found.is_empty() or delivery % GOT_EVERY == 0:
+                    self._send(msgpack.packb(["got", number, delivery]))
+        finally:
+            del self._subscriptions[number]
+
+    async def unsubscribe(self, text: str) -> None:
+        """Give a subscription up for good: nothing waits for this program any more."""
+        self._numbers += 1
+        number = self._numbers
+        found = self._subscriptions[number] = _Subscription(number, text, 0)
+        self._send(msgpack.packb(["subscribe", number, text]))
+        try:
+            await found.answer
+            found.answer = asyncio.get_running_loop().create_future()
+            self._send(msgpack.packb(["unsubscribe", number]))
+            await found.answer
+        finally:
+            del self._subscriptions[number]
+
+    # ----------------------------------------------------------------------------------------------------- from the hub
+
+    def _send(self, payload: bytes) -> None:
+        if self._hub is None:
+            raise ClientError("the client is not connected; use it in an `async with` block")
+        self._hub.send(self.node, [payload])
+
+    def received(self, peer: str, last_seq: int, payloads: list[bytes]) -> None:
+        for payload in payloads:
+            match msgpack.unpackb(payload):
+                case ["published", int(count), list(wrong)]:
+                    waiting = self._publications.get(count)
+                    if waiting is not None and not waiting[1].done():
+                        waiting[1].set_result(wrong)
+                case ["subscribed" | "unsubscribed", int(number), why] if number in self._subscriptions:
+                    self._subscriptions[number].answered(why)
+                case ["deliver", int(number), list(items)] if number in self._subscriptions:
+                    self._subscriptions[number].put(items)
+                case ["refused", str(why)]:
+                    self._refused(why)
+        assert self._hub is not None
+        self._hub.confirm(peer, last_seq)
+
+    def _refused(self, why: str) -> None:
+        error = ClientError(f"{self.node} refuses: {why}")
+        for _, waiting in self._publications.values():
+            if not waiting.done():
+                waiting.set_exception(error)
+        for subscription in self._subscriptions.values():
+            subscription.answered(why)
+
+    def link_up(self, peer: str) -> None:
+        self._up.set()
+
+    def link_down(self, peer: str, reason: str) -> None:
+        self._up.clear()
+
+    def link_reset(self, peer: str, life: str) -> None:
+        """The node has started again and does not know what was under way: say it once more."""
+        for payload, _ in list(self._publications.values()):
+            self._send(payload)
+        for subscription in self._subscriptions.values():
+            self._send(msgpack.packb(["subscribe", subscription.number, subscription.text]))
+
+    def whispered(self, peer: str, payload: bytes) -> None:
+        pass
+
+    def acknowledged(self, peer: str, seq: int) -> None:
+        pass
+
+    def admit(self, name: str, key_name: str | None) -> LinkSettings | None:
+        return None
+
+
+class _Subscription:
+    def __init__(self, number: int, text: str, since: int) -> None:
+        self.number = number
+        self.text = text
+        self.read = since
+        self._last = since
+        self._waiting: asyncio.Queue[tuple[int, dict[str, Any]] | str] = asyncio.Queue()
+        self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def answered(self, why: str | None) -> None:
+        if why is not None:
+            self._waiting.put_nowait(why)
+        if not self.answer.done():
+            if why is None:
+                self.answer.set_result(None)
+            else:
+                self.answer.set_exception(ClientError(why))
+                self.answer.exception()  # whoever reads on hears of it, too
+
+    def put(self, items: list[Any]) -> None:
+        for number, item in items:
+            if number > self._last:  # a repetition after a restart of the node
+                self._last = number
+                self._waiting.put_nowait((number, item))
+
+    def is_empty(self) -> bool:
+        return self._waiting.empty()
+
+    async def next(self) -> tuple[int, dict[str, Any]]:
+        found = await self._waiting.get()
+        if isinstance(found, str):
+            raise ClientError(f"the subscription {self.text!r} is refused: {found}")
+        return found

@@ -1,0 +1,130 @@
+"""Runs the sources and sinks that the configuration names, and starts again what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from node.daemon.clients import Clients
+from node.daemon.outflow import SinkDeliveries
+from node.edge.adapters import make_sink, make_source
+from node.edge.dead_letters import DeadLetters
+from node.edge.interfaces import Edge, SourceAdapter
+from protocol.control import Answer, NodeConfig, SinkConfig, SourceConfig
+from protocol.edge import ClientTo
+
+if TYPE_CHECKING:
+    from node.daemon.daemon import NodeDaemon
+
+RETRY_LEAST_S: Final = 0.2
+RETRY_MOST_S: Final = 10.0
+
+log = logging.getLogger("headwater.edge")
+
+
+class Adapters:
+    """Everything at the edge of one node."""
+
+    def __init__(self, daemon: NodeDaemon) -> None:
+        self._daemon = daemon
+        self.clients = Clients(daemon)
+        settings = daemon.settings
+        self.dead_letters = DeadLetters(settings.data)
+        self.edge = Edge(
+            settings.network, settings.name, settings.data, self.dead_letters, reborn=daemon.machine.rebirths > 0
+        )
+        self._sources: dict[int, tuple[SourceConfig, asyncio.Task[None]]] = {}
+        self._sinks: dict[int, tuple[SinkConfig, SinkDeliveries | None, asyncio.Task[None] | None]] = {}
+
+    def follow(self, config: NodeConfig) -> None:
+        """Start what is new, stop what is gone, and begin anew what has changed."""
+        self.edge.durability = config.durability
+        sources = {source.number: source for source in config.sources}
+        for number, (known, running) in list(self._sources.items()):
+            if sources.get(number) != known:
+                running.cancel()
+                del self._sources[number]
+        machine = self._daemon.machine
+        made: list[tuple[SourceConfig, SourceAdapter]] = []  # all before one of them runs: traces take turns
+        for number, source in sources.items():
+            if number not in self._sources and number not in machine.ended:
+                declared = machine.type_of_source(number)
+                assert declared is not None
+                adapter = make_source(number, source.feed, declared, self.edge)
+                if adapter is not None:
+                    made.append((source, adapter))
+        for source, adapter in made:
+            what = f"source {source.number} ({source.source.type})"
+            task = asyncio.create_task(self._insist(what, self._source, source.number, adapter))
+            self._sources[source.number] = (source, task)
+        sinks = {sink.number: sink for sink in config.sinks}
+        for number, (known_sink, _, task_or_none) in list(self._sinks.items()):
+            if sinks.get(number) != known_sink:
+                if task_or_none is not None:
+                    task_or_none.cancel()
+                del self._sinks[number]
+        for number, sink in sinks.items():
+            if number not in self._sinks:
+                if isinstance(sink.destination, ClientTo):
+                    self._sinks[number] = (sink, None, None)
+                    continue
+                deliveries = SinkDeliveries(self._daemon, number)
+                sending = asyncio.create_task(self._insist(f"sink {number}", self._sink, sink, deliveries))
+                self._sinks[number] = (sink, deliveries, sending)
+        self.clients.follow()
+
+    async def _source(self, number: int, adapter: SourceAdapter) -> None:
+        intake = self._daemon.intake
+        await intake.may_publish()  # before the node has a plan nobody knows the source
+        await adapter.run(intake, self._daemon.machine.positions.get(number))
+
+    async def _sink(self, sink: SinkConfig, deliveries: SinkDeliveries) -> None:
+        adapter = make_sink(sink.number, sink.destination, self.edge)
+        assert adapter is not None
+        deliveries.again()
+        await adapter.run(deliveries, self._daemon.machine.sinks[sink.number].confirmed)
+
+    async def _insist(self, what: str, run: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+        """Until it ends by itself; what fails is said and tried again, less and less often."""
+        wait_s = RETRY_LEAST_S
+        while True:
+            try:
+                await run(*arguments)
+                return
+            except Exception as error:
+                log.exception("%s failed and is started again in %.1f s: %s", what, wait_s, error)
+                self._daemon.watching.reported({"failed_adapters": 1})
+                await asyncio.sleep(wait_s)
+                wait_s = min(RETRY_MOST_S, 2 * wait_s)
+
+    def released(self, sink: int, count: int) -> None:
+        """Deliveries up to this number are durable."""
+        known = self._sinks.get(sink)
+        if known is None:
+            return  # the sink is gone, or its configuration follows
+        if known[1] is not None:
+            known[1].released(count)
+        else:
+            self.clients.released(sink, count)
+
+    def answered(self, answer: Answer) -> None:
+        self.clients.answered(answer)
+
+    async def close_sources(self) -> None:
+        await _cancelled([task for _, task in self._sources.values()])
+        self._sources.clear()
+
+    async def close(self) -> None:
+        await self.close_sources()
+        self.clients.close()
+        await _cancelled([task for _, _, task in self._sinks.values() if task is not None])
+        self._sinks.clear()
+
+
+async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    waiting: list[Awaitable[Any]] = list(tasks)
+    await asyncio.gather(*waiting, return_exceptions=True)

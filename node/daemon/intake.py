@@ -1,0 +1,73 @@
+"""What sources bring becomes events of the trace: late ones told apart, repeated ones recognised, all numbered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from node.daemon.records import Births, Ended
+from node.edge.interfaces import Arrival
+
+if TYPE_CHECKING:
+    from node.daemon.daemon import NodeDaemon
+
+
+class Intake:
+    """The daemon as sources see it."""
+
+    def __init__(self, daemon: NodeDaemon) -> None:
+        self._daemon = daemon
+
+    async def may_publish(self) -> None:
+        """Waits while the node takes nothing: before it is configured, when it or the network is full, at the end."""
+        await self._daemon.gate.wait()
+
+    def publish(
+        self,
+        source: int,
+        arrivals: Sequence[Arrival],
+        *,
+        mark: float | None = None,
+        position: Any = None,
+        done: Callable[[], None] | None = None,
+        publisher: str | None = None,
+        count: int = 0,
+    ) -> None:
+        """Take events. ``done`` is called when they are durable, also for those that are late or repeated."""
+        daemon, machine = self._daemon, self._daemon.machine
+        assert machine.core is not None, "sources run only in a configured node"
+        now_us = daemon.now_us()
+        feed = machine.core.forest.feed_of(source)
+        rows: list[list[Any]] = []
+        seq = machine.next_seq
+        fresh: set[tuple[str, int]] = set()
+        counts = daemon.watching.source(source)
+        for arrival in arrivals:
+            ts = now_us if arrival.ts is None else arrival.ts
+            if feed is not None and feed.is_late(source, ts, now_us):
+                daemon.late(source, arrival, ts)
+                counts.late += 1
+                continue
+            if arrival.device is None or arrival.counter is None:
+                rows.append([ts, machine.name, seq, *arrival.values])
+                seq += 1
+                continue
+            identity = (arrival.device, arrival.counter)
+            if identity in fresh or not machine.is_new(*identity):
+                counts.repeated += 1
+                continue
+            fresh.add(identity)
+            rows.append([ts, *identity, *arrival.values])
+        counts.born += len(rows)
+        if rows or mark is not None or position is not None or publisher is not None:
+            daemon.apply(Births(now_us, source, rows, mark, position, publisher, count))
+        if done is not None:
+            daemon.when_durable(done)
+
+    def ended(self, source: int) -> None:
+        """The source has said that nothing will follow."""
+        self._daemon.apply(Ended(self._daemon.now_us(), [source]))
+
+    def refused(self, source: int, raw: bytes, why: str) -> None:
+        """Something that is no event: kept apart and counted."""
+        self._daemon.malformed(source, raw, why)

@@ -1,0 +1,384 @@
+"""Everything of a node process that must survive a crash, as a deterministic machine over the records of its journal.
+
+    outputs = machine.apply(record)
+
+The same records give the same state and the same outputs: the same payloads under the same numbers on every link, the
+same deliveries under the same numbers at every sink. So after a crash the journal is applied again, the outputs that
+were already sent are recognised by their numbers, and the node goes on as if nothing had happened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from node import effects, saving
+from node.core import NodeCore, NodeSettings
+from node.daemon import records
+from node.daemon.identities import Seen
+from node.daemon.records import Record
+from protocol import control
+from protocol.codec import CodecError
+from protocol.composites import Composite
+from protocol.control import COORDINATOR, NodeConfig
+from protocol.events import HEADER_WIDTH, Event, EventType
+from protocol.links import PeerState
+from protocol.links.numbering import Outgoing, digest_with
+from protocol.messages import Message
+from protocol.wire import LinkWire
+
+log = logging.getLogger("headwater.node")
+
+REBIRTH_GAP: Final = 1 << 32  # more numbers than a node can have given to events that it does not remember
+WAITING_MAX: Final = 100_000  # deliveries that a slow sink may leave waiting before sources must wait
+
+
+Row = tuple[Any, ...]
+
+
+class Watcher(Protocol):
+    """Whoever counts what a running machine does. A machine that only replays has none."""
+
+    def sent(self, peer: str, message: Message, size: int) -> None: ...
+
+    def received(self, peer: str, message: Message, size: int) -> None: ...
+
+    def delivered(self, sink: int, before: int, rows: Sequence[Row], now_us: int) -> None:
+        """The sink, to which so many had been given before, was given these."""
+
+
+class LinkState:
+    """What both ends of a link rely on."""
+
+    def __init__(self, wire: LinkWire | None) -> None:
+        self.wire = wire
+        """None on the link to the coordinator, which has a language of its own."""
+        self.life: str | None = None
+        """Of the other end, and the era of the numbering, as far as they have met."""
+        self.era = ""
+        self.in_seq = 0
+        self._in_digest = 0
+        self._out = Outgoing()
+
+    def met(self, life: str, era: str) -> None:
+        self.life, self.era = life, era
+
+    def reset(self, life: str, era: str) -> None:
+        """The two ends cannot go on where they were: everything begins anew."""
+        self.met(life, era)
+        self.in_seq = self._in_digest = 0
+        self._out = Outgoing()
+        if self.wire is not None:
+            self.wire.reset()
+
+    def received(self, last_seq: int, payloads: list[bytes]) -> None:
+        self.in_seq = last_seq
+        for payload in payloads:
+            self._in_digest = digest_with(payload, self._in_digest)
+
+    def sent(self, payload: bytes) -> None:
+        self._out.add((payload,))
+
+    def acknowledged(self, seq: int) -> None:
+        self._out.acknowledge(seq)
+
+    def state(self, coming: int) -> PeerState:
+        """For the hub, without the last ones, which it is still to be given."""
+        out = self._out
+        kept = out.payloads()
+        return PeerState(
+            self.life,
+            self.era,
+            out.acknowledged,
+            out.first_digest,
+            kept[: len(kept) - coming],
+            self.in_seq,
+            self._in_digest,
+        )
+
+
+class SinkState:
+    """Deliveries of one sink, numbered from 1 on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.confirmed = 0
+        self.waiting: deque[Row] = deque()
+        """What was not confirmed yet; its last one is number ``count``."""
+
+    @property
+    def first(self) -> int:
+        """The number of the first delivery that waits, or of the next one if none does."""
+        return self.count - len(self.waiting) + 1
+
+    def deliver(self, rows: Sequence[Row]) -> None:
+        self.waiting.extend(rows)
+        self.count += len(rows)
+
+    def confirm(self, number: int) -> None:
+        number = min(number, self.count)
+        self.confirmed = max(self.confirmed, number)
+        if number == self.count:
+            self.waiting.clear()
+        for _ in range(number + 1 - self.first):
+            self.waiting.popleft()
+
+
+class Outputs:
+    """What must be done once the records that led to it are durable."""
+
+    __slots__ = ("answers", "configured", "counters", "delivered", "sends", "timers")
+
+    def __init__(self) -> None:
+        self.sends: dict[str, list[bytes]] = {}
+        self.delivered: set[int] = set()
+        self.counters: Counter[str] = Counter()
+        self.answers: list[control.Answer] = []
+        self.configured = False
+        self.timers = False
+        """Whether a timer may be due earlier than before."""
+
+
+class NodeMachine:
+    """The durable part of a node process."""
+
+    def __init__(self, name: str, life: str, settings: NodeSettings | None = None) -> None:
+        self.name = name
+        self.life = life
+        self.config: NodeConfig | None = None
+        self.core: NodeCore | None = None
+        self.links: dict[str, LinkState] = {COORDINATOR: LinkState(None)}
+        self.sinks: dict[int, SinkState] = {}
+        self.positions: dict[int, Any] = {}
+        """Where each source goes on after a restart."""
+        self.ended: set[int] = set()
+        self.seen = Seen()
+        self.publications: dict[str, int] = {}
+        """The last publication of each client that was taken."""
+        self.next_seq = 1
+        """The number of the next event that brings none of its own."""
+        self.now_us = 0
+        self.rebirths = 0
+        self.remembered: dict[str, list[Row]] = {}
+        """By type events of an earlier life, until sources of the type are known again."""
+        self._settings = settings
+        self._types: dict[str, EventType] = {}
+        self.watcher: Watcher | None = None
+
+    # --------------------------------------------------------------------------------------------------------- saving
+
+    def save(self) -> bytes:
+        watcher, self.watcher = self.watcher, None
+        try:
+            return saving.save(self)
+        finally:
+            self.watcher = watcher
+
+    @staticmethod
+    def restored(data: bytes) -> NodeMachine:
+        machine = saving.restore(data)
+        if not isinstance(machine, NodeMachine):
+            raise saving.StateError("the snapshot is not that of a node")
+        return machine
+
+    def reborn(self, life: str) -> NodeMachine:
+        """A new life after a part of the memory was lost, which others rely on.
+
+        Links and trees begin anew. What is left of the rest goes along: where sources go on, which identities they have
+        used, which deliveries were made, and the events that a new tree may need.
+        """
+        fresh = NodeMachine(self.name, life, self._settings)
+        fresh.rebirths = self.rebirths + 1
+        fresh.now_us = self.now_us
+        fresh.positions, fresh.ended, fresh.seen = self.positions, self.ended, self.seen
+        fresh.publications, fresh.sinks = self.publications, self.sinks
+        # Traces tell again what is lost, under the same numbers. Of other events nobody knows which numbers were given.
+        replayed = self.config is not None and self.config.replayed
+        fresh.next_seq = self.next_seq if replayed else self.next_seq + REBIRTH_GAP
+        if self.core is not None:
+            fresh.remembered = {name: feed.history for name, feed in self.core.local.items() if feed.history}
+        return fresh
+
+    # -------------------------------------------------------------------------------------------------------- records
+
+    def apply(self, record: Record) -> Outputs:
+        """Take one record; what follows from it.
+
+        A bug must not stop the node: what it could not do is said and counted, and it carries on. When the record is
+        applied again after a crash, the same happens.
+        """
+        out = Outputs()
+        self.now_us = max(self.now_us, record.now_us)
+        try:
+            self._apply(record, out)
+        except Exception:
+            log.exception("an input could not be handled as it should (a bug); the node carries on")
+            out.counters["internal_errors"] += 1
+        return out
+
+    def _apply(self, record: Record, out: Outputs) -> None:
+        match record:
+            case records.Frames(_, peer, last_seq, payloads):
+                link = self.links[peer]
+                link.received(last_seq, payloads)
+                if peer == COORDINATOR:
+                    for payload in payloads:
+                        self._told(payload, out)
+                else:
+                    self._heard(peer, link, payloads, out)
+            case records.Births():
+                self._born(record, out)
+            case records.Fired(_, timer):
+                self._handle(effects.TimerFired(timer), out)
+            case records.Ended(_, sources):
+                self.ended.update(sources)
+                self._handle(effects.SourcesEnded(tuple(sources)), out)
+            case records.Begun(_, address, http, version):
+                about = control.Register(self.name, self.life, address, http, version)
+                self._send(COORDINATOR, control.encode(about), out)
+            case records.Reset(_, peer, life, era):
+                self.links[peer].reset(life, era)
+                if peer != COORDINATOR:
+                    self._handle(effects.LinkReset(peer), out)
+            case records.Met(_, peer, life, era):
+                self.links[peer].met(life, era)
+            case records.Acknowledged(_, peer, seq):
+                self.links[peer].acknowledged(seq)
+            case records.Confirmed(_, sink, number):
+                self.sinks[sink].confirm(number)
+            case records.Requested(_, payload):
+                self._send(COORDINATOR, payload, out)
+
+    # ----------------------------------------------------------------------------------------------------------- links
+
+    def _heard(self, peer: str, link: LinkState, payloads: list[bytes], out: Outputs) -> None:
+        assert link.wire is not None
+        for payload in payloads:
+            try:
+                message = link.wire.decode(payload)
+            except CodecError:
+                out.counters["malformed_messages"] += 1
+                continue
+            if self.watcher is not None:
+                self.watcher.received(peer, message, len(payload))
+            self._handle(effects.Received(peer, message), out)
+
+    def _send(self, peer: str, payload: bytes, out: Outputs) -> None:
+        self.links[peer].sent(payload)
+        found = out.sends.get(peer)
+        if found is None:
+            out.sends[peer] = [payload]
+        else:
+            found.append(payload)
+
+    # ----------------------------------------------------------------------------------------------------- coordinator
+
+    def _told(self, payload: bytes, out: Outputs) -> None:
+        try:
+            message = control.decode(payload)
+        except CodecError:
+            out.counters["malformed_messages"] += 1
+            return
+        match message:
+            case control.Configure(config):
+                self._configure(config)
+                out.configured = True
+            case control.Ordered(order):
+                self._handle(effects.Ordered(order), out)
+                if self.remembered and self.core is not None:
+                    for name in [name for name in self.remembered if name in self.core.local]:
+                        self.core.local[name].remember(self.remembered.pop(name))
+            case control.Answer():
+                out.answers.append(message)
+            case _:
+                out.counters["unknown_messages"] += 1
+
+    def _configure(self, config: NodeConfig) -> None:
+        if self.config is not None and config.version <= self.config.version:
+            return
+        retyped = self.config is not None and self.config.types != config.types
+        self.config = config
+        self._types = {declared.name: declared for declared in config.types}
+        for peer in config.peers:
+            link = self.links.get(peer.name)
+            if link is None:
+                self.links[peer.name] = LinkState(LinkWire(config.types))
+            elif link.wire is not None and retyped:
+                link.wire.retyped(config.types)
+        for sink in config.sinks:
+            self.sinks.setdefault(sink.number, SinkState())
+        if self.core is None:
+            around = {peer.name: peer.delay_us for peer in sorted(config.peers, key=lambda peer: peer.name)}
+            settings = self._settings or NodeSettings()
+            self.core = NodeCore(self.name, around, replace(settings, replayed=config.replayed))
+
+    # ---------------------------------------------------------------------------------------------------------- events
+
+    def _born(self, record: records.Births, out: Outputs) -> None:
+        if record.position is not None:
+            self.positions[record.source] = record.position
+        if record.publisher is not None:
+            self.publications[record.publisher] = record.publication
+        declared = self.type_of_source(record.source)
+        if declared is None:
+            out.counters["unadvertised_events"] += len(record.rows)
+            return
+        events = []
+        for ts, node, seq, *values in record.rows:
+            if node == self.name:
+                self.next_seq = max(self.next_seq, seq + 1)
+            else:
+                self.seen.note(node, seq)
+            events.append(Event.from_row((ts, node, seq, declared, *values)))
+        self._handle(effects.Born(record.source, tuple(events), record.mark), out)
+
+    def is_new(self, device: str, counter: int) -> bool:
+        """Whether an event with this identity was not taken before. A trace that numbers its rows tells each once."""
+        return device == self.name or self.seen.is_new(device, counter)
+
+    def type_of_source(self, number: int) -> EventType | None:
+        if self.config is None:
+            return None
+        found = next((each.source.type for each in self.config.sources if each.number == number), None)
+        return self._types.get(found) if found is not None else None
+
+    # --------------------------------------------------------------------------------------------------------- effects
+
+    def _handle(self, received: effects.Input, out: Outputs) -> None:
+        if self.core is None:
+            out.counters["unconfigured_inputs"] += 1
+            return
+        for effect in self.core.handle(received, self.now_us):
+            if isinstance(effect, effects.Send):
+                wire = self.links[effect.neighbour].wire
+                assert wire is not None
+                payload = wire.encode(effect.message)
+                if self.watcher is not None:
+                    self.watcher.sent(effect.neighbour, effect.message, len(payload))
+                self._send(effect.neighbour, payload, out)
+            elif isinstance(effect, effects.Deliver):
+                sink = self.sinks.get(effect.sink)
+                if sink is None:
+                    sink = self.sinks[effect.sink] = SinkState()
+                if self.watcher is not None:
+                    self.watcher.delivered(effect.sink, sink.count, effect.rows, self.now_us)
+                sink.deliver(effect.rows)
+                out.delivered.add(effect.sink)
+            elif isinstance(effect, effects.SetTimer):
+                out.timers = True
+            elif isinstance(effect, effects.Report):
+                out.counters[effect.counter] += effect.count
+            else:
+                self._send(COORDINATOR, control.encode(control.Reported(effect.report)), out)
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """A delivery in the documented form: a composite event, or a primitive one with its identity and attributes."""
+    inner = row[3]
+    if isinstance(inner, Composite):
+        return inner.to_json()
+    values = dict(zip(inner.attributes, row[HEADER_WIDTH:], strict=True))
+    return {"type": inner.name, "ts": row[0], "node": row[1], "seq": row[2], "attributes": values}

@@ -1,0 +1,49 @@
+"""Back-pressure that reaches every source: who is full says so to everybody, and sources wait until he has room again.
+
+A node never refuses what its neighbours send because its own buffers are full: two neighbours could wait for each other
+for ever. Instead the news that a node is full travels through the network, from neighbour to neighbour, each piece of
+news once, and all sources wait. It is whispered, so it may get lost: a node that is full repeats it, and news that is
+not repeated expires, for instance because its origin has died.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+REPEAT_S: Final = 1.0
+EXPIRE_S: Final = 3.5
+
+
+class Pressure:
+    """What one node knows of full nodes."""
+
+    def __init__(self, name: str, started_us: int) -> None:
+        self.name = name
+        self._serial = started_us
+        """Grows with each piece of news; begins with the clock, so that it also grows over a restart."""
+        self._full = False
+        self._known: dict[str, tuple[int, bool, float]] = {}
+        """By origin: serial of its last news, whether it is full, and when that was heard."""
+
+    def own(self, full: bool) -> list[Any] | None:
+        """This node is full, or has room; the news to tell, if it is any."""
+        if not full and not self._full:
+            return None
+        self._full = full
+        self._serial += 1
+        return [self.name, self._serial, full]
+
+    def heard(self, news: Any, now_s: float) -> bool:
+        """Whether the news is new, so that it must be told to the other neighbours. Anything else is ignored."""
+        match news:
+            case [str(origin), int(serial), bool(full)] if origin != self.name:
+                known = self._known.get(origin)
+                if known is None or serial > known[0]:
+                    self._known[origin] = (serial, full, now_s)
+                    return True
+        return False
+
+    def full_nodes(self, now_s: float) -> list[str]:
+        """Everybody who is full, as far as this node knows."""
+        found = [origin for origin, (_, full, at_s) in self._known.items() if full and now_s - at_s < EXPIRE_S]
+        return sorted([*found, self.name] if self._full else found)

@@ -1,0 +1,222 @@
+"""What a node process shows of itself: counters, metrics, health, tables, statistics for the coordinator, records."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from node.accounts import Accounts
+from node.config_view import config_view
+from node.http import Response, Server, json_response, serve
+from node.metrics.counters import NodeCounters, SourceCounts
+from node.metrics.exposition import CONTENT_TYPE, Exposition
+from node.metrics.loop_lag import LoopLag
+from node.metrics.observed import Observed
+from node.metrics.records import Records
+from node.statistics import Whispers, statistics
+from protocol.control import COORDINATOR, NodeConfig, encode_statistics
+from protocol.events import EventType
+from protocol.messages import Message
+from protocol.wire import Wire
+
+if TYPE_CHECKING:
+    from node.daemon.daemon import NodeDaemon
+
+log = logging.getLogger("headwater.node")
+
+STATISTICS_EVERY_S: Final = 2  # beats, which are seconds
+
+NOWHERE: Final = EventType("?")
+
+
+class Watching:
+    """The eyes of one daemon."""
+
+    def __init__(self, daemon: NodeDaemon) -> None:
+        self._daemon = daemon
+        self.counters = NodeCounters(daemon.now_us())
+        self._accounts = Accounts(Wire(()))  # until the node knows its types
+        self._observed = Observed(
+            node=daemon.settings.name,
+            life=daemon.machine.life,
+            network=daemon.settings.network,
+            counters=self.counters,
+            accounts=self._accounts,
+            journal=daemon.journal,
+            now_us=daemon.now_us,
+        )
+        self._exposition = Exposition(self._observed)
+        self._records = Records(daemon.settings.data / "records", self._observed)
+        self._server: Server | None = None
+        self._lag: LoopLag | None = None
+        self._beats = 0
+        self._whispers = Whispers(self._observed)
+
+    def configured(self, config: NodeConfig) -> None:
+        """Event types may be new: accounts go on with them."""
+        before, self._accounts = self._accounts, Accounts(Wire(config.types))
+        self._accounts.sent, self._accounts.received = before.sent, before.received
+        self._observed.accounts = self._accounts
+
+    # ------------------------------------------------------------------------------------------------ what has happened
+
+    def source(self, number: int) -> SourceCounts:
+        declared = self._daemon.machine.type_of_source(number) or NOWHERE
+        return self.counters.source(number, declared.name)
+
+    def reported(self, counters: Mapping[str, int]) -> None:
+        for name, number in counters.items():
+            self.counters.reported(name, number)
+
+    # The machine calls these in the midst of its work, which must never fail because of them: a machine that applies
+    # its journal again has no watcher and would go another way.
+
+    def sent(self, peer: str, message: Message, size: int) -> None:
+        with self._unharmed():
+            self._accounts.note(peer, message, size)
+
+    def received(self, peer: str, message: Message, size: int) -> None:
+        with self._unharmed():
+            self._accounts.note_received(peer, message, size)
+
+    def delivered(self, sink: int, before: int, rows: Sequence[tuple[Any, ...]], now_us: int) -> None:
+        live = not self._is_replayed()
+        with self._unharmed():
+            self.counters.delivered_rows(sink, len(rows), [now_us - row[0] for row in rows] if live else ())
+            self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
+
+    @contextmanager
+    def _unharmed(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception:
+            log.exception("something could not be counted (a bug)")
+            self.counters.reported("internal_errors", 1)
+
+    def _is_replayed(self) -> bool:
+        config = self._daemon.machine.config
+        return config is not None and config.replayed
+
+    def committed(self, seconds: float, size: int, records: int) -> None:
+        if size:
+            self.counters.journal_records += records
+            self.counters.commits.observe(int(seconds * 1e6))
+            self.counters.journal_bytes += size
+
+    def saved(self, seconds: float, size: int) -> None:
+        self.counters.snapshots.observe(int(seconds * 1e6))
+        self.counters.snapshot_bytes = size
+
+    def restarted(self, replayed: int) -> None:
+        self.counters.replayed_records = replayed
+        self.counters.restarts = self._restarts(replayed > 0)
+
+    def _restarts(self, again: bool) -> int:
+        """How often this node has come back; counted in a file, since every process begins at nothing."""
+        file = self._daemon.settings.data / "restarts"
+        try:
+            known = int(file.read_text(encoding="utf-8")) if file.exists() else 0
+            file.write_text(f"{known + again}\n", encoding="utf-8")
+        except (OSError, ValueError):
+            known = 0
+        return known + again
+
+    # ------------------------------------------------------------------------------------------------ telling others
+
+    def beat(self) -> None:
+        """Once a second."""
+        self._refresh()
+        self._beats += 1
+        if self._beats % STATISTICS_EVERY_S == 0 and self._daemon.hub.is_up(COORDINATOR):
+            found = self._whispers.next()
+            if found is not None:
+                self._daemon.hub.whisper(COORDINATOR, encode_statistics(found))
+
+    def link_changed(self, peer: str, *, up: bool) -> None:
+        """The coordinator should hear soon which links are up."""
+        self._whispers.again()
+
+    def _refresh(self) -> None:
+        self._observed.core = self._daemon.machine.core
+        self._observed.hub = self._daemon.hub
+        self._observed.peers = tuple(self._daemon.machine.links)
+
+    async def serve(self, address: str | None) -> str:
+        """Serve HTTP at HOST:PORT; where it is served, or nothing."""
+        self._lag = LoopLag(self.counters.loop_lag)
+        self._records.start()
+        if address is None:
+            return ""
+        host, _, port = address.rpartition(":")
+        routes = {
+            "/health": lambda: json_response({"node": self._daemon.settings.name, "life": self._daemon.machine.life}),
+            "/ready": self._ready,
+            "/metrics": self._metrics,
+            "/tables": lambda: json_response(self._tables()),
+            "/statistics": self._statistics,
+            "/waiting": lambda: json_response(self.waiting()),
+            "/config": self._config,
+        }
+        self._server = await serve(host.strip("[]") or "127.0.0.1", int(port), routes, self.counters.http)
+        return f"http://{host}:{self._server.port}"
+
+    async def close(self) -> None:
+        if self._lag is not None:
+            self._lag.stop()
+        if self._server is not None:
+            await self._server.close()
+        await self._records.close()
+
+    def _metrics(self) -> Response:
+        self._refresh()
+        return Response(200, self._exposition.text(), CONTENT_TYPE)
+
+    def _statistics(self) -> Response:
+        self._refresh()
+        return json_response(statistics(self._observed))
+
+    def _config(self) -> Response:
+        config = self._daemon.machine.config
+        return json_response(None if config is None else config_view(config))
+
+    def _tables(self) -> dict[str, Any]:
+        core = self._daemon.machine.core
+        return {} if core is None else core.tables()
+
+    def waiting(self) -> list[str]:
+        """Everything that is still under way, in sentences; nothing when all sources have ended and all was said."""
+        daemon = self._daemon
+        core, config = daemon.machine.core, daemon.machine.config
+        if core is None or config is None:
+            return ["it is not configured yet"]
+        found = [] if core.works else ["it is in no tree yet"]
+        found += core.unfinished()
+        ended = daemon.machine.ended
+        found += [f"source {each.number} has not ended" for each in config.sources if each.number not in ended]
+        for peer in daemon.hub.peers():
+            count, size = daemon.hub.queued(peer)
+            if count:
+                found.append(f"{peer} has not acknowledged {count} messages ({size} bytes)")
+        for number, sink in daemon.machine.sinks.items():
+            if sink.waiting:
+                found.append(f"{len(sink.waiting)} deliveries of sink {number} have not left")
+        return found
+
+    def missing(self) -> list[str]:
+        """What the node still lacks to do its work, in sentences."""
+        daemon = self._daemon
+        core, config = daemon.machine.core, daemon.machine.config
+        if core is None or config is None:
+            return ["it is not configured yet"]
+        up = {peer for peer in daemon.hub.peers() if daemon.hub.is_up(peer)}  # not all have an address yet
+        found = [f"the link to {peer.name} is down" for peer in config.peers if peer.name not in up]
+        if not core.works or not all(work.started for work in core.works.values()):
+            found.append("its trees are not complete yet")
+        why = daemon.why_closed()
+        return [*found, f"sources wait: {why}"] if why is not None else found
+
+    def _ready(self) -> Response:
+        missing = self.missing()
+        return json_response({"ready": not missing, "missing": missing}, 503 if missing else 200)
