@@ -9,75 +9,49 @@ Orders are pairs of a node and what it is told; nothing is sent from here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import TypeAlias
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias, assert_never
 from zlib import crc32
 
+from coordinator.changes import AddSink as AddSink
+from coordinator.changes import AddSource as AddSource
+from coordinator.changes import Change as Change
+from coordinator.changes import DeployRule as DeployRule
+from coordinator.changes import RemoveSink as RemoveSink
+from coordinator.changes import RemoveSource as RemoveSource
+from coordinator.changes import TidyUp as TidyUp
+from coordinator.changes import UndeployRule as UndeployRule
+from coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
+from coordinator.contents import Contents, composite_type
+from coordinator.contents import Horizon as Horizon
+from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.network import Network, Sink, Source
-from protocol.pattern import Rule, types_of, waits_through
+from protocol.network import Network
+from protocol.pattern import Rule
 from protocol.plan_messages import (
     Abort,
     Adopt,
     BeginTree,
+    DeliveredTo,
     Order,
     PlannedRule,
     PlannedSink,
     PlannedSource,
+    PlannedTree,
     Prepare,
     Prepared,
     ReportToCoordinator,
     Share,
+    TellDelivered,
+    TreeBroken,
     TreeDrained,
     TreeStands,
 )
 from protocol.tree_messages import StartTree
 
 Orders: TypeAlias = list[tuple[str, Order]]
-Horizon: TypeAlias = Callable[[Rule], int | None]
-
-UNBOUNDED_US = 1 << 60  # the horizon of rules that no window bounds: nothing they read may ever be forgotten
-
-
-@dataclass(frozen=True, slots=True)
-class DeployRule:
-    rule: Rule
-
-
-@dataclass(frozen=True, slots=True)
-class UndeployRule:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class AddSink:
-    sink: Sink
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveSink:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class AddSource:
-    source: Source
-
-
-@dataclass(frozen=True, slots=True)
-class RemoveSource:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class TidyUp:
-    """Let go of what has ended and is not needed any more."""
-
-
-Change: TypeAlias = TidyUp | DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource
 
 
 class Coordinator:
@@ -90,33 +64,58 @@ class Coordinator:
         self.network = network
         self.strategy = strategy
         self._horizon = horizon
+        self.contents = Contents(network, horizon)
         self.trees = TreeKeeper(network, strategy)
         self.plan = 1
-        self.sources = {n: (s.node, PlannedSource(n, s.type, s.lateness_us)) for n, s in enumerate(network.sources)}
-        self.sinks = {n: (s.node, PlannedSink(n, s.subscription)) for n, s in enumerate(network.sinks)}
-        self.rules = {rule.name: PlannedRule(rule) for rule in network.rules}
-        self._next_source = len(self.sources)
-        self._next_sink = len(self.sinks)
         self.held_from: list[tuple[Change, int]] = []
         """Every change that was made, with the event time from which it holds."""
         self._waiting: list[Change] = []
         self._change: Change | None = None
         self._changes = 0
         self._prepared: dict[str, Prepared] = {}
-        self._begin_with: dict[str, tuple[int | None, int | None]] = {}
+        self.given_up: list[tuple[Change, str]] = []
+        """Changes that were asked for and will not be made, each with why."""
+        self._begun = False
+        self._question = Question()
         self._gone: set[str] = set()
+        self._left: dict[str, list[AddSource | AddSink]] = {}
+        """What each lost node takes up again if it comes back."""
         self._plan_of: dict[tuple[str, int], int] = {}
         """The plan that each build of a tree serves."""
+        self._from_us: dict[tuple[str, int], int | None] = {}
+        """From where on each build delivers; None: from the beginning."""
 
     # ----------------------------------------------------------------------------------------------------------- plans
+
+    @property
+    def sources(self) -> dict[int, tuple[str, PlannedSource]]:
+        """The sources of the plan by their numbers, each with its node."""
+        return self.contents.sources
+
+    @property
+    def sinks(self) -> dict[int, tuple[str, PlannedSink]]:
+        """The sinks of the plan by their numbers, each with its node."""
+        return self.contents.sinks
+
+    @property
+    def rules(self) -> dict[str, PlannedRule]:
+        """The rules of the plan by their names; those that have ended may have others."""
+        return self.contents.rules
+
+    def horizon_us(self) -> int:
+        """How far before its end the parts of a composite can lie, through all the rules it is made by."""
+        return self.contents.horizon_us()
 
     def nodes(self) -> list[str]:
         return [node for node in self.network.nodes if node not in self._gone]
 
     def begin(self) -> Orders:
         """The first plan and its trees."""
-        self._note_plans()
-        return [*self._adopt(None), *self._built(self.trees.begin())]
+        self._begun = True
+        lost: Orders = [order for node in self.nodes() for order in self.trees.unusable(node)]
+        orders = self.trees.begin()
+        self._note_builds({})
+        return [*lost, *self._adopt(None), *self._built(orders)]
 
     def _built(self, orders: Iterable[tuple[str, Order]]) -> Orders:
         """The orders as they are, or with trees put in place where they would be built."""
@@ -137,71 +136,61 @@ class Coordinator:
             self.plan,
             self.strategy,
             self.network.types,
-            tuple(_composite_type(planned.rule) for planned in self.rules.values()),
+            tuple(composite_type(planned.rule) for planned in self.rules.values()),
             self.horizon_us(),
             from_us,
-            self.trees.roots,
+            tuple(PlannedTree(*name, self._from_us[name]) for name in self._builds_at(node)),
             self._oldest_plan(),
             tuple(source for at, source in self.sources.values() if at == node),
             tuple(sink for at, sink in self.sinks.values() if at == node),
             tuple(rules),
         )
 
+    def _builds_at(self, node: str) -> list[tuple[str, int]]:
+        """The builds that a node is part of; those that it is cut off from will never begin there."""
+        current = [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if node in self.trees.expected(tree)]
+        return sorted([*current, *self.trees.superseded])
+
     def _oldest_plan(self) -> int:
         """The earliest plan that a tree still serves or drains."""
-        alive = {(tree, self.trees.epoch(tree)) for tree in self.trees.roots} | set(self.trees.superseded)
-        self._plan_of = {name: plan for name, plan in self._plan_of.items() if name in alive}
-        return min(self._plan_of.values(), default=self.plan)
+        return min((self._plan_of[name] for name in self.trees.builds), default=self.plan)
+
+    def _note_builds(self, from_us: Mapping[str, int | None]) -> None:
+        """Builds that are new serve the plan, each from its time on; those that are over are forgotten."""
+        for name in self.trees.builds:
+            self._plan_of.setdefault(name, self.plan)
+            self._from_us.setdefault(name, from_us.get(name[0]))
+        self._plan_of = {name: self._plan_of[name] for name in self.trees.builds}
+        self._from_us = {name: self._from_us[name] for name in self.trees.builds}
+        self.contents.forget_before(self._oldest_plan())
 
     def _home(self, rule: Rule) -> str:
-        """Where a rule is kept: at the one root, or spread over the nodes by its name."""
-        nodes = sorted(self.nodes())
+        """Where a rule is kept: at the one root, or spread by its name over the nodes that every tree reaches."""
+        cut_off = {node for tree in self.trees.roots for node in self.trees.cut_off(tree)}
+        nodes = sorted(set(self.nodes()) - cut_off) or sorted(self.nodes())
         return self.trees.leader or nodes[crc32(rule.name.encode()) % len(nodes)]
-
-    def horizon_us(self) -> int:
-        """How far before its end the parts of a composite can lie, through all the rules it is made by."""
-        rules = [planned.rule for planned in self.rules.values()]
-        return max((self._reach(rule, rules, ()) for rule in rules), default=0)
-
-    def _reach(self, rule: Rule, rules: Collection[Rule], above: tuple[str, ...]) -> int:
-        own = self._horizon(rule)
-        if own is None:
-            return UNBOUNDED_US
-        read = types_of(rule.pattern)
-        below = [self._reach(other, rules, (*above, rule.name)) for other in rules if other.emits in read]
-        return min(UNBOUNDED_US, own + max(below, default=0))
 
     # --------------------------------------------------------------------------------------------------------- changes
 
     def request(self, change: Change) -> Orders:
         """Make a change, after those that were asked for before it. ConfigError if it makes no sense."""
-        self._check(change)
+        self.contents.check(change, self.nodes())
         self._waiting.append(change)
         return self._next_change()
 
-    def _check(self, change: Change) -> None:
-        match change:
-            case DeployRule(rule):
-                known = self.rules.get(rule.name)
-                if known is not None and known.until_us is None:
-                    raise ConfigError(f"a rule {rule.name!r} is deployed already; undeploy it first")
-            case UndeployRule(name):
-                if name not in self.rules:
-                    raise ConfigError(f"no rule {name!r} is deployed; there are: {', '.join(sorted(self.rules))}")
-            case RemoveSink(number):
-                if number not in self.sinks:
-                    raise ConfigError(f"there is no sink {number}")
-            case RemoveSource(number):
-                if number not in self.sources:
-                    raise ConfigError(f"there is no source {number}")
-            case AddSink(Sink(node)) | AddSource(Source(node)):
-                if node not in self.nodes():
-                    raise ConfigError(f"the network has no node {node!r}; it has: {', '.join(self.nodes())}")
-
     def _next_change(self) -> Orders:
-        if self._change is not None or not self._waiting or not self.trees.all_stand():
-            return []
-        self._change = self._waiting.pop(0)
+        while self._change is None and self._waiting and not self._question.is_open and self.trees.all_stand():
+            change = self._waiting.pop(0)
+            try:
+                self.contents.check(change, self.nodes())  # others were made since it was asked for
+            except ConfigError as error:
+                self.given_up.append((change, str(error)))
+            else:
+                return self._prepare(change)
+        return []
+
+    def _prepare(self, change: Change) -> Orders:
+        self._change = change
         self._changes += 1
         self._prepared = {}
         freeze = isinstance(self._change, AddSource)
@@ -209,11 +198,30 @@ class Coordinator:
         return [(node, Prepare(self._changes, freeze, hold)) for node in self.nodes()]
 
     def abort(self) -> Orders:
-        """Give up the change that is being prepared: somebody does not answer."""
+        """Give up the change that is being prepared, or that waits until it can be: somebody does not answer.
+
+        A change that was made stays, and so does what follows from a loss.
+        """
+        change, orders = self._change, self._stop_preparing()
+        if change is None and self._waiting:
+            change = self._waiting.pop(0)
+        if change is not None:
+            self.given_up.append((change, "not every node has answered in time"))
+        return [*orders, *self._next_change()]
+
+    def _stop_preparing(self) -> Orders:
         if self._change is None:
             return []
         self._change = None
-        return [*((node, Abort(self._changes)) for node in self.nodes()), *self._next_change()]
+        return [(node, Abort(self._changes)) for node in self.nodes()]
+
+    def is_idle(self) -> bool:
+        """Whether a change that is asked for now would be prepared at once."""
+        return self._change is None and not self._waiting and not self._question.is_open and self.trees.all_stand()
+
+    def unprepared(self) -> list[str]:
+        """Nodes that have not yet answered to the change that is being prepared."""
+        return [node for node in self.nodes() if node not in self._prepared] if self._change is not None else []
 
     def reported(self, node: str, report: ReportToCoordinator) -> Orders:
         """A node has told something."""
@@ -221,7 +229,8 @@ class Coordinator:
             case TreeStands(tree, epoch):
                 if not self.trees.tree_stands(tree, epoch):
                     return []
-                from_us, prime_us = self._begin_with.get(tree, (None, None))
+                from_us = self._from_us[tree, epoch]
+                prime_us = None if from_us is None else from_us - 2 * self.horizon_us() - 1
                 orders: Orders = [(tree, BeginTree(tree, epoch, self._plan_of[tree, epoch], from_us, prime_us))]
                 return orders + self._next_change()
             case Prepared(change):
@@ -232,6 +241,13 @@ class Coordinator:
             case TreeDrained(tree, epoch):
                 self.trees.drained(tree, epoch)  # the root tells the others, along the tree, after the last event
                 return []
+            case TreeBroken(tree, epoch):
+                return self._happened(BrokenTree(tree, epoch)) if (tree, epoch) in self.trees.builds else []
+            case DeliveredTo():
+                self._question.answered(node, report)
+                return self._recover_if_told()
+            case _:
+                assert_never(report)
 
     def _commit(self) -> Orders:
         """Everybody has answered: the change holds from above the greatest promise."""
@@ -240,108 +256,119 @@ class Coordinator:
         self._change = None
         promised = max(each.promised_us for each in self._prepared.values())
         from_us = int(promised) + 1 if promised > -UNBOUNDED_US else -UNBOUNDED_US
-        prime_us = from_us - 2 * self.horizon_us() - 1
-        self._let_go(from_us)
-        self._apply(change, from_us)
-        self.held_from.append((change, from_us))
         self.plan += 1
-        orders = self._rebuild_all(from_us, prime_us)
-        return [*self._adopt(from_us), *orders, *self._next_change()]
+        self.contents.let_go(from_us, self.plan)
+        self.contents.apply(change, from_us, self.plan)
+        self.held_from.append((change, from_us))
+        orders = self.trees.renew(self._network_now())
+        self._note_builds(dict.fromkeys(self.trees.roots, from_us))
+        return [*self._adopt(from_us), *self._built(orders), *self._next_change()]
 
-    def _note_plans(self) -> None:
-        for tree in self.trees.roots:
-            self._plan_of.setdefault((tree, self.trees.epoch(tree)), self.plan)
-
-    def _rebuild_all(self, from_us: int | None, prime_us: int | None) -> Orders:
-        orders = self.trees.renew(replace(self.network, sinks=tuple(_as_sink(*sink) for sink in self.sinks.values())))
-        for tree in self.trees.roots:
-            self._begin_with[tree] = (from_us, prime_us)
-        self._note_plans()
-        return self._built(orders)
-
-    def _let_go(self, from_us: int) -> None:
-        """Drop what ended so long ago that neither a decision nor a past event of it can still be needed."""
-        past = from_us - 2 * self.horizon_us() - 1
-        self.rules = {name: each for name, each in self.rules.items() if each.until_us is None or each.until_us > past}
-        self.sinks = {n: at for n, at in self.sinks.items() if at[1].until_us is None or at[1].until_us > past}
-        self.sources = {n: at for n, at in self.sources.items() if at[1].until_us is None or at[1].until_us > past}
-
-    def _apply(self, change: Change, from_us: int) -> None:
-        last = from_us - 1
-        rules = [planned.rule for planned in self.rules.values()]
-        waiting = {rule.emits for rule in rules if waits_through(rule, rules)}
-        match change:
-            case DeployRule(rule):
-                self.rules[rule.name] = PlannedRule(rule, from_us)
-            case UndeployRule(name):
-                # The plan before this one finds everything that ends before it, unless what follows decides it.
-                if waits_through(self.rules[name].rule, rules):
-                    self.rules[name] = replace(self.rules[name], until_us=last)
-                else:
-                    del self.rules[name]
-            case AddSink(sink):
-                planned = PlannedSink(self._next_sink, sink.subscription, from_us)
-                self.sinks[self._next_sink] = (sink.node, planned)
-                self._next_sink += 1
-            case RemoveSink(number):
-                node, known = self.sinks[number]
-                if known.subscription.type in waiting:
-                    self.sinks[number] = (node, replace(known, until_us=last))
-                else:
-                    del self.sinks[number]
-            case AddSource(source):
-                made = PlannedSource(self._next_source, source.type, source.lateness_us, from_us)
-                self.sources[self._next_source] = (source.node, made)
-                self._next_source += 1
-            case RemoveSource(number):
-                node, ended = self.sources[number]
-                self.sources[number] = (node, replace(ended, until_us=last))
+    def _network_now(self) -> Network:
+        return replace(self.network, sinks=self.contents.as_sinks())
 
     # ---------------------------------------------------------------------------------------------------------- losses
 
-    def lost_link(self, one: str, other: str, delivered_us: Callable[[str], float]) -> Orders:
-        """A link is lost for good: trees are rebuilt around it. What a broken tree had not delivered is found again.
+    def lost_link(self, one: str, other: str) -> Orders:
+        """A link is lost for good: trees are rebuilt around it. What a broken tree had not delivered is found again."""
+        self.trees.check_link(one, other)
+        return self._happened(LostLink(one, other))
 
-        ``delivered_us`` of a tree: everything that ends at or before it has reached the sinks of the tree.
-        """
-        delivered = {tree: delivered_us(tree) for tree in self.trees.roots}
-        return self._after_loss(self.trees.lost_link(one, other), delivered)
-
-    def lost_node(self, node: str, delivered_us: Callable[[str], float]) -> Orders:
-        """A node is lost for good, and its sources and sinks with it."""
-        delivered = {tree: delivered_us(tree) for tree in self.trees.roots}
+    def lost_node(self, node: str) -> Orders:
+        """A node is lost for good, and its sources and sinks with it; nobody waits for its answers any more."""
+        self.trees.check_node(node)
+        if node in self._gone:
+            return []
         self._gone.add(node)
-        self.sources = {n: known for n, known in self.sources.items() if known[0] != node}
-        self.sinks = {n: known for n, known in self.sinks.items() if known[0] != node}
-        return self._after_loss(self.trees.lost_node(node), delivered)
+        self._left[node] = self.contents.lose(node)
+        return self._happened(LostNode(node))
 
-    def _after_loss(self, orders: Iterable[tuple[str, Order]], delivered: Mapping[str, float]) -> Orders:
-        found = self._built(orders)
-        if self._change is not None:
-            # It would replace trees that have not yet found again what the broken ones missed: let it wait for them.
-            self._waiting.insert(0, self._change)
-            self._change = None
-            found += [(node, Abort(self._changes)) for node in self.nodes()]
-        self._note_plans()
-        broken = {tree for tree, _ in self.trees.superseded}
-        for tree, epoch in self.trees.superseded:
-            found += self.trees.drained(tree, epoch)  # it cannot drain any more
-        for tree in self.trees.roots:
-            if tree in broken or tree not in delivered:
-                # The tree of a new leader takes the place of that of the lost one.
-                known = min(UNBOUNDED_US, delivered.get(tree, min(delivered.values(), default=-UNBOUNDED_US)))
-                is_known = known > -UNBOUNDED_US
-                self._begin_with[tree] = (
-                    (int(known) + 1, int(known) - 2 * self.horizon_us()) if is_known else (None, None)
-                )
-        # Rules may have been kept at a node that is gone.
-        shares: Orders = [(node, Adopt(self._share(node, None))) for node in self.nodes()] if self._gone else []
-        return [*shares, *found, *self._next_change()]
+    def rejoined(self, node: str) -> Orders:
+        """A node is here with an empty memory: all trees are rebuilt, and it gets its share of the plan."""
+        self.trees.check_node(node)
+        if node in self._gone:
+            raise ConfigError(f"{node!r} was given up as lost; say that it is back before it takes part again")
+        return self._happened(Rejoined(node)) if self._begun else []
+
+    def link_back(self, one: str, other: str) -> Orders:
+        """A lost link is there again: trees that are built from now on use it; nothing is rebuilt for it."""
+        self.trees.check_link(one, other)
+        if self._question.is_open:
+            return self._happened(LinkBack(one, other))
+        return list(self.trees.link_back(one, other))
+
+    def node_back(self, node: str) -> Orders:
+        """A lost node is here again, with an empty memory: it takes part, and its sources and sinks hold from then on
+        as if they were new, under the numbers they had."""
+        self.trees.check_node(node)
+        return self._happened(NodeBack(node)) if node in self._gone else []
+
+    def unanswered(self) -> list[str]:
+        """Nodes that have not yet told how far trees have delivered, for which a loss waits."""
+        return self._question.unanswered(self.nodes())
+
+    def _happened(self, fact: Fact) -> Orders:
+        """Ask everybody how far trees have delivered; what follows is decided when all have answered."""
+        if not self._begun:
+            self._let_happen(fact)
+            return []
+        orders: Orders = []
+        if self._question.add(fact):
+            if self._change is not None:
+                # It would replace trees that have not yet found again what the broken ones missed: it waits for them.
+                self._waiting.insert(0, self._change)
+                orders += self._stop_preparing()
+            loss = TellDelivered(self._question.number)
+            orders += [(node, loss) for node in self._question.unanswered(self.nodes())]
+        return orders + self._recover_if_told()
+
+    def _recover_if_told(self) -> Orders:
+        """Everybody has answered: build anew what is broken, from where the broken trees have delivered."""
+        if not self._question.is_open or self._question.unanswered(self.nodes()):
+            return []
+        delivered = self._question.delivered(self.trees.builds, self._from_us)
+        facts = self._question.taken()
+        everything = bool(self.trees.superseded) or any(isinstance(fact, Rejoined | NodeBack) for fact in facts)
+        self.contents.forget_before(self._oldest_plan())
+        self.contents.take_back(self.nodes())
+        orders = [order for fact in facts for order in self._let_happen(fact)]
+        if everything:
+            orders += self.trees.renew(self._network_now())
+        for name in self.trees.superseded:
+            orders += self.trees.drained(*name)  # it cannot drain any more
+        self.plan += 1
+        # The tree of a new leader takes the place of that of the lost one.
+        least = min(delivered.values(), default=-float("inf"))
+        self._note_builds({tree: _after(delivered.get(tree, least)) for tree in self.trees.roots})
+        current = [(tree, self.trees.epoch(tree)) for tree in self.trees.roots]
+        wanted: Orders = [
+            (node, order)
+            for node, order in orders
+            if node not in self._gone
+            and not (isinstance(order, StartTree) and (order.tree, order.epoch) not in current)
+        ]
+        return [*self._adopt(None), *self._built(wanted), *self._next_change()]
+
+    def _let_happen(self, fact: Fact) -> Orders:
+        match fact:
+            case LostLink(one, other):
+                return list(self.trees.lost_link(one, other))
+            case LostNode(node):
+                return list(self.trees.lost_node(node))
+            case Rejoined(node):
+                return list(self.trees.unusable(node)) if node not in self._gone else []
+            case NodeBack(node):
+                self._gone.discard(node)
+                self._waiting += self._left.pop(node, [])
+                return [*self.trees.node_back(node), *self.trees.unusable(node)]
+            case LinkBack(one, other):
+                return list(self.trees.link_back(one, other))
+            case BrokenTree(tree, epoch):
+                return list(self.trees.tree_broken(tree, epoch))
+            case _:
+                assert_never(fact)
 
 
-def _composite_type(rule: Rule) -> EventType:
-    return EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
-
-
-def _as_sink(node: str, planned: PlannedSink) -> Sink:
-    return Sink(node, planned.subscription)
+def _after(delivered_us: float) -> int | None:
+    """Where a tree begins that goes on after this; None: at the beginning."""
+    return int(min(UNBOUNDED_US, delivered_us)) + 1 if delivered_us > -UNBOUNDED_US else None

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from coordinator.election import LinkName, children_of, leader, shortest_path_tree
 from protocol.errors import ConfigError
 from protocol.network import Network
-from protocol.tree_messages import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder
+from protocol.tree_messages import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink
 
 Orders: TypeAlias = list[tuple[str, TreeOrder]]
 
@@ -73,6 +73,11 @@ class TreeKeeper:
         """Builds (tree, epoch) that were replaced and that nodes still hold until they have drained."""
         return tuple(sorted(self._superseded))
 
+    @property
+    def builds(self) -> tuple[tuple[str, int], ...]:
+        """All builds (tree, epoch) that serve something: the current ones, and those that still drain."""
+        return tuple(sorted([*self._current.items(), *self._superseded]))
+
     def epoch(self, tree: str) -> int:
         """The epoch under which a tree is, or is being, built."""
         return self._current[tree]
@@ -84,6 +89,10 @@ class TreeKeeper:
     def cut_off(self, tree: str) -> tuple[str, ...]:
         """Nodes that are not lost themselves but that the root can no longer reach."""
         return tuple(node for node in self._remaining_nodes() if node not in self._expected[tree])
+
+    def stands(self, tree: str) -> bool:
+        """Whether a tree stands under its current epoch."""
+        return tree in self._standing
 
     def all_stand(self) -> bool:
         """Whether every tree stands under its current epoch."""
@@ -148,8 +157,7 @@ class TreeKeeper:
 
     def lost_link(self, one: str, other: str) -> Orders:
         """A link is lost: both ends drop it, and trees that use it or do not stand yet are built anew without it."""
-        if other not in self._neighbours.get(one, {}):
-            raise ConfigError(f"no link joins {one!r} and {other!r}; name two neighbours")
+        self.check_link(one, other)
         link = (min(one, other), max(one, other))
         if link in self._lost_links or one in self._lost_nodes or other in self._lost_nodes:
             return []
@@ -165,8 +173,7 @@ class TreeKeeper:
 
     def lost_node(self, node: str) -> Orders:
         """A node is lost: its tree ends, a lost leader is replaced, and every other tree it was in is built anew."""
-        if node not in self._neighbours:
-            raise ConfigError(f"the network has no node {node!r}; name one of {', '.join(sorted(self._neighbours))}")
+        self.check_node(node)
         if node in self._lost_nodes:
             return []
         self._lost_nodes.add(node)
@@ -183,6 +190,45 @@ class TreeKeeper:
         for tree in newcomers:
             self._next_epoch(tree)
         return orders + self._rebuild(concerned) + [self._start(tree) for tree in newcomers]
+
+    def link_back(self, one: str, other: str) -> Orders:
+        """A lost link is there again: trees that are built from now on use it. Those that stand stay as they are."""
+        self.check_link(one, other)
+        link = (min(one, other), max(one, other))
+        if link not in self._lost_links:
+            return []
+        self._lost_links.discard(link)
+        if one in self._lost_nodes or other in self._lost_nodes:
+            return []
+        return [(one, UseLink(other)), (other, UseLink(one))]
+
+    def node_back(self, node: str) -> Orders:
+        """A lost node is there again: trees that are built from now on reach it."""
+        self.check_node(node)
+        if node not in self._lost_nodes:
+            return []
+        self._lost_nodes.discard(node)
+        return [
+            (neighbour, UseLink(node)) for neighbour in sorted(self._neighbours[node]) if self._joins(node, neighbour)
+        ]
+
+    def unusable(self, node: str) -> Orders:
+        """What a node must know that remembers nothing: which of its links are lost."""
+        return [(node, DropLink(other)) for other in sorted(self._neighbours[node]) if not self._joins(node, other)]
+
+    def _joins(self, one: str, other: str) -> bool:
+        is_lost = (min(one, other), max(one, other)) in self._lost_links
+        return not is_lost and one not in self._lost_nodes and other not in self._lost_nodes
+
+    def check_link(self, one: str, other: str) -> None:
+        """ConfigError if the network never had such a link."""
+        if other not in self._neighbours.get(one, {}):
+            raise ConfigError(f"no link joins {one!r} and {other!r}; name two neighbours")
+
+    def check_node(self, node: str) -> None:
+        """ConfigError if the network never had such a node."""
+        if node not in self._neighbours:
+            raise ConfigError(f"the network has no node {node!r}; name one of {', '.join(sorted(self._neighbours))}")
 
     # -- checking -----------------------------------------------------------------------------------------------------
 

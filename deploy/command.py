@@ -10,12 +10,20 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
+from deploy.commands.broker import broker
 from deploy.commands.check import check
 from deploy.commands.common import RunFailed, say
+from deploy.commands.coordinator import coordinator
+from deploy.commands.down import down
 from deploy.commands.experiment import experiment
 from deploy.commands.explain import explain
+from deploy.commands.keys import keys
+from deploy.commands.logs import logs
+from deploy.commands.node import node
+from deploy.commands.ps import ps
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
+from deploy.commands.up import up
 from protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)
@@ -35,6 +43,14 @@ app.command()(run)
 app.command()(check)
 app.command()(explain)
 app.command()(simulate)
+app.command()(up)
+app.command()(ps)
+app.command()(logs)
+app.command()(down)
+app.command()(node)
+app.command()(coordinator)
+app.command()(broker)
+app.command()(keys)
 app.add_typer(experiment, name="experiment")
 
 
@@ -67,6 +83,7 @@ def headwater(
     headwater run fire.tesla --events events.csv      find its composite events, as JSON lines
     headwater explain fire.tesla --events events.csv  why did my pattern not fire?
     headwater simulate fire.yaml                      run a whole network in virtual time: results, traffic, delay
+    headwater up fire.yaml                            run it for real: one process for each node (then ps, logs, down)
 
     Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 the run failed, 2 the input
     is wrong.

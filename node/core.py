@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, assert_never
 
 from node import saving, validation
-from node.effects import Born, Effect, Input, Ordered, Received, SourcesEnded, TimerFired
+from node.effects import Born, Effect, Input, LinkReset, Ordered, Received, SourcesEnded, TimerFired
 from node.feeds import Inlet
 from node.forest import Forest
-from node.outbox import Inbox, Outbox
+from node.outbox import Inbox, Outbox, by_type, type_of
 from node.outlets import Outlet
 from node.review import review
 from node.work import Work
@@ -41,6 +41,8 @@ class NodeSettings:
     """Masters of push-pull are reviewed at most so often."""
     values_in_awakenings: bool = True
     """Awakenings carry the values and predicates that a known event excludes others by, and not only a window."""
+    replayed: bool = False
+    """Events have the times of traces: how old something is shows by the latest event, not by the clock."""
     restless: bool = False
     """Masters of push-pull change at every review, to test that nothing is lost or repeated by it."""
 
@@ -66,6 +68,8 @@ class NodeCore:
         self._idle_ticks = 0
         self._active = False
         """Whether events have come since the last tick."""
+        self._latest_us: int | None = None
+        """The time of the latest event seen, where events are replayed."""
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -76,7 +80,7 @@ class NodeCore:
         if isinstance(received, Received):
             self._received(received.neighbour, received.message, work)
         elif isinstance(received, Born):
-            self._born(received.source, received.events, work)
+            self._born(received, work)
         elif isinstance(received, TimerFired):
             self._fired(received.name, work)
         elif isinstance(received, SourcesEnded):
@@ -88,6 +92,11 @@ class NodeCore:
         elif isinstance(received, Ordered):
             self.forest.ordered(received.order, work)
             work.timer("tick", work.now_us + self._tick_us(), idle=True)
+        elif isinstance(received, LinkReset):
+            if received.neighbour in self._outboxes:
+                self._outboxes[received.neighbour] = Outbox(received.neighbour)
+                self._inboxes[received.neighbour] = Inbox()
+                self.forest.link_reset(received.neighbour, work)
         else:
             assert_never(received)
         if work.queue:
@@ -96,14 +105,18 @@ class NodeCore:
             work.flush()
         return work.effects
 
-    def _born(self, source: int, events: tuple[Event, ...], work: Work) -> None:
+    def _born(self, born: Born, work: Work) -> None:
         self._woken(work)
-        for event in events:
-            feed = self.local.get(event[3].name)
-            if feed is None:
-                work.report("unadvertised_events")
-            else:
-                feed.born(source, event, work)
+        source = born.source
+        feed = self.forest.feed_of(source)
+        if feed is None:
+            work.report("unadvertised_events", len(born.events))
+            return
+        if self.settings.replayed and born.events:
+            self._saw(max(event[0] for event in born.events))
+        feed.born(source, born.events, work)
+        if born.mark is not None:
+            feed.advanced(source, born.mark, work)
 
     def _fired(self, name: str, work: Work) -> None:
         due = self._timers.get(name)
@@ -154,30 +167,34 @@ class NodeCore:
         inbox = self._inboxes[neighbour]
         if batch.floor_us is not None:  # first: what comes with it, however old, may be referred to again
             inbox.forget_before(batch.floor_us)
-        if batch.items:
+        if batch.runs:
             self._woken(work)
             real: dict[int, list[Any]] = {}
             blockers: dict[int, list[Any]] = {}
-            for item in batch.items:
-                row = inbox.row(item)
-                if row is None:
-                    work.report("unknown_body")
-                    continue
-                found = blockers if item.blocker else real
-                for number in item.streams:
+            for run in batch.runs:
+                rows = inbox.rows(run)
+                if len(rows) < len(run.identities):
+                    work.report("unknown_body", len(run.identities) - len(rows))
+                    if not rows:
+                        continue
+                found = blockers if run.blocker else real
+                for number in run.streams:
                     known = found.get(number)
                     if known is None:
-                        found[number] = [row]
+                        found[number] = list(rows)
                     else:
-                        known.append(row)
-            for number, rows in blockers.items():
+                        known += rows
+            for number, taken in blockers.items():
                 inlet = self._inlet(neighbour, number, work)
-                if inlet is not None:
-                    inlet.pass_blockers(rows, work)
-            for number, rows in real.items():
+                if inlet is not None and _belong(taken, inlet.blocked_types, work):
+                    inlet.pass_blockers(taken, work)
+            for number, taken in real.items():
                 inlet = self._inlet(neighbour, number, work)
-                if inlet is not None:
-                    inlet.pass_on(rows, work)
+                if inlet is not None and _belong(taken, inlet.types, work):
+                    inlet.pass_on(taken, work)
+            if self.settings.replayed:
+                times = [row[0] for taken in (*real.values(), *blockers.values()) for row in taken]
+                self._saw(max(times, default=self._latest_us or 0))
         for mark in batch.marks:
             inlet = self._inlet(neighbour, mark.number, work)
             if inlet is not None:
@@ -202,7 +219,17 @@ class NodeCore:
         horizon_us = self.forest.horizon_us
         if not horizon_us:
             return TICK_IDLE_US
+        if self.settings.replayed:  # nobody knows how fast the time of the events passes
+            return self.settings.tick_least_us
         return min(TICK_MOST_US, max(self.settings.tick_least_us, horizon_us // TICKS_PER_HORIZON))
+
+    def _saw(self, ts: int) -> None:
+        if self._latest_us is None or ts > self._latest_us:
+            self._latest_us = ts
+
+    def _time_of_events_us(self, now_us: int) -> int:
+        """Up to where events have come, as far as this node knows."""
+        return now_us if self._latest_us is None else self._latest_us
 
     def _tick(self, work: Work) -> None:
         """Tell slow marks, so that those above can free what has passed, and forget old bodies."""
@@ -215,7 +242,7 @@ class NodeCore:
         for found in self.works.values():
             if found.started and found.until_us is None:
                 for task in found.tasks:
-                    task.want_to_free(work.now_us - self._tick_us(), work)
+                    task.want_to_free(self._time_of_events_us(work.now_us) - self._tick_us(), work)
         if work.now_us >= self._review_us:
             self._review_us = work.now_us + self.settings.review_us
             for found in self.works.values():
@@ -240,10 +267,10 @@ class NodeCore:
     def _forget_the_past(self, work: Work) -> None:
         """Bodies that nobody will refer to, events that nothing that starts later can need, and old deliveries."""
         lateness_us = max((feed.lateness_us() for feed in self.local.values()), default=0)
-        floor_us = work.now_us - HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) - lateness_us
+        floor_us = self._time_of_events_us(work.now_us) - HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) - lateness_us
         for outbox in self._outboxes.values():
             outbox.forget_before(floor_us)
-        self.forest.forget_the_past(work.now_us - lateness_us)
+        self.forest.forget_the_past(min((feed.least(work.now_us) for feed in self.local.values()), default=work.now_us))
 
     # --------------------------------------------------------------------------------------------------------- showing
 
@@ -258,6 +285,11 @@ class NodeCore:
             "history": {name: len(outbox.history) for name, outbox in sorted(self._outboxes.items())},
             "horizon_us": self.forest.horizon_us,
         }
+
+    @property
+    def timers(self) -> Mapping[str, int]:
+        """What the core waits for the clock for, by name, with the time at which it is due."""
+        return self._timers
 
     def save(self) -> bytes:
         """The whole state of the node."""
@@ -285,3 +317,13 @@ class NodeCore:
         kept += sum(len(feed.history) for feed in self.local.values())
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())
         return kept + sum(len(inbox.bodies) for inbox in self._inboxes.values())
+
+
+def _belong(rows: list[Any], types: frozenset[str], work: Work) -> bool:
+    """Whether a stream may bring these events; a neighbour that sends others does not know what it does."""
+    if len(rows) == 1 and type_of(rows[0]) in types:
+        return True
+    foreign = sum(len(same) for name, same in by_type(rows) if name not in types)
+    if foreign:
+        work.report("foreign_events", foreign)
+    return not foreign

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
+from operator import itemgetter
 from typing import Any
 
 from node.catalog import Catalog
 from node.effects import Deliver
-from node.outbox import identity_of, type_of
+from node.outbox import by_type, identities_of, identity_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
 from protocol.messages import Notify
@@ -15,6 +17,7 @@ from protocol.plan_messages import PlannedSink
 from protocol.subscriptions import Subscription, without_covered
 
 Row = tuple[Any, ...]
+_ts_of = itemgetter(0)
 _Route = tuple[list[tuple[PlannedSink, Condition | None]], dict[str, list[Condition | None]]]
 
 
@@ -27,25 +30,37 @@ class Delivered:
         """The latest end of anything that was delivered."""
         self._hold_after_us: float | None = None
         self._held: list[tuple[int, Row]] = []
-        self._recent: list[tuple[int, Row]] = []
+        self._recent: list[tuple[int, Sequence[Row], int]] = []
+        """Sink, what it was given, and the latest end of it."""
         self._known: dict[tuple[int, Any], int] = {}
 
     def watch(self) -> None:
         """Another plan or tree may repeat what has been delivered."""
         self.watchful = True
-        for sink, row in self._recent:
-            self._known[sink, identity_of(row)] = row[0]
+        for sink, rows, _ in self._recent:
+            self._known.update(zip(zip(repeat(sink), identities_of(rows)), map(_ts_of, rows), strict=True))
         self._recent = []
 
-    def take(self, sink: int, row: Row) -> bool:
-        """Whether the row may be given to the sink now and is new to it. It is remembered as delivered."""
-        if self._hold_after_us is not None and row[0] > self._hold_after_us:
-            self._held.append((sink, row))
-            return False
-        self.latest_us = max(self.latest_us, row[0])
-        if not self.watchful:
-            self._recent.append((sink, row))
-            return True
+    def give(self, sink: int, rows: Sequence[Row], work: Work) -> None:
+        """Give the sink what it may have now and has not had yet. It is remembered as delivered."""
+        if not rows:
+            return
+        if self._hold_after_us is not None:
+            after_us = self._hold_after_us
+            self._held += [(sink, row) for row in rows if row[0] > after_us]
+            rows = [row for row in rows if row[0] <= after_us]
+            if not rows:
+                return
+        latest_us = max(map(_ts_of, rows))
+        self.latest_us = max(self.latest_us, latest_us)
+        if self.watchful:
+            rows = [row for row in rows if self._is_new(sink, row)]
+        else:
+            self._recent.append((sink, rows, latest_us))
+        if rows:
+            work.effects.append(Deliver(sink, rows))
+
+    def _is_new(self, sink: int, row: Row) -> bool:
         key = (sink, identity_of(row))
         if key in self._known:
             return False
@@ -61,15 +76,15 @@ class Delivered:
         self._hold_after_us = None
         held, self._held = self._held, []
         for sink, row in held:
-            if (before_us is None or row[0] < before_us) and self.take(sink, row):
-                work.effects.append(Deliver(sink, row))
+            if before_us is None or row[0] < before_us:
+                self.give(sink, (row,), work)
 
     def forget_before(self, ts: float) -> None:
-        self._recent = [(sink, row) for sink, row in self._recent if row[0] >= ts]
+        self._recent = [given for given in self._recent if given[2] >= ts]  # what was given together goes together
         self._known = {key: known for key, known in self._known.items() if known >= ts}
 
     def held(self) -> int:
-        return len(self._recent) + len(self._known) + len(self._held)
+        return sum(len(rows) for _, rows, _ in self._recent) + len(self._known) + len(self._held)
 
 
 class Subscribers:
@@ -109,20 +124,21 @@ class Subscribers:
     def deliver(self, rows: Sequence[Row], work: Work, origin: str | None = None) -> None:
         """Give rows to local sinks and to the children that want them, except the one they came from."""
         down: dict[str, list[Row]] = {}
-        for row in rows:
-            sinks, children = self._route(type_of(row))
+        for name, same in by_type(rows):
+            sinks, children = self._route(name)
             for sink, condition in sinks:
-                if (
-                    (condition is None or condition(row))
-                    and _is_between(row[0], sink.from_us, sink.until_us)
-                    and self._delivered.take(sink.number, row)
-                ):
-                    work.effects.append(Deliver(sink.number, row))
+                wanted = same if condition is None else [row for row in same if condition(row)]
+                self._delivered.give(sink.number, _between(wanted, sink.from_us, sink.until_us), work)
             for child, conditions in children.items():
-                if child != origin and any(condition is None or condition(row) for condition in conditions):
-                    down.setdefault(child, []).append(row)
-        for child, wanted in down.items():
-            work.send(child, Notify(self.tree, self.epoch, tuple(wanted)))
+                if child == origin:
+                    continue
+                wanted = same
+                if None not in conditions:
+                    wanted = [row for row in same if any(condition(row) for condition in conditions if condition)]
+                if wanted:
+                    down.setdefault(child, []).extend(wanted)
+        for child, found in down.items():
+            work.send(child, Notify(self.tree, self.epoch, tuple(found)))
 
     def _route(self, name: str) -> _Route:
         known = self._routes.get(name)
@@ -166,9 +182,7 @@ class Dispatcher:
         """Where the next plan begins."""
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
-        if self._from_us is not None or self.until_us is not None:
-            until = None if self.until_us is None else self.until_us - 1
-            rows = [row for row in rows if _is_between(row[0], self._from_us, until)]
+        rows = _between(rows, self._from_us, None if self.until_us is None else self.until_us - 1)
         self._subscribers.deliver(rows, work, self._origin)
 
     def block(self, rows: Sequence[Row], work: Work) -> None:
@@ -178,5 +192,9 @@ class Dispatcher:
         pass
 
 
-def _is_between(ts: int, least: int | None, greatest: int | None) -> bool:
-    return (least is None or ts >= least) and (greatest is None or ts <= greatest)
+def _between(rows: Sequence[Row], least: int | None, greatest: int | None) -> Sequence[Row]:
+    if least is not None:
+        rows = [row for row in rows if row[0] >= least]
+    if greatest is not None:
+        rows = [row for row in rows if row[0] <= greatest]
+    return rows

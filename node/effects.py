@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,10 +22,14 @@ class Received(NamedTuple):  # a tuple, like sends: there is one for every messa
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """Events of a local source, just arrived."""
+    """Events of a local source, just arrived. A replayed source also tells that nothing at or before ``mark`` follows.
+
+    An event of a live source is part of the trace only if it is not late; events of a replayed one cannot be late.
+    """
 
     source: int
     events: tuple[Event, ...]
+    mark: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,14 @@ class Ordered:
     order: Order
 
 
-Input = Received | Born | SourcesEnded | TimerFired | Ordered
+@dataclass(frozen=True, slots=True)
+class LinkReset:
+    """The neighbour has begun a new life without memory: nothing of the old one will be sent or received any more."""
+
+    neighbour: str
+
+
+Input = Received | Born | SourcesEnded | TimerFired | Ordered | LinkReset
 
 # ------------------------------------------------------------------------------------------------------------- effects
 
@@ -60,12 +72,11 @@ class Send(NamedTuple):
     message: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Deliver:
-    """An event or a composite event for a local sink."""
+class Deliver(NamedTuple):
+    """Events or composite events for a local sink, at least one, in this order."""
 
     sink: int
-    row: tuple[Any, ...]
+    rows: Sequence[tuple[Any, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from node.predicates import Condition
 from node.work import FOREVER, Work
-from protocol.messages import Awakening, Conditions, Mark, ReverseMark, SetMode, Stream, Want
+from protocol.messages import Awakening, Conditions, Filter, Mark, Part, ReverseMark, SetMode, Stream, Want, Whole
 
 Row = tuple[Any, ...]
 
@@ -71,6 +71,10 @@ class Inlet(Feed):
         self.child = child
         self.number = number
         self.stream = stream
+        self.types = _types(stream)
+        """What the events of the stream may be."""
+        self.blocked_types = self.types if isinstance(stream, Part) else frozenset()
+        """What its blockers may be: only partial rules have contests."""
         self.mark: float = -FOREVER
         self.asked: set[float] = set()
         """Marks that were asked for and have not come yet."""
@@ -141,6 +145,16 @@ class Inlet(Feed):
             self.tell(work)
 
 
+def _types(stream: Stream) -> frozenset[str]:
+    match stream:
+        case Filter(name):
+            return frozenset((name,))
+        case Whole(rule):
+            return frozenset((rule.emits,))
+        case Part(partial):
+            return partial.types
+
+
 class Merge(Feed):
     """Several feeds as one: a filter whose events come from here and from children, or a stream that only passes."""
 
@@ -175,6 +189,9 @@ class Sieve(Feed):
         super().__init__()
         self.source = source
         self.condition = condition
+        self.seen = 0
+        self.passed = 0
+        """How many rows came, and how many of them met the condition."""
         self.rank = source.rank
         source.consumers.append(self)
 
@@ -187,7 +204,9 @@ class Sieve(Feed):
     def accept(self, rows: Sequence[Row], work: Work) -> None:
         condition = self.condition
         passed = [row for row in rows if condition(row)]
+        self.seen += len(rows)
         if passed:
+            self.passed += len(passed)
             self.pass_on(passed, work)
 
     def block(self, rows: Sequence[Row], work: Work) -> None:

@@ -12,6 +12,7 @@ from node.local_feeds import LocalFeed
 from node.outlets import Outlet
 from node.plan_share import ONE_TREE, PlanShare
 from node.reach import horizon_us
+from node.selectivity import Past
 from node.tree_work import TreeWork
 from node.trees import Trees
 from node.work import FOREVER, Numbers, Work
@@ -35,16 +36,29 @@ from protocol.plan_messages import (
     Abort,
     Adopt,
     BeginTree,
+    DeliveredMark,
+    DeliveredTo,
     Order,
     PlannedRule,
     Prepare,
     Prepared,
     Share,
+    TellDelivered,
+    TreeBroken,
     TreeDrained,
     TreeStands,
 )
 from protocol.tally_messages import Tally
-from protocol.tree_messages import CreateTree, DropLink, ForgetTree, InstallTree, StartTree, TreeAck, TreeNack
+from protocol.tree_messages import (
+    CreateTree,
+    DropLink,
+    ForgetTree,
+    InstallTree,
+    StartTree,
+    TreeAck,
+    TreeNack,
+    UseLink,
+)
 
 TreeName = tuple[str, int]
 
@@ -64,6 +78,8 @@ class Forest:
         self.outlets: dict[tuple[str, int], Outlet] = {}
         self.delivered = Delivered()
         self.horizon_us = 0
+        self.past = Past()
+        """What was counted in trees that are over."""
         self._numbers = Numbers()
         self._standing: set[TreeName] = set()
         self._gone: set[TreeName] = set()
@@ -73,11 +89,15 @@ class Forest:
         """Messages about a plan that the coordinator has not yet told of."""
         self._held_us: dict[int, float] = {}
         """Changes that are being prepared, each with what was promised: everything later must be kept."""
-        self._broken: dict[str, float] = {}
-        """Trees that were given up before they had delivered everything, each with how far they had: until another has
-        taken their place, what they may have missed or repeated must be remembered."""
-        self._served: set[TreeName] = set()
-        """(tree, plan) for every plan that a tree has begun to serve here."""
+        self._lost_us: float | None = None
+        """Since a loss was told of: how far the trees had delivered then. Until they have been replaced, what they may
+        have missed or repeated must be remembered."""
+        self._awaited: dict[TreeName, float] = {}
+        """Trees that are being built or have not yet begun here, each with how far those before it deliver."""
+        self._torn: dict[TreeName, float] = {}
+        """Trees that have lost a link here and were given up, each with how far it had delivered; the coordinator has
+        not yet decided what takes their place."""
+        self._oldest_plan = 0
 
     # -------------------------------------------------------------------------------------------------------- messages
 
@@ -88,12 +108,11 @@ class Forest:
                 before = self.trees.unknown
                 self._send_all(self.trees.received(neighbour, message), work)
                 if self.trees.unknown > before:
-                    forgotten = (message.tree, message.epoch) in self._gone
-                    work.report("forgotten_tree" if forgotten else "unknown_tree")
+                    self._report_tree(message.tree, message.epoch, work)
                 if message.tree == self.name:  # only its root sees a tree stand
                     self._look_for_standing(work)
             case TreeReady():
-                if message.plan in self.shares:
+                if message.plan <= max(self.shares, default=-1):
                     self._ready(message, work)
                 else:
                     self._early.append((neighbour, message))
@@ -146,12 +165,22 @@ class Forest:
     def work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
         found = self.works.get((tree, epoch))
         if found is None:
-            work.report("forgotten_tree" if (tree, epoch) in self._gone else "unknown_tree")
+            self._report_tree(tree, epoch, work)
         return found
+
+    def _report_tree(self, tree: str, epoch: int, work: Work) -> None:
+        """Something came about a tree that is not here. Of this node's own trees only it can have begun one: if it does
+        not remember, it was in an earlier life."""
+        known = (tree, epoch) in self._gone or self.trees.is_forgotten(tree, epoch) or tree == self.name
+        work.report("forgotten_tree" if known else "unknown_tree")
 
     @staticmethod
     def _send_all(sends: list[tuple[str, Any]], work: Work) -> None:
         work.effects += [Send(neighbour, message) for neighbour, message in sends]
+
+    def feed_of(self, source: int) -> LocalFeed | None:
+        """The local feed that a source belongs to."""
+        return next((feed for feed in self.local.values() if source in feed.sources), None)
 
     def report_stream(self, neighbour: str, number: int, work: Work) -> None:
         """Something came for a stream that is not here."""
@@ -180,34 +209,62 @@ class Forest:
                 self._adopt(share, work)
             case BeginTree(tree, epoch, plan, from_us, prime_us):
                 self._ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
+            case TellDelivered(loss):
+                self._lost_us = min([*self._unfinished(), FOREVER if self._lost_us is None else self._lost_us])
+                known = {name: found.delivered for name, found in self.works.items()} | self._torn
+                marks = tuple(DeliveredMark(*name, delivered) for name, delivered in sorted(known.items()))
+                work.effects.append(Tell(DeliveredTo(loss, marks)))
             case ForgetTree(tree, epoch):
-                self.trees.ordered(order)
-                if (broken := self.works.get((tree, epoch))) is not None:
-                    self._broken[tree] = min(broken.delivered, self._broken.get(tree, FOREVER))
                 self._forget(tree, epoch)
-            case StartTree() | InstallTree() | DropLink():
+            case DropLink():
+                before = set(self.trees.broken())
+                self._send_all(self.trees.ordered(order), work)
+                self._tell_broken(before, work)
+                self._look_for_standing(work)
+            case StartTree() | InstallTree() | UseLink():
                 self._send_all(self.trees.ordered(order), work)
                 self._look_for_standing(work)
             case _:
                 assert_never(order)
 
+    def link_reset(self, neighbour: str, work: Work) -> None:
+        """The neighbour has lost its memory: trees that it is a part of here are over. The others do not know yet."""
+        before = set(self.trees.broken())
+        self.trees.link_reset(neighbour)
+        for name, found in list(self.works.items()):
+            if neighbour == found.parent or neighbour in found.children:
+                self._forget_work(*name)
+                self._torn[name] = found.delivered
+        self._early = [(sender, message) for sender, message in self._early if sender != neighbour]
+        self._gone_streams = {stream for stream in self._gone_streams if stream[0] != neighbour}
+        self._tell_broken(before, work)
+
+    def _tell_broken(self, before: set[TreeName], work: Work) -> None:
+        work.effects += [Tell(TreeBroken(*name)) for name in self.trees.broken() if name not in before]
+
     def _adopt(self, share: Share, work: Work) -> None:
         """The next plan: earlier ones end where it begins; its trees follow."""
         self.shares[share.plan] = PlanShare(share)
+        self._oldest_plan = share.oldest_plan
         self.horizon_us = max(self.horizon_us, share.horizon_us)
         for source in share.sources:
             feed = self.local.setdefault(source.type, LocalFeed(source.type))
             feed.sources[source.number] = source
         self.delivered.release(share.from_us, work)
-        if share.from_us is not None:
+        if len(self.shares) > 1:
             self.delivered.watch()
+        if share.from_us is not None:
             for found in self.works.values():
                 if found.plan < share.plan:
                     found.end(share.from_us, work)
-        for plan in [plan for plan in self.shares if plan < share.oldest_plan]:
-            del self.shares[plan]
-        self._drop_old_sources()
+        self._awaited = {
+            (planned.tree, planned.epoch): -FOREVER if planned.from_us is None else planned.from_us - 1
+            for planned in share.trees
+            if (planned.tree, planned.epoch) not in self.works.keys() | self._gone
+        }
+        self._drop_old_plans()
         self._held_us.clear()
+        self._lost_us = None
         self._thaw(work)
         early, self._early = self._early, []
         for neighbour, message in early:
@@ -226,10 +283,19 @@ class Forest:
 
     def _forget(self, tree: str, epoch: int) -> None:
         """Free everything of a tree that is over."""
+        self.trees.forget(tree, epoch)
+        self._forget_work(tree, epoch)
+        self._torn.pop((tree, epoch), None)
+        self._awaited.pop((tree, epoch), None)
+        self._standing.discard((tree, epoch))
+        self._drop_old_plans()
+
+    def _forget_work(self, tree: str, epoch: int) -> None:
         found = self.works.pop((tree, epoch), None)
         self._gone.add((tree, epoch))
         if found is None:
             return
+        self.past.keep(found)
         found.leave()
         self._gone_streams |= found.tallies.streams()
         for inlet in found.inlets.values():
@@ -239,7 +305,12 @@ class Forest:
             self.outlets.pop((outlet.neighbour, number), None)
             self._gone_streams.add((outlet.neighbour, number))
 
-    def _drop_old_sources(self) -> None:
+    def _drop_old_plans(self) -> None:
+        """Plans that no tree serves any more, and the sources that were part of nothing else."""
+        oldest = min([self._oldest_plan, *(found.plan for found in self.works.values())])
+        old = [plan for plan in self.shares if plan < oldest]
+        for plan in old:
+            del self.shares[plan]
         known = {source.number for share in self.shares.values() for source in share.share.sources}
         for name, feed in list(self.local.items()):
             for number in [number for number in feed.sources if number not in known]:
@@ -250,10 +321,13 @@ class Forest:
     def _ready(self, message: TreeReady, work: Work) -> None:
         """The tree stands: make its tables and tell the children; leaves begin to advertise."""
         tree, epoch = message.tree, message.epoch
+        share = self.shares.get(message.plan)
         if not self.trees.knows(tree, epoch):
-            work.report("forgotten_tree" if (tree, epoch) in self._gone else "unknown_tree")
+            self._report_tree(tree, epoch, work)
             return
-        share = self.shares[message.plan]
+        if share is None or self.trees.is_broken(tree, epoch):
+            work.report("forgotten_tree")
+            return
         names = {source.type for source in share.share.sources}
         found = TreeWork(
             tree,
@@ -271,7 +345,7 @@ class Forest:
             values=self._values,
         )
         self.works[tree, epoch] = found
-        self._served.add((tree, message.plan))
+        self._awaited.pop((tree, epoch), None)
         if epoch > 1 or self._gone:
             self.delivered.watch()
         for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
@@ -346,32 +420,24 @@ class Forest:
 
     def forget_the_past(self, promised_us: float) -> None:
         """Events that nothing that starts later can need, and deliveries that nothing can repeat."""
-        oldest = min([*self._needed_by_trees(), *self._held_us.values(), promised_us])
+        oldest = min([*self._unfinished(), *self._held_us.values(), promised_us])
         oldest -= 2 * self.horizon_us + 1
         for feed in self.local.values():
             feed.forget_before(oldest)
-        if self.delivered.watchful:  # trees of two plans may find the same as long as both are there
-            oldest = min([oldest, *(found.delivered for found in self.works.values())])
         self.delivered.forget_before(oldest)
 
-    def _needed_by_trees(self) -> Iterator[float]:
-        """Ends of composites that some tree has yet to find or to deliver, the trees that are to come included."""
+    def _unfinished(self) -> Iterator[float]:
+        """How far each tree has delivered; those that are to come, and those that were lost, included.
+
+        What takes the place of one of them begins right after it, and reads events of two horizons before: one for what
+        is still decided by later events, one for its parts.
+        """
         for found in self.works.values():
-            if not found.started and found.from_us is not None:
-                yield found.from_us
-            if found.until_us is None:
-                yield found.delivered
-        for tree, delivered in list(self._broken.items()):
-            newest = self.shares[max(self.shares)]
-            instead = [found for found in self.works.values() if found.tree == tree or newest.strategy in ONE_TREE]
-            is_wanted = tree in newest.share.trees or newest.strategy in ONE_TREE
-            if not is_wanted or any(found.delivered >= delivered > -FOREVER for found in instead):
-                del self._broken[tree]
-            else:
-                yield delivered
-        for plan, share in self.shares.items():
-            if share.share.from_us is not None and any((tree, plan) not in self._served for tree in share.share.trees):
-                yield share.share.from_us
+            yield found.delivered
+        yield from self._torn.values()
+        yield from self._awaited.values()
+        if self._lost_us is not None:
+            yield self._lost_us
 
 
 def _streams(rules: Iterable[PlannedRule]) -> Iterator[Whole]:

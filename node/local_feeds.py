@@ -26,6 +26,8 @@ class LocalFeed(Feed):
         self.type = event_type
         self.sources: dict[int, PlannedSource] = {}
         self.ended: set[int] = set()
+        self.told_us: dict[int, float] = {}
+        """How far each replayed source has told it has come."""
         self.frozen_us: float | None = None
         """While a change is prepared: nothing beyond this is promised."""
         self.history: list[Row] = []
@@ -37,16 +39,40 @@ class LocalFeed(Feed):
         least = FOREVER
         for number, source in self.sources.items():
             if number not in self.ended:
-                promised = _promised(source, now_us)
+                promised = self._promised(source, now_us)
                 if promised < least:
                     least = promised
         return least
 
+    def _promised(self, source: PlannedSource, now_us: int) -> float:
+        # Of a live source another event may still be born in this very microsecond.
+        passed: float = now_us - source.lateness_us - 1
+        if source.replayed:
+            passed = self.told_us.get(source.number, -FOREVER)
+        if source.until_us is not None and passed >= source.until_us:
+            return FOREVER
+        return passed if source.from_us is None else max(passed, source.from_us - 1)
+
     def promised_most(self, now_us: int) -> float:
         """The most that any source has promised: what begins later than this can be told to all of them in time."""
         return max(
-            (now_us - source.lateness_us - 1 for number, source in self.sources.items() if number not in self.ended),
+            (
+                self.told_us.get(number, -FOREVER) if source.replayed else now_us - source.lateness_us - 1
+                for number, source in self.sources.items()
+                if number not in self.ended
+            ),
             default=-FOREVER,
+        )
+
+    def least(self, now_us: int) -> float:
+        """The least time of which a source may still tell, by the clock or by what replayed sources have told."""
+        return min(
+            (
+                self.told_us.get(number, -FOREVER) if source.replayed else now_us - source.lateness_us
+                for number, source in self.sources.items()
+                if number not in self.ended
+            ),
+            default=now_us,
         )
 
     def lateness_us(self) -> int:
@@ -56,16 +82,44 @@ class LocalFeed(Feed):
         mark = self.promised(now_us)
         return mark if self.frozen_us is None else min(mark, self.frozen_us)
 
-    def born(self, source: int, row: Row, work: Work) -> None:
-        """An event of a source; it is passed on unless it is late or its source does not hold at its time."""
+    def is_late(self, source: int, ts: int, now_us: int) -> bool:
+        """Whether an event with this time would come after its source has promised that none would."""
         planned = self.sources.get(source)
-        if planned is None or source in self.ended or not _holds(planned, row[0]):
-            work.report("unadvertised_events")
-        elif row[0] <= _promised(planned, work.now_us):
-            work.report("late_events")
-        else:
-            insort(self.history, row)
-            self.pass_on((row,), work)
+        return planned is not None and ts <= self._promised(planned, now_us)
+
+    def born(self, source: int, rows: Sequence[Row], work: Work) -> None:
+        """Events of a source; they are passed on unless they are late or their source does not hold at their time."""
+        planned = self.sources.get(source)
+        if planned is None or source in self.ended:
+            work.report("unadvertised_events", len(rows))
+            return
+        promised = self._promised(planned, work.now_us)
+        taken = []
+        for row in rows:
+            if row[3].name != self.type or not _holds(planned, row[0]):
+                work.report("unadvertised_events")
+            elif row[0] <= promised:
+                work.report("late_events")
+            else:
+                taken.append(row)
+        if taken:
+            self.remember(taken)
+            self.pass_on(taken, work)
+
+    def remember(self, rows: Sequence[Row]) -> None:
+        """Keep events for whatever starts later."""
+        history = self.history
+        for row in rows:
+            if not history or row > history[-1]:
+                history.append(row)
+            else:
+                insort(history, row)
+
+    def advanced(self, source: int, mark: float, work: Work) -> None:
+        """A replayed source has come this far."""
+        if mark > self.told_us.get(source, -FOREVER):
+            self.told_us[source] = mark
+            self.moved(work)
 
     def want(self, ts: float, work: Work) -> None:
         if ts < FOREVER and self.current(work.now_us) < ts and ts not in self._wanted:
@@ -73,7 +127,8 @@ class LocalFeed(Feed):
             self._wait(work)
 
     def _wait(self, work: Work) -> None:
-        if self._wanted and self.sources:
+        live = any(not source.replayed for number, source in self.sources.items() if number not in self.ended)
+        if self._wanted and live:
             due = int(self._wanted[0]) + self.lateness_us() + 1
             if due > work.now_us:  # otherwise a frozen feed waits, and is told when it thaws
                 work.timer(f"local {self.type}", due)
@@ -93,14 +148,6 @@ class LocalFeed(Feed):
     def forget_before(self, ts: float) -> None:
         if self.history and self.history[0][0] < ts:
             del self.history[: bisect_left(self.history, (ts,))]
-
-
-def _promised(source: PlannedSource, now_us: int) -> float:
-    # Another event may still be born in this very microsecond.
-    by_clock = now_us - source.lateness_us - 1
-    if source.until_us is not None and by_clock >= source.until_us:
-        return FOREVER
-    return by_clock if source.from_us is None else max(by_clock, source.from_us - 1)
 
 
 def _holds(source: PlannedSource, ts: int) -> bool:

@@ -17,6 +17,7 @@ from node.feeds import Feed, Inlet, Merge
 from node.outbox import identity_of, type_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
+from protocol.errors import RuleError
 from protocol.messages import Awakening, Mark
 
 Row = tuple[Any, ...]
@@ -36,7 +37,10 @@ class _Window:
         if not self.conditions:
             return True
         condition = self.conditions.get(type_of(row))
-        return condition is None or condition(row)
+        try:
+            return condition is None or condition(row)
+        except RuleError:  # what cannot be decided excludes nothing
+            return True
 
 
 @dataclass(slots=True)
@@ -117,9 +121,9 @@ class Outlet:
         box = work.outbox(self.neighbour)
         if handed_on or not self.pull:
             kind = "answer" if self.pull and self._wished is not False else self.kind
-            for row in rows:
-                box.add(row, self.number, kind)
+            box.add(rows, self.number, kind)
             return
+        answer: list[Row] = []
         for row in rows:
             identity = identity_of(row)
             if identity in self._kept_blockers:
@@ -127,11 +131,13 @@ class Outlet:
                 if not self._open_for(row):
                     continue
                 del self._kept[bisect_left(self._kept, row)]
-                box.add(row, self.number, "answer")
+                answer.append(row)
             elif self._sent_blockers.pop(identity, None) is not None or self._open_for(row):
-                box.add(row, self.number, "answer")
+                answer.append(row)
             else:
                 insort(self._kept, row)
+        if answer:
+            box.add(answer, self.number, "answer")
 
     def take_blockers(self, rows: Sequence[Row], handed_on: bool, work: Work) -> None:
         box = work.outbox(self.neighbour)
@@ -139,7 +145,7 @@ class Outlet:
             if handed_on or not self.pull or self._open_for(row):
                 if self.pull:
                     self._sent_blockers[identity_of(row)] = row[0]
-                box.add_blocker(row, self.number)
+                box.add_blockers((row,), self.number)
             else:
                 self._kept_blockers.add(identity_of(row))
                 insort(self._kept, row)
@@ -178,11 +184,9 @@ class Outlet:
         self.pull = wished
         if not wished:
             box = work.outbox(self.neighbour)
-            for row in self._kept:
-                if identity_of(row) in self._kept_blockers:
-                    box.add_blocker(row, self.number)
-                else:
-                    box.add(row, self.number, self.kind)
+            blockers = self._kept_blockers
+            box.add([row for row in self._kept if identity_of(row) not in blockers], self.number, self.kind)
+            box.add_blockers([row for row in self._kept if identity_of(row) in blockers], self.number)
             # Windows stay open: the stream may be kept again before they have passed, and nobody would ask twice.
             self._kept, self._kept_blockers = [], set()
             for tap in self._taps:
@@ -199,7 +203,11 @@ class Outlet:
         """Send what lies in the window, and what will."""
         conditions = {}
         for name, where in message.where:
-            condition = row_condition(where, self._catalog.type(name), name in self._catalog.composites)
+            try:
+                condition = row_condition(where, self._catalog.type(name), name in self._catalog.composites)
+            except Exception:  # whatever is wrong with it: what cannot be asked excludes nothing
+                work.report("unknown_conditions")
+                continue
             if condition is not None:
                 conditions[name] = condition
         window = _Window(message.least_us, message.greatest_us, conditions)
@@ -227,14 +235,16 @@ class Outlet:
         if not wanted:
             return
         box = work.outbox(self.neighbour)
+        answer: list[Row] = []
         for row in wanted:
             identity = identity_of(row)
             if identity in self._kept_blockers:
                 self._kept_blockers.discard(identity)
                 self._sent_blockers[identity] = row[0]
-                box.add_blocker(row, self.number)
+                box.add_blockers((row,), self.number)
             else:
-                box.add(row, self.number, "answer")
+                answer.append(row)
+        box.add(answer, self.number, "answer")
         kept[low:high] = [row for row in kept[low:high] if not window.wants(row)]
 
     def free_before(self, ts: float, work: Work) -> None:

@@ -15,7 +15,7 @@ from node.feeds import Feed, Inlet
 from node.outbox import identity_of, type_of
 from node.push_pull import PushPull
 from node.work import FOREVER, Work
-from protocol.composites import Composite
+from protocol.composites import Composite, rows_of
 from protocol.messages import Part, Whole
 from protocol.pattern import Chain
 
@@ -69,6 +69,9 @@ class JoinTask(Feed):
         self._wanted: list[float] = []
         """A heap of the marks that consumers have asked for."""
         self.horizon_us = horizon_us
+        self.seen = 0
+        self.found = 0
+        """How many rows the engine was given, and how many matches it has found."""
         self._candidates: dict[str, list[Candidates]] = {}
         for made in candidates:
             self._candidates.setdefault(made.type, []).append(made)
@@ -128,6 +131,9 @@ class JoinTask(Feed):
         rows = self._incoming
         if rows:
             self._incoming = []
+            if len(rows) > 1:
+                rows.sort()  # they came stream by stream; an engine is fastest with what is in order
+            self.seen += len(rows)
         elif mark == self._looked_at and self.push_pull is None:
             return  # another input than the one that is furthest behind has moved
         self._looked_at = mark
@@ -144,6 +150,7 @@ class JoinTask(Feed):
         if reached > before:
             self.mark = reached
         if found:
+            self.found += len(found)
             self._give(found, work)
         if self._candidates and self.mark > before:
             self._give_blockers(work)
@@ -206,7 +213,7 @@ class JoinTask(Feed):
             if self._until_us is not None:
                 found = [match for match in found if match.ts <= self._until_us]
             if found:
-                self.pass_on([match.row() for match in found], work)
+                self.pass_on(rows_of(found), work)
             return
         fresh: list[Row] = []
         sent, heard = self._sent, self._heard

@@ -93,9 +93,9 @@ class TreeWork:
         """Where the next plan begins."""
         self.started = False
         self.settled: float = -FOREVER
-        self.delivered: float = -FOREVER if prime_us is None else prime_us
-        """Everything that ends at or before this has reached every sink, as far as is known here; what the trees of
-        earlier plans have to deliver they know themselves."""
+        self.delivered: float = -FOREVER if from_us is None else from_us - 1
+        """Everything of this tree that ends at or before this, less what its rule may wait for a decision, has reached
+        every sink, as far as is known here. What the trees of earlier plans have to deliver they know themselves."""
         self._settled_below: dict[str, float] = {}
 
     # ---------------------------------------------------------------------------------------------------------- tables
@@ -340,8 +340,7 @@ class TreeWork:
             return False
         if any(feed.current(now_us) < until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers):
             return False
-        longest_us = max((waits_us for _, waits_us, _ in self._dispatchers), default=0)
-        return self.delivered >= until_us - 1 - longest_us
+        return self.delivered >= until_us - 1
 
     def leave(self) -> None:
         """Let go of the node's own feeds."""
@@ -349,10 +348,13 @@ class TreeWork:
             feed.leave()
 
     def settle(self, work: Work) -> None:
-        """At the root, now and then: tell how far everything has been sent to the sinks."""
+        """At the root, now and then: tell how far everything has been sent to the sinks.
+
+        What takes this tree's place goes back by as much as its rules wait (see ``dispatch``).
+        """
         if not self.started:
             return
-        found = min((feed.current(work.now_us) for feed, _, _ in self._dispatchers), default=FOREVER)
+        found = min((feed.current(work.now_us) + waits_us for feed, waits_us, _ in self._dispatchers), default=FOREVER)
         if not self._dispatchers:
             found = work.now_us
         if found > self.settled:

@@ -40,6 +40,7 @@ from protocol.tree_messages import (
     TreeMessage,
     TreeNack,
     TreeOrder,
+    UseLink,
     extended,
 )
 
@@ -108,6 +109,8 @@ class Trees:
                 self.forget(tree, epoch)
             case DropLink(neighbour):
                 return self.link_gone(neighbour)
+            case UseLink(neighbour):
+                self.link_back(neighbour)
             case _:
                 assert_never(order)
         return []
@@ -162,13 +165,24 @@ class Trees:
             self._set_delay(neighbour, delay_us)
         self._gone.discard(neighbour)
 
+    def link_reset(self, neighbour: str) -> None:
+        """The neighbour remembers nothing: builds that it is part of here, or owes an answer to, are broken."""
+        for build in self._builds.values():
+            if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
+                build.broken = True
+
     # -- what neighbours say ------------------------------------------------------------------------------------------
 
     def received(self, neighbour: str, message: TreeMessage) -> Sends:
         """Take a message from a neighbour and tell what to send now."""
-        if neighbour not in self._delays or neighbour in self._gone:
+        if neighbour not in self._delays:
             self.unknown += 1
             return []
+        if neighbour in self._gone:
+            # It may have heard before us that the link is back, and then waits for an answer.
+            self.stale += 1
+            refused = isinstance(message, CreateTree)
+            return [(neighbour, TreeNack(message.tree, message.epoch, *message.cost))] if refused else []
         match message:
             case CreateTree():
                 return self._consider(neighbour, message)
@@ -285,6 +299,15 @@ class Trees:
     def rooted_here(self) -> tuple[_Name, ...]:
         """The builds (tree, epoch) that have this node as their root."""
         return tuple(sorted(name for name in self._builds if name[0] == self.node))
+
+    def is_broken(self, tree: str, epoch: int) -> bool:
+        """Whether the build has lost a link that it uses here."""
+        build = self._builds.get((tree, epoch))
+        return build is not None and build.broken
+
+    def is_forgotten(self, tree: str, epoch: int) -> bool:
+        """Whether this or a later build of the tree was taken part in, or ordered to be forgotten, and is no more."""
+        return (tree, epoch) not in self._builds and self._is_forgotten(tree, epoch)
 
     def broken(self) -> tuple[_Name, ...]:
         """The builds (tree, epoch) that lost a link they use here; the coordinator replaces them under a new epoch."""

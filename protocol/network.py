@@ -34,11 +34,15 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Events of one type enter at a node; none arrives later than ``lateness_us`` after its timestamp."""
+    """Events of one type enter at a node; none arrives later than ``lateness_us`` after its timestamp.
+
+    A replayed source has a time of its own: the clock promises nothing for it, it tells itself how far it has come.
+    """
 
     node: str
     type: str
     lateness_us: int = 0
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class PlannedSource:
     lateness_us: int
     from_us: int | None = None
     until_us: int | None = None
+    replayed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,15 @@ class PlannedRule:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedTree:
+    """A build of a tree that serves the plan, or an earlier one and still drains; it begins at ``from_us``."""
+
+    tree: str
+    epoch: int
+    from_us: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Share:
     """What one node must know of a plan."""
 
@@ -58,9 +68,9 @@ class Share:
     horizon_us: int
     """How far before its end the parts of any composite can lie, through all rules it is made by."""
     from_us: int | None
-    """The event time from which the plan holds; None for the first."""
-    trees: tuple[str, ...]
-    """The roots of the trees that will serve the plan: what they may need must be kept until they do."""
+    """The event time at which earlier plans end; None for the first, and for one that only makes up for a loss."""
+    trees: tuple[PlannedTree, ...]
+    """All builds that the node is part of or will be: what they may need must be kept until they are there."""
     oldest_plan: int = 0
     """No tree serves an earlier plan than this any more."""
     sources: tuple[PlannedSource, ...] = ()
@@ -108,7 +118,14 @@ class BeginTree:
     prime_us: int | None = None
 
 
-Order: TypeAlias = TreeOrder | Prepare | Abort | Adopt | BeginTree
+@dataclass(frozen=True, slots=True)
+class TellDelivered:
+    """Something is lost: answer how far trees have delivered, and keep what is later until the next Adopt."""
+
+    loss: int
+
+
+Order: TypeAlias = TreeOrder | Prepare | Abort | Adopt | BeginTree | TellDelivered
 
 
 # ------------------------------------------------------------------------------------------------------------- reports
@@ -138,4 +155,32 @@ class TreeDrained:
     epoch: int
 
 
-ReportToCoordinator: TypeAlias = TreeStands | Prepared | TreeDrained
+@dataclass(frozen=True, slots=True)
+class TreeBroken:
+    """A build has lost one of its links at this node: it will never stand, or deliver, any more."""
+
+    tree: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredMark:
+    """As far as is known here, sinks have everything that the build must give them up to ``delivered_us``.
+
+    Of rules that wait for later events to decide, everything that ends so much earlier as they may wait.
+    """
+
+    tree: str
+    epoch: int
+    delivered_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveredTo:
+    """The answer to TellDelivered; a build that is missing is not known at this node."""
+
+    loss: int
+    marks: tuple[DeliveredMark, ...]
+
+
+ReportToCoordinator: TypeAlias = TreeStands | Prepared | TreeDrained | TreeBroken | DeliveredTo

@@ -87,4 +87,11 @@ class DropLink:
     neighbour: str
 
 
-TreeOrder: TypeAlias = StartTree | InstallTree | ForgetTree | DropLink
+@dataclass(frozen=True, slots=True)
+class UseLink:
+    """The link to this neighbour is back: use it in trees that are built from now on."""
+
+    neighbour: str
+
+
+TreeOrder: TypeAlias = StartTree | InstallTree | ForgetTree | DropLink | UseLink

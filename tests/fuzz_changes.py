@@ -16,9 +16,9 @@ from dataclasses import replace
 from protocol.network import STRATEGIES
 from tests.churn import check, churn_case
 from tests.law import Verdict
-from tests.losses import check_loss, loss_case
+from tests.losses import busy_case, check_busy, check_loss, check_storm, loss_case, storm_case
 
-KINDS = ("changes", "changes+faults", "losses", "changes+losses")
+KINDS = ("changes", "changes+faults", "losses", "storms", "busy", "changes+losses", "changes+storms")
 
 
 def judge(kind: str, seed: int, strategy: str) -> Verdict | None:
@@ -27,6 +27,12 @@ def judge(kind: str, seed: int, strategy: str) -> Verdict | None:
         if kind == "losses":
             lossy = loss_case(seed)
             return None if lossy is None else check_loss(lossy, strategy)
+        if kind == "busy":
+            found = busy_case(seed)
+            return None if found is None else check_busy(*found, strategy)
+        if kind in ("storms", "changes+storms"):
+            stormy = storm_case(seed, changes=kind == "changes+storms")
+            return None if stormy is None else check_storm(stormy, strategy)
         case = churn_case(seed, faults=kind == "changes+faults")
         if case is not None and kind == "changes+losses":
             lossy = loss_case(seed)

@@ -14,7 +14,7 @@ from node.engine.store import Store
 from node.outlets import Outlet
 from node.projection import project
 from node.tasks import JoinTask
-from protocol.messages import Awakening, Batch, Deploy, Filter, Item, Mark, Notify, Part, SetMode
+from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode
 from tests.builders import chain, each, last, rule, trace
 from tests.test_simulator import a_network, births_of, run
 
@@ -26,10 +26,10 @@ def a_part() -> Part:
     return Part(project(whole, ("b", "a")))
 
 
-def item(ts: int, *streams: int, body: bool = True, blocker: bool = False, seq: int | None = None) -> Item:
+def item(ts: int, *streams: int, body: bool = True, blocker: bool = False, seq: int | None = None) -> Run:
     (event,) = trace(f"A@{ts}/n").events
     row = (ts, "n", seq or ts, *event[3:])
-    return Item(("n", seq or ts), row if body else None, streams, blocker)
+    return Run((("n", seq or ts),), (row,) if body else None, streams, blocker)
 
 
 class Link:
@@ -43,7 +43,7 @@ class Link:
     def down(self, message: Any) -> None:
         self.checkers.sent("parent", "child", message, 900)
 
-    def up(self, *items: Item, marks: tuple[Mark, ...] = (), floor_us: int | None = None) -> None:
+    def up(self, *items: Run, marks: tuple[Mark, ...] = (), floor_us: int | None = None) -> None:
         self.checkers.sent("child", "parent", Batch(items, marks, floor_us), 1_000)
 
 

@@ -19,11 +19,11 @@ from protocol.messages import (
     Deploy,
     FetchRules,
     Filter,
-    Item,
     Mark,
     Notify,
     Part,
     RulesFetched,
+    Run,
     Subscribe,
     TreeReady,
     TreeStart,
@@ -31,7 +31,7 @@ from protocol.messages import (
     Whole,
 )
 from protocol.pattern import Rule
-from protocol.plan_messages import Adopt, BeginTree, PlannedRule, PlannedSink, PlannedSource, Share
+from protocol.plan_messages import Adopt, BeginTree, PlannedRule, PlannedSink, PlannedSource, PlannedTree, Share
 from protocol.subscriptions import parse_subscription
 from protocol.tree_messages import InstallTree
 from tests.builders import TYPES, chain, each, last, rule
@@ -70,7 +70,7 @@ class ANode:
             tuple(EventType(of.emits, {out.name: out.kind + "?" for out in of.attributes}) for of in rules),
             horizon_us=100,
             from_us=None,
-            trees=(self.tree,),
+            trees=(PlannedTree(self.tree, 1, None),),
             sources=tuple(PlannedSource(number, name, lateness_us) for number, name in enumerate(sources)),
             sinks=tuple(PlannedSink(number, parse_subscription(text)) for number, text in enumerate(sinks)),
             rules=tuple(PlannedRule(each) for each in (rules if kept is None else kept)),
@@ -107,8 +107,8 @@ def event(kind: str, ts: int, v: int = 0, node: str = "n", seq: int | None = Non
     return Event(TYPES[kind], ts, node, ts if seq is None else seq, {"id": ts, "v": v})
 
 
-def body(of: Event, *streams: int) -> Item:
-    return Item((of.node, of.seq), tuple(of), streams)
+def body(of: Event, *streams: int) -> Run:
+    return Run(((of.node, of.seq),), (tuple(of),), streams)
 
 
 def sent(effects: Iterable[Effect], kind: type[Any], to: str | None = None) -> list[Any]:
@@ -125,11 +125,16 @@ def reports(effects: Iterable[Effect]) -> list[str]:
 
 def delivered(effects: Iterable[Effect]) -> list[tuple[int, int]]:
     """Sink and ts of everything for local sinks."""
-    return [(effect.sink, effect.row[0]) for effect in effects if isinstance(effect, Deliver)]
+    return [(effect.sink, row[0]) for effect in effects if isinstance(effect, Deliver) for row in effect.rows]
 
 
 def sources_of_items(batches: Iterable[Batch]) -> list[tuple[Any, tuple[int, ...], bool]]:
-    return [(item.identity, item.streams, item.row is not None) for batch in batches for item in batch.items]
+    return [
+        (identity, run.streams, run.rows is not None)
+        for batch in batches
+        for run in batch.runs
+        for identity in run.identities
+    ]
 
 
 # -- what it does not know ---------------------------------------------------------------------------------------------
@@ -146,7 +151,7 @@ def sources_of_items(batches: Iterable[Batch]) -> list[tuple[Any, tuple[int, ...
         (Want(77, 5), "unknown_stream"),
         (Batch((), (Mark(77, 5),)), "unknown_stream"),
         (Batch((body(event("A", 5), 77),), ()), "unknown_stream"),
-        (Batch((Item(("n", 5), None, (77,)),), ()), "unknown_body"),
+        (Batch((Run((("n", 5),), None, (77,)),), ()), "unknown_body"),
         ("gibberish", "unknown_message"),
     ],
 )
@@ -170,7 +175,7 @@ def test_a_stream_is_known_only_to_the_neighbour_it_goes_to():
 def test_a_tree_of_a_plan_that_is_not_yet_known_waits_for_it():
     node = ANode(PAIR, sources="A", begin=False)
     assert node.hears("up", TreeReady("top", 1, 2)) == []
-    share = Share(2, "st", tuple(TYPES.values()), (), 100, None, ("top",), sources=(PlannedSource(0, "A", 0),))
+    share = Share(2, "st", tuple(TYPES.values()), (), 100, None, (), sources=(PlannedSource(0, "A", 0),))
     assert sent(node.handle(Ordered(Adopt(share))), Advertise) == [Advertise("top", 1, ("A",))]
 
 
@@ -240,7 +245,7 @@ def composite_row(v: int) -> tuple[Any, ...]:
     root = ANode(PAIR, parent=None, sources="AB", sinks=["X"])
     root.bears(event("B", 50, v), source=1, at_us=50)
     effects = root.bears(event("A", 60, v), source=0, at_us=60)
-    (found,) = [effect.row for effect in effects if isinstance(effect, Deliver)]
+    (found,) = [row for effect in effects if isinstance(effect, Deliver) for row in effect.rows]
     return found
 
 
@@ -275,7 +280,7 @@ def test_a_composite_is_not_sent_back_to_where_it_came_from():
     node.child_says("left", "AB", ["X"])
     (deployed,) = sent(node.child_says("right", "", ["X"]), Deploy)
     row = composite_row(1)
-    effects = node.hears("left", Batch((Item(row[3].id, row, (deployed.number,)),), ()))
+    effects = node.hears("left", Batch((Run((row[3].id,), (row,), (deployed.number,)),), ()))
     assert len(sent(effects, Notify, "right")) == 1
     assert sent(effects, Notify, "left") == []
 
@@ -379,7 +384,7 @@ def test_an_old_body_that_comes_with_a_floor_may_be_referred_to():
     numbers = [deploy.number for deploy in sent(node.child_says("left", "B"), Deploy)]
     old = event("B", 30, node="left")
     node.hears("left", Batch((body(old, numbers[0]),), (), floor_us=1000), at_us=2000)
-    effects = node.hears("left", Batch((Item(("left", 30), None, (numbers[0],)),), ()))
+    effects = node.hears("left", Batch((Run((("left", 30),), None, (numbers[0],)),), ()))
     assert reports(effects) == []
 
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from deploy.command import main
-from deploy.network.feeds import Feed, MqttFeed, RateFeed, TraceFeed
 from deploy.network_file import read_network
 from deploy.simulation.checkers import Checkers
 from deploy.simulation.figures import delivery_line, figures
 from deploy.simulation.outcome import Delivery, Outcome
+from protocol.edge import Broker, Feed, MqttFeed, RateFeed, TraceFeed
 from protocol.errors import RuleError
 from protocol.events import Event
 from protocol.network import STRATEGIES, Network, Source
@@ -29,7 +29,7 @@ NETWORK = Network(
 )
 
 
-RATE, TRACE = RateFeed(2.0, "regular", ()), TraceFeed(Path("smoke.csv"))
+RATE, TRACE = RateFeed(2.0, "regular", ()), TraceFeed("smoke.csv")
 
 
 @dataclass
@@ -77,7 +77,7 @@ class Bench:
 
 @pytest.fixture
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
-    made = Bench(tmp_path, capsys, TraceFeed(tmp_path / "smoke.csv"))
+    made = Bench(tmp_path, capsys, TraceFeed(str(tmp_path / "smoke.csv")))
     for module, name, stand_in in (
         ("deploy.network_file", "read_network", made.read_network),
         ("deploy.simulation.births", "births", made.births),
@@ -211,7 +211,7 @@ def test_wrong_options_are_named(bench: Bench, arguments: list[str], sentence: s
 
 
 def test_a_broker_cannot_be_simulated(bench: Bench) -> None:
-    bench.feed = MqttFeed("sensors/+/smoke")
+    bench.feed = MqttFeed("sensors/+/smoke", Broker("localhost"))
     code, _, err = bench("fire.yaml")
     assert code == 2
     assert "the source of Smoke at p2 reads 'sensors/+/smoke' from a broker, which a simulation has not" in err

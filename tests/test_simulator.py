@@ -111,7 +111,7 @@ class Overheard(Simulation):
     def rows(self, sender: str | None = None, receiver: str | None = None) -> list[tuple[Any, ...]]:
         """The bodies of events that crossed towards parents."""
         batches = self.of(Batch, sender, receiver)
-        return [item.row for batch in batches for item in batch.items if item.row is not None]
+        return [row for batch in batches for run in batch.runs for row in run.rows or ()]
 
 
 def overheard(

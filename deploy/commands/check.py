@@ -18,8 +18,8 @@ from deploy.commands.common import (
     the_trace,
 )
 from deploy.network_file import NetworkFile, read_network
-from deploy.traces import TraceSource
 from node.explain_parts import named, show_us
+from node.traces.reader import TraceSource
 from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import EventType
 from protocol.functions import Functions

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.trace_rows import Rows
-from deploy.traces import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
+from node.traces.reader import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
+from node.traces.rows import Rows
 from protocol.errors import ConfigError, HeadwaterError, RuleError
 from protocol.functions import Functions
 from protocol.languages import RuleSet, RuleTextError, Source, parse_rules

@@ -10,10 +10,10 @@ import typer
 
 from deploy.commands.common import load_functions, prepare, read_sources, say, the_trace
 from deploy.remote_files import check_lookups, load_remote_tables
-from deploy.traces import TraceSource
 from node.explain import Explanation
 from node.explain import explain as explain_rule
 from node.explain_parts import StepReport
+from node.traces.reader import TraceSource
 from protocol.errors import ConfigError
 
 MISS_WIDTH = 100  # a miss that is longer is shown with its reason on a line of its own

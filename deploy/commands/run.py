@@ -16,9 +16,9 @@ from deploy.commands.common import RunFailed, load_functions, prepare, read_sour
 from deploy.output import JsonLines, in_key_order
 from deploy.progress import Progress
 from deploy.remote_files import check_lookups, load_remote_tables
-from deploy.traces import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
 from deploy.units import duration_us
 from node.engine import Engine
+from node.traces.reader import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
 from protocol.composites import Composite
 from protocol.errors import ConfigError
 from protocol.events import Event

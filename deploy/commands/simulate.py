@@ -15,13 +15,13 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from deploy.commands.common import RunFailed, say
-from deploy.network.feeds import MqttFeed, RateFeed, TraceFeed
 from deploy.progress import Progress
 from deploy.simulation.figures import delivery_lines, figures, render
 from deploy.simulation.outcome import Delivery, Outcome
 from deploy.units import duration_us
 from node.explain_parts import show_us
 from protocol.composites import Composite
+from protocol.edge import ClientFeed, MqttFeed, RateFeed, TraceFeed
 from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import Event
 from protocol.languages.diagnostics import closest
@@ -228,6 +228,8 @@ def _check_feeds(plan: _Plan) -> None:
             raise ConfigError(
                 f"{where} reads {feed.topic!r} from a broker, which a simulation has not; give it a trace or a rate"
             )
+        if isinstance(feed, ClientFeed):
+            raise ConfigError(f"{where} is fed by programs, which a simulation has not; give it a trace or a rate")
         if isinstance(feed, RateFeed) and plan.until_us is None:
             raise ConfigError(
                 f"{where} makes events for ever; say how long with duration: in the file, or with --duration 10s"
@@ -255,7 +257,7 @@ def _refuse_to_overwrite(plan: _Plan, out: Path | None) -> None:
         return
     if out.suffix in RULE_SUFFIXES:
         raise ConfigError(f"{out} is a rule file; write what sinks receive to another file")
-    for read in (plan.path, *(feed.path for feed in plan.file.feeds if isinstance(feed, TraceFeed))):
+    for read in (plan.path, *(Path(feed.path) for feed in plan.file.feeds if isinstance(feed, TraceFeed))):
         if read.exists() and out.samefile(read):
             raise ConfigError(f"{out} would be overwritten while it is in use; write to another file")
 

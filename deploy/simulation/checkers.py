@@ -14,7 +14,7 @@ from node.core import NodeCore
 from node.effects import Effect, Input, Report, SetTimer, TimerFired
 from node.tree_work import TreeWork, describe
 from node.validation import forgotten_bodies
-from protocol.messages import Awakening, Batch, Deploy, Filter, Item, Mark, Message, Notify, Part, SetMode, Stream
+from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Message, Notify, Part, SetMode, Stream
 from protocol.tally_messages import Tally
 
 FORBIDDEN = frozenset(
@@ -101,6 +101,11 @@ class Checkers:
                         self._fail(f"link {sender}->{receiver}", f"{row!r} goes down the tree of {tree} a second time")
                     known.add(row[:4])
 
+    def forgot(self, node: str) -> None:
+        """A node starts again with nothing, and so do the links to it."""
+        self._bodies = {link: bodies for link, bodies in self._bodies.items() if node not in link}
+        self._streams = {name: stream for name, stream in self._streams.items() if node not in name[:2]}
+
     def stands(self, now_us: int) -> None:
         """Trees and tasks are set up, and nothing is under way."""
         self._now_us = now_us
@@ -133,16 +138,17 @@ class Checkers:
         if len(marks) < len(batch.marks):
             self._fail(link, "two marks of one stream in a batch")
         real: dict[int, list[float]] = {}
-        for item in batch.items:
-            ts = self._body(link, bodies, item)
-            for number in item.streams:
-                stream = self._stream(sender, receiver, number)
-                where = f"{link}, stream {number} ({describe(stream.stream)})"
-                if item.blocker:
-                    self._blocker(where, stream, item)
-                else:
-                    self._real(where, stream, item, ts)
-                    real.setdefault(number, []).append(ts)
+        for run in batch.runs:
+            for position, identity in enumerate(run.identities):
+                ts = self._body(link, bodies, identity, None if run.rows is None else run.rows[position])
+                for number in run.streams:
+                    stream = self._stream(sender, receiver, number)
+                    where = f"{link}, stream {number} ({describe(stream.stream)})"
+                    if run.blocker:
+                        self._blocker(where, stream, identity)
+                    else:
+                        self._real(where, stream, identity, ts)
+                        real.setdefault(number, []).append(ts)
         for number, times in real.items():
             stream = self._stream(sender, receiver, number)
             stream.newest = max(stream.newest, *times)
@@ -153,15 +159,15 @@ class Checkers:
             stream = self._stream(sender, receiver, mark.number)
             self._mark(f"{link}, stream {mark.number} ({describe(stream.stream)})", stream, mark)
 
-    def _body(self, link: str, bodies: dict[Any, float], item: Item) -> float:
-        if item.row is None:
-            if item.identity not in bodies:
-                self._fail(link, f"{item.identity} is referred to, but its body is not there")
-            return bodies[item.identity]
-        if item.identity in bodies:
-            self._fail(link, f"the body of {item.identity} crosses a second time")
-        bodies[item.identity] = item.row[0]
-        return float(item.row[0])
+    def _body(self, link: str, bodies: dict[Any, float], identity: Any, row: Any) -> float:
+        if row is None:
+            if identity not in bodies:
+                self._fail(link, f"{identity} is referred to, but its body is not there")
+            return bodies[identity]
+        if identity in bodies:
+            self._fail(link, f"the body of {identity} crosses a second time")
+        bodies[identity] = row[0]
+        return float(row[0])
 
     def _stream(self, child: str, parent: str, number: int) -> _Stream:
         found = self._streams.get((child, parent, number))
@@ -169,19 +175,19 @@ class Checkers:
             self._fail(f"link {child}->{parent}", f"stream {number} was never asked for")
         return found
 
-    def _blocker(self, where: str, stream: _Stream, item: Item) -> None:
+    def _blocker(self, where: str, stream: _Stream, identity: Any) -> None:
         if not isinstance(stream.stream, Part):
-            self._fail(where, f"{item.identity} blocks, but only partial rules have contests")
-        if item.identity in stream.real:
-            self._fail(where, f"{item.identity} comes as a blocker after it was real")
-        if item.identity in stream.blockers:
-            self._fail(where, f"{item.identity} comes as a blocker a second time")
-        stream.blockers.add(item.identity)
+            self._fail(where, f"{identity} blocks, but only partial rules have contests")
+        if identity in stream.real:
+            self._fail(where, f"{identity} comes as a blocker after it was real")
+        if identity in stream.blockers:
+            self._fail(where, f"{identity} comes as a blocker a second time")
+        stream.blockers.add(identity)
 
-    def _real(self, where: str, stream: _Stream, item: Item, ts: float) -> None:
-        if item.identity in stream.real:
-            self._fail(where, f"{item.identity} at {ts} comes a second time")
-        stream.real.add(item.identity)
+    def _real(self, where: str, stream: _Stream, identity: Any, ts: float) -> None:
+        if identity in stream.real:
+            self._fail(where, f"{identity} at {ts} comes a second time")
+        stream.real.add(identity)
 
     def _after_mark(self, where: str, stream: _Stream, ts: float) -> None:
         """Nothing comes that the mark has excluded."""

@@ -25,9 +25,12 @@ class LinkOutage:
     from_us: int
     to_us: int = FOREVER
     """FOREVER: the link is gone for good."""
+    given_up: bool = False
+    """The coordinator takes it for lost, if it is down for long enough to be noticed, until it is back."""
 
     def __str__(self) -> str:
-        return f"the link {self.one}-{self.other} is {_span('down', self)}"
+        given_up = ", and given up meanwhile" if self.given_up else ""
+        return f"the link {self.one}-{self.other} is {_span('down', self)}{given_up}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,19 @@ class NodeOutage:
 
     def __str__(self) -> str:
         return f"the node {self.node} is {_span('down', self)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Amnesia:
+    """The node stops and, when the time is over, starts again with nothing: what it had and what was under way from and
+    to it is lost."""
+
+    node: str
+    from_us: int
+    to_us: int
+
+    def __str__(self) -> str:
+        return f"the node {self.node} is {_span('down', self)}, and has then forgotten everything"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +94,16 @@ class ClockSkew:
         return f"the clock of {self.node} is {show_us(self.behind_us)} behind"
 
 
+@dataclass(frozen=True, slots=True)
+class SlowCoordinator:
+    """What nodes and coordinator say to each other takes up to this long, at random, and keeps its order."""
+
+    most_us: int
+
+    def __str__(self) -> str:
+        return f"orders and reports take up to {show_us(self.most_us)}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Faults:
     """Everything that goes wrong in one run. All of it heals, except what lasts FOREVER."""
@@ -87,6 +113,8 @@ class Faults:
     partitions: tuple[Partition, ...] = ()
     slow_nodes: tuple[SlowNode, ...] = ()
     clock_skews: tuple[ClockSkew, ...] = ()
+    amnesias: tuple[Amnesia, ...] = ()
+    slow_coordinators: tuple[SlowCoordinator, ...] = ()
 
     def cuts(self, one: str, other: str, *, nodes: bool = True) -> tuple[Interval, ...]:
         """When no frame gets from one node to the other or back, as disjoint intervals in order.
@@ -102,7 +130,17 @@ class Faults:
 
     def downtimes(self, node: str) -> tuple[Interval, ...]:
         """When the node is down, as disjoint intervals in order; it starts again at the end of each, unless FOREVER."""
-        return merged((cut.from_us, cut.to_us) for cut in self.node_outages if cut.node == node)
+        found = [(cut.from_us, cut.to_us) for cut in self.node_outages if cut.node == node]
+        return merged([*found, *((cut.from_us, cut.to_us) for cut in self.amnesias if cut.node == node)])
+
+    def forgets(self, node: str, downtime: Interval) -> bool:
+        """Whether the node has lost its memory when it starts again after one of its downtimes."""
+        from_us, to_us = downtime
+        return any(each.node == node and from_us <= each.from_us < to_us for each in self.amnesias)
+
+    def order_us(self) -> int:
+        """How long what the coordinator and nodes say to each other takes at the most."""
+        return sum(slow.most_us for slow in self.slow_coordinators)
 
     def message_us(self, node: str) -> int:
         """How long the node takes for a message."""
@@ -116,6 +154,7 @@ class Faults:
     def healed_us(self) -> int:
         """From when on everything is up that will ever be up; FOREVER if something is gone for good."""
         ends = [each.to_us for each in self.link_outages] + [each.to_us for each in self.node_outages]
+        ends += [each.to_us for each in self.amnesias]
         return max(ends + [each.to_us for each in self.partitions], default=0)
 
     def __bool__(self) -> bool:
@@ -134,10 +173,17 @@ class Faults:
                     raise ConfigError(f"{fault}: there is no node {node!r}; there is: {', '.join(network.nodes)}")
             if isinstance(fault, LinkOutage) and frozenset((fault.one, fault.other)) not in links:
                 raise ConfigError(f"{fault}: there is no link between {fault.one!r} and {fault.other!r}")
-            if isinstance(fault, LinkOutage | NodeOutage | Partition) and not 0 <= fault.from_us < fault.to_us:
+            if (
+                isinstance(fault, LinkOutage | NodeOutage | Amnesia | Partition)
+                and not 0 <= fault.from_us < fault.to_us
+            ):
                 raise ConfigError(f"{fault}: it must begin at 0 or later, and end after it begins")
             if isinstance(fault, SlowNode) and fault.message_us < 0:
                 raise ConfigError(f"{fault}: write 0 or more")
+            if isinstance(fault, SlowCoordinator) and fault.most_us < 0:
+                raise ConfigError(f"{fault}: write 0 or more")
+            if isinstance(fault, Amnesia) and fault.to_us >= FOREVER:
+                raise ConfigError(f"{fault}: a node that never comes back has nothing to forget; write an outage")
             if isinstance(fault, ClockSkew):
                 allowed_us = _lateness_us(network, fault.node)
                 if not 0 <= self.behind_us(fault.node) <= allowed_us:
@@ -151,7 +197,7 @@ class Faults:
             yield from getattr(self, each.name)
 
 
-Fault = LinkOutage | NodeOutage | Partition | SlowNode | ClockSkew
+Fault = LinkOutage | NodeOutage | Amnesia | Partition | SlowNode | ClockSkew | SlowCoordinator
 
 
 def random_faults(
@@ -211,6 +257,8 @@ def _lateness_us(network: Network, node: str) -> int:
 
 
 def _nodes(fault: Fault) -> tuple[str, ...]:
+    if isinstance(fault, SlowCoordinator):
+        return ()
     if isinstance(fault, LinkOutage):
         return fault.one, fault.other
     return tuple(sorted(fault.nodes)) if isinstance(fault, Partition) else (fault.node,)

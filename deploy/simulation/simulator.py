@@ -7,8 +7,8 @@ arguments give the same run to the byte.
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Any
@@ -17,6 +17,7 @@ from coordinator.core import Change, Coordinator, DeployRule, Orders
 from deploy.simulation.accounts import Accounts
 from deploy.simulation.checkers import Checkers
 from deploy.simulation.faults import Faults
+from deploy.simulation.happenings import Back, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
 from deploy.simulation.links import FOREVER
 from deploy.simulation.links import Wire as LinkWire
 from deploy.simulation.outcome import Delivery, Outcome
@@ -26,6 +27,7 @@ from node.effects import (
     Deliver,
     Effect,
     Input,
+    LinkReset,
     Ordered,
     Received,
     Report,
@@ -44,18 +46,10 @@ from protocol.wire import Wire
 
 SETUP_US = 1_000_000  # virtual time before the first event, in which trees are built and rules deployed; more if needed
 
-DETECTION_US = 1_000_000  # after a link or a node is gone for good the coordinator hears of it
+DETECTION_US = 1_000_000  # after a link or a node is gone for good the coordinator hears of it; and of what is back
 REFUSED = ("late_events", "unadvertised_events")
 
 Birth = tuple[int, int, Event]
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A node, or the link between two, is gone for good."""
-
-    one: str
-    other: str | None = None
 
 
 def simulate(
@@ -69,20 +63,22 @@ def simulate(
     check: bool = False,
     wire: bool = False,
     settings: NodeSettings | None = None,
-    changes: Iterable[tuple[int, Change]] = (),
+    changes: Iterable[tuple[int, Change | GiveUp]] = (),
     until_us: int | None = None,
     keep: bool = True,
     on_delivery: Callable[[Delivery], None] | None = None,
     computed_trees: bool = False,
+    detection_us: int = DETECTION_US,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
     ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
     sends every message as bytes and reads it again. With ``computed_trees`` the coordinator puts trees in place instead
-    of having them built. ``until_us`` stops the run at that virtual time, whatever is on its
-    way then; without it the sources end and everything is heard out. ``on_delivery`` is told of each delivery as it
-    happens; with ``keep`` off the outcome only counts what is born and delivered ("born", "delivered" among its
-    counters), so that a run of any length needs no more memory than the nodes do.
+    of having them built. ``detection_us``: so long after a loss the coordinator hears of it. ``until_us`` stops the run
+    at that virtual time, whatever is on its way then; without it the sources end and everything is heard out.
+    ``on_delivery`` is told of each delivery as it happens; with ``keep`` off the outcome only counts what is born and
+    delivered ("born", "delivered" among its counters), so that a run of any length needs no more memory than the nodes
+    do.
     """
     upcoming = iter(births)
     first = next(upcoming, None)
@@ -100,6 +96,7 @@ def simulate(
             keep=keep,
             on_delivery=on_delivery,
             computed_trees=computed_trees,
+            detection_us=detection_us,
         )
         if made.set_up(starts_us - setup_us) < starts_us:
             break
@@ -123,6 +120,7 @@ class Simulation:
         keep: bool = True,
         on_delivery: Callable[[Delivery], None] | None = None,
         computed_trees: bool = False,
+        detection_us: int = DETECTION_US,
     ) -> None:
         self.network = network
         self.strategy = strategy
@@ -135,11 +133,9 @@ class Simulation:
         self._on_delivery = on_delivery
         self._wire = Wire(network.types, network.rules)
         self._accounts = Accounts(self.outcome, self._wire)
-        around = network.neighbours()
-        self.nodes = {
-            node: NodeCore(node, {other: link.delay_us for other, link in around[node].items()}, settings)
-            for node in network.nodes
-        }
+        self._settings = settings
+        self._around = network.neighbours()
+        self.nodes = {node: self._new_core(node) for node in network.nodes}
         self._links = self._wires("set-up")  # nothing goes wrong before the first event
         self.coordinator = Coordinator(network, strategy, horizon_us, computed_trees=computed_trees)
         self.checkers = Checkers(self.nodes, f"strategy {strategy}, seed {seed}") if check else None
@@ -150,6 +146,18 @@ class Simulation:
         self._slow = {node: faults.message_us(node) for node in network.nodes}
         self._free_us = dict.fromkeys(network.nodes, -(1 << 62))
         self._down: dict[str, list[tuple[int, int]]] = {node: [] for node in network.nodes}
+        self._detection_us = detection_us
+        self._spoken = Spoken(0, seed)  # nothing goes wrong before the first event
+        self._born_at: dict[str, list[Event]] = {node: [] for node in network.nodes}
+        self._strangers: Counter[str] = Counter()
+        """Nodes that have lost their memory since the coordinator has heard of them: its orders go to nobody."""
+        self._resetting: Counter[tuple[str, str]] = Counter()
+        """Links whose near end does not know yet that the far end has lost its memory: what it sends goes to nobody."""
+        self._reset_us: dict[tuple[str, str], int] = {}
+        """When the other end of a link knows: nothing arrives there before."""
+
+    def _new_core(self, node: str) -> NodeCore:
+        return NodeCore(node, {other: link.delay_us for other, link in self._around[node].items()}, self._settings)
 
     # --------------------------------------------------------------------------------------------------------- the run
 
@@ -157,10 +165,11 @@ class Simulation:
         self,
         births: Iterable[Birth],
         on_progress: Callable[[int], None] | None = None,
-        changes: Iterable[tuple[int, Change]] = (),
+        changes: Iterable[tuple[int, Change | GiveUp]] = (),
         until_us: int | None = None,
     ) -> Outcome:
         self._check_trees()
+        self._spoken = Spoken(self.faults.order_us(), self._seed)
         self._links = self._wires("run")
         self._down = {node: list(self.faults.downtimes(node)) for node in self.network.nodes}
         if self.checkers is not None:
@@ -169,12 +178,18 @@ class Simulation:
         birth = next(upcoming, None)
         for node, downtimes in self._down.items():
             for start, end in downtimes:
-                if end < FOREVER:
-                    self._push(end, node, None)
+                if end >= FOREVER:
+                    self._push(start + self._detection_us, "", Lost(node))
+                elif self.faults.forgets(node, (start, end)):
+                    self._push(end, "", Forgets(node))
                 else:
-                    self._push(start + DETECTION_US, "", Lost(node))
-        for one, other, at in self._lost_links():
-            self._push(at + DETECTION_US, "", Lost(one, other))
+                    self._push(end, node, None)
+        for cut in self.faults.link_outages:
+            noticed_us = cut.from_us + self._detection_us
+            if cut.to_us >= FOREVER or (cut.given_up and noticed_us < cut.to_us):
+                self._push(noticed_us, "", Lost(cut.one, cut.other))
+                if cut.to_us < FOREVER:
+                    self._push(cut.to_us + self._detection_us, "", Back(cut.one, cut.other))
         for at, change in changes:
             self._push(at, "", change)
         if birth is not None:  # housekeeping has rested since the set-up
@@ -274,6 +289,18 @@ class Simulation:
             return  # it is gone for good
         elif isinstance(received, Lost):
             self._lose(received)
+        elif isinstance(received, Back):
+            self._coordinate(self.coordinator.link_back(received.one, received.other))
+        elif isinstance(received, Forgets):
+            self._forget(received)
+        elif isinstance(received, Told):
+            self._coordinate(self.coordinator.reported(received.node, received.report))
+        elif isinstance(received, GiveUp):
+            given_up = len(self.coordinator.given_up)
+            self._coordinate(self.coordinator.abort())
+            for change, _ in self.coordinator.given_up[given_up:]:
+                self.outcome.counters["given_up"] += 1
+                self._coordinate(self.coordinator.request(change))
         else:
             if isinstance(received, DeployRule):
                 self._wire.learn(received.rule)
@@ -293,6 +320,7 @@ class Simulation:
         if not any(isinstance(effect, Report) and effect.counter in REFUSED for effect in effects):
             if self._keep:
                 self.outcome.born.append(event)
+                self._born_at[node].append(event)
             else:
                 self.outcome.counters["born"] += 1
         self._perform(node, effects)
@@ -300,6 +328,8 @@ class Simulation:
     # ------------------------------------------------------------------------------------------------- inputs, effects
 
     def _handle(self, node: str, received: Input) -> list[Effect]:
+        if isinstance(received, LinkReset):
+            self._resetting[node, received.neighbour] -= 1
         clock_us = self.now_us - self._behind[node]
         effects = self.nodes[node].handle(received, clock_us)
         if self.checkers is not None:
@@ -311,7 +341,8 @@ class Simulation:
             if isinstance(effect, Send):
                 self._send(node, effect)
             elif isinstance(effect, Deliver):
-                self._deliver(node, effect.sink, effect.row)
+                for row in effect.rows:
+                    self._deliver(node, effect.sink, row)
             elif isinstance(effect, SetTimer):
                 at = max(self.now_us, effect.at_us + self._behind[node])
                 queue = self._idle if effect.idle else self._heap
@@ -319,47 +350,75 @@ class Simulation:
             elif isinstance(effect, Report):
                 self.outcome.counters[effect.counter] += effect.count
             elif isinstance(effect, Tell):
-                self._coordinate(self.coordinator.reported(node, effect.report))
+                if self._spoken.most_us:
+                    self._push(self._spoken.arrival_us(node, "", self.now_us), "", Told(node, effect.report))
+                else:
+                    self._coordinate(self.coordinator.reported(node, effect.report))
 
     def _coordinate(self, orders: Orders) -> None:
-        """The coordinator's word reaches a node at once, or when it is up again."""
+        """The coordinator's word reaches a node at once (unless a fault slows it down), or when it is up again."""
         for node, order in orders:
-            self._schedule(self._heap, self.now_us, node, Ordered(order))
+            if node in self.nodes and not self._strangers[node]:
+                self._schedule(self._heap, self._spoken.arrival_us("", node, self.now_us), node, Ordered(order))
 
-    def _lost_links(self) -> list[tuple[str, str, int]]:
-        return [(cut.one, cut.other, cut.from_us) for cut in self.faults.link_outages if cut.to_us >= FOREVER]
+    def _forget(self, forgets: Forgets) -> None:
+        """A node starts again with nothing. Its neighbours and the coordinator find out one after the other."""
+        node = forgets.node
+        if node not in self.nodes:
+            return
+        if forgets.known:
+            self._strangers[node] -= 1
+            if not self._strangers[node]:
+                self._coordinate(self.coordinator.rejoined(node))
+            return
+        self._note_forgotten(node)
+        self.nodes[node] = self._new_core(node)
+        for queue in (self._heap, self._idle):
+            queue[:] = [each for each in queue if not is_of_old_life(node, each[2], each[3])]
+            heapify(queue)
+        rng = random.Random(f"{self._seed} forgets {node} {self.now_us}")
+        for other, link in self._around[node].items():
+            for one_way in ((node, other), (other, node)):
+                self._links[one_way] = LinkWire(link, random.Random(rng.random()), self.faults.cuts(*one_way))
+            if other in self.nodes:
+                self._resetting[other, node] += 1
+                due_us = self.now_us + rng.randint(0, self._detection_us)
+                self._reset_us[node, other] = self._schedule(self._heap, due_us, other, LinkReset(node))
+        if self.checkers is not None:
+            self.checkers.forgot(node)
+        self._strangers[node] += 1
+        self._push(self.now_us + rng.randint(0, self._detection_us), "", Forgets(node, known=True))
+
+    def _note_forgotten(self, node: str) -> None:
+        if self._born_at[node]:
+            self.outcome.forgotten.append(tuple(self._born_at[node]))
 
     def _lose(self, lost: Lost) -> None:
         """Somebody has found out that a link or a node is gone for good, and told the coordinator."""
-
-        def delivered_us(tree: str) -> float:
-            # Of each build the node that knows most; where an earlier one still drains, the one that is further behind.
-            found: dict[int, float] = {}
-            for core in self.nodes.values():
-                for work in core.works.values():
-                    if work.tree == tree:
-                        found[work.epoch] = max(work.delivered, found.get(work.epoch, -float("inf")))
-            return min(found.values(), default=-float("inf"))
-
         if lost.other is None:
+            self._note_forgotten(lost.one)
             del self.nodes[lost.one]
-            self._coordinate(self.coordinator.lost_node(lost.one, delivered_us))
+            self._coordinate(self.coordinator.lost_node(lost.one))
         else:
-            self._coordinate(self.coordinator.lost_link(lost.one, lost.other, delivered_us))
+            self._coordinate(self.coordinator.lost_link(lost.one, lost.other))
 
     def _push(self, at: int, node: str, due: Any) -> None:
         heappush(self._heap, (at, next(self._serial), node, due))
 
-    def _schedule(self, queue: list[Any], at: int, node: str, received: Input) -> None:
+    def _schedule(self, queue: list[Any], at: int, node: str, received: Input) -> int:
+        """Have a node take an input, when it is up; when that will be."""
         if self._down[node]:
             for start, end in self._down[node]:
                 if start <= at < end:
                     at = end
         if at < FOREVER:  # what would come after a loss for good never comes
             heappush(queue, (at, next(self._serial), node, received))
+        return at
 
     def _send(self, node: str, effect: Send) -> None:
         neighbour, message = effect.neighbour, effect.message
+        if self._resetting and self._resetting[node, neighbour]:
+            return
         if self.checkers is not None:
             self.checkers.sent(node, neighbour, message, self.now_us)
         data = self._wire.encode(message)
@@ -369,8 +428,10 @@ class Simulation:
         if self._travels:
             message = self._wire.decode(data)
         slow = self._slow[neighbour]
-        if slow:
+        if slow and arrival < FOREVER:
             arrival = self._free_us[neighbour] = max(arrival, self._free_us[neighbour]) + slow
+        if self._reset_us:
+            arrival = max(arrival, self._reset_us.get((node, neighbour), arrival))
         self._schedule(self._heap, arrival, neighbour, Received(node, message))
 
     def _deliver(self, node: str, sink: int, row: tuple[Any, ...]) -> None:

@@ -78,6 +78,9 @@ class Completion(Feed):
         self._points = tuple(points)
         self._serials = Numbers()
         self._incoming: list[Row] = []
+        self.seen = 0
+        self.found = 0
+        """How many candidates came, and how many of them were composites."""
         self._open: list[_Candidate] = []
         self._pending: dict[int, _Pending] = {}
         self._asked: dict[str, int] = {}
@@ -129,6 +132,7 @@ class Completion(Feed):
         """Ask for what new candidates need, and decide on those that have all they need."""
         rows, self._incoming = self._incoming, []
         if rows:
+            self.seen += len(rows)
             self._take(rows, work)
         told, self._told = self._told, []
         for serial, part in told:
@@ -188,6 +192,7 @@ class Completion(Feed):
         self._open = [candidate for candidate in self._open if candidate.missing]
         found = [self._composite(candidate) for candidate in decided if self._accepts(candidate)]
         if found:
+            self.found += len(found)
             self.pass_on([match.row() for match in found], work)
 
     def _accepts(self, candidate: _Candidate) -> bool:

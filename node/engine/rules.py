@@ -17,7 +17,7 @@ from protocol.composites import CompositeSpec
 from protocol.errors import RuleError
 from protocol.events import EventType
 from protocol.expressions import Attribute, Constant, Fold, Parameter, walk
-from protocol.pattern import OutputAttribute, Rule
+from protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
 
 
 @dataclass(slots=True)
@@ -98,8 +98,18 @@ def composite_spec(
     exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
     event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
     plain = not any(logical.repeated) and always == set(logical.roles)
-    spec = CompositeSpec(rule.name, rule.version, event_type, logical.roles, logical.repeated, space["values"], plain)
+    made_of = rule.name, rule.version, event_type, logical.roles, logical.repeated
+    spec = CompositeSpec(*made_of, space["values"], plain, _latest(rule, logical.roles))
     return spec, parameters
+
+
+def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:
+    """Which binding is the latest event of every match, if it is plain from the pattern."""
+    root = rule.pattern.root
+    last: Part | None = root.anchor if isinstance(root, Chain) else None
+    if isinstance(root, Sequence):
+        last = [part for part in root.parts if not isinstance(part, Negation)][-1]
+    return 1 + roles.index(last.role) if isinstance(last, Leaf) else None
 
 
 def _declared(output: OutputAttribute, scope: Scope) -> str:

@@ -1,0 +1,146 @@
+"""From ``Client.publish`` at one end of a line of three nodes to a subscribed program at the other end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from multiprocessing.connection import Connection
+
+from benchmarks.network_kit import CONTEXT, NETWORK, PATIENCE_S, Stage, a_folder
+from node.client import Client
+from protocol.edge import ClientFeed
+from protocol.events import EventType
+from protocol.languages import Source as Text
+from protocol.languages import parse_rules
+from protocol.network import Link, Network, Source
+
+PER_S = 1_000
+WARM_S = 1.0  # the first publications make connections, and pages of memory, and are left out
+TYPES = (EventType("Smoke", {"area": "int", "sent": "int"}), EventType("Temp", {"area": "int", "sent": "int"}))
+RULE = """
+define Fire(area: int, sent: int) from Temp() and last Smoke(area = Temp.area) within 5 s from Temp
+where area = Temp.area, sent = Temp.sent
+"""
+MONOTONE = """
+define Fire(area: int, sent: int) from Temp() and each Smoke(area = Temp.area) within 5 s from Temp
+where area = Temp.area, sent = Temp.sent
+"""
+
+
+def a_line() -> Network:
+    rules = parse_rules([Text(MONOTONE, "fire.tesla", "tesla")], TYPES).rules
+    return Network(
+        types=TYPES,
+        nodes=("far", "middle", "near"),
+        links=(Link("near", "middle"), Link("middle", "far")),
+        sources=(Source("near", "Smoke"), Source("near", "Temp")),
+        sinks=(),
+        rules=rules,
+        strategy="st",
+    )
+
+
+def publisher(pipe: Connection, address: str, seconds: float) -> None:
+    """Publishes a Smoke and then a Temp of the same area, each on its own, at a steady pace."""
+
+    async def run() -> None:
+        async with Client("near", address, name="publisher", network=NETWORK) as client:
+            await client.connected(PATIENCE_S)
+            count = int(seconds * PER_S) // 2 * 2
+            began_s = time.monotonic()
+            tasks = set()
+            for number in range(count):
+                due_s = began_s + number / PER_S
+                wait_s = due_s - time.monotonic()
+                if wait_s > 0:
+                    await asyncio.sleep(wait_s)
+                kind = "Smoke" if number % 2 == 0 else "Temp"
+                event = {"area": number // 2, "sent": time.time_ns() // 1000}
+                task = asyncio.create_task(client.publish(kind, event))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                if len(tasks) > PER_S:
+                    await asyncio.sleep(0)
+            await asyncio.gather(*tasks)
+            pipe.send((count // 2, time.monotonic() - began_s))
+
+    _run(run())
+
+
+def subscriber(pipe: Connection, address: str) -> None:
+    """Notes for every composite when it was published and how long ago that was; until it is told how many to expect."""
+
+    async def run() -> None:
+        async with Client("far", address, name="subscriber", network=NETWORK) as client:
+            await client.connected(PATIENCE_S)
+            found: list[tuple[int, int]] = []
+
+            async def listen() -> None:
+                async for fire in client.subscribe("Fire"):
+                    sent = fire["attributes"]["sent"]
+                    found.append((sent, time.time_ns() // 1000 - sent))
+
+            listening = asyncio.create_task(listen())
+            await asyncio.sleep(0.5)
+            pipe.send("ready")
+            while not pipe.poll():
+                await asyncio.sleep(0.05)
+            expected = pipe.recv()
+            ends_s = time.monotonic() + PATIENCE_S
+            while len(found) < expected and time.monotonic() < ends_s and not listening.done():
+                await asyncio.sleep(0.05)
+            await asyncio.sleep(0.3)  # whatever comes twice would come now
+            listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await listening
+            pipe.send(found)
+
+    _run(run())
+
+
+def _run(running: object) -> None:
+    import uvloop
+
+    uvloop.run(running)  # type: ignore[arg-type]
+
+
+def latencies(durability: str, seconds: float) -> tuple[int, list[float]]:
+    """How many were published, and milliseconds from publishing to arrival of each after warming up."""
+    with a_folder() as folder, Stage(a_line(), folder, (ClientFeed(), ClientFeed()), (), durability) as stage:
+        from_publisher, to_publisher = CONTEXT.Pipe()
+        from_subscriber, to_subscriber = CONTEXT.Pipe()
+        listening = CONTEXT.Process(target=subscriber, args=(to_subscriber, stage.address("far")), daemon=True)
+        listening.start()
+        talking = None
+        try:
+            from_subscriber.recv()
+            stage.until(lambda: all(stage._is_ready(node) for node in stage.network.nodes), "the sink is deployed")
+            time.sleep(1.0)
+            talking = CONTEXT.Process(
+                target=publisher, args=(to_publisher, stage.address("near"), seconds + WARM_S), daemon=True
+            )
+            talking.start()
+            pairs, _ = from_publisher.recv()
+            from_subscriber.send(pairs)
+            found = from_subscriber.recv()
+        finally:
+            for process in (listening, talking):
+                if process is not None:
+                    process.kill()
+                    process.join()
+    if len(found) != pairs or len({sent for sent, _ in found}) != pairs:
+        raise SystemExit(f"latency: {pairs} composites are right, {len(found)} arrived")
+    first = min(sent for sent, _ in found)
+    return pairs, [took / 1000 for sent, took in found if sent > first + WARM_S * 1e6]
+
+
+def quantile(values: list[float], share: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+if __name__ == "__main__":
+    import sys
+    for durability in sys.argv[1:] or ["none", "sync"]:
+        pairs, ms = latencies(durability, 5)
+        print(durability, pairs, *(f"p{int(q*100)} {quantile(ms, q):.2f}" for q in (0.1, 0.5, 0.9, 0.99)), f"max {max(ms):.1f}")

@@ -1,0 +1,145 @@
+"""A node that evaluates W1, beside the bare engine.
+
+Of the ten types of W1 the rule reads three, and only those ever reach a node: nobody asks for the others. So both are
+given the events of these three types, and both find all matches of the workload.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator
+from multiprocessing.connection import Connection
+from typing import Any
+
+from benchmarks.engine import GC_THRESHOLD, drain
+from benchmarks.network_ends import feeder
+from benchmarks.network_kit import CONTEXT, Stage, a_folder
+from benchmarks.workloads import WORKLOADS
+from node.daemon.daemon import NodeDaemon
+from node.engine import Engine
+from protocol.edge import ClientFeed, ClientTo
+from protocol.events import Event
+from protocol.network import Link, Network, Sink, Source
+from protocol.subscriptions import Subscription
+
+W1 = next(each for each in WORKLOADS if each.name == "W1")
+READ = ("A", "B", "C")
+BATCH = 200
+
+
+def events_read(count: int | None) -> list[Event]:
+    return [event for event in W1.trace(count) if event[3].name in READ]
+
+
+def a_pair() -> Network:
+    (rule,) = W1.rules().rules
+    return Network(
+        types=tuple(W1.types()[name] for name in READ),
+        nodes=("evaluator", "source"),
+        links=(Link("evaluator", "source"),),
+        sources=tuple(Source("source", name, replayed=True) for name in READ),
+        sinks=(Sink("evaluator", Subscription(rule.emits)),),
+        rules=(rule,),
+        strategy="centr",
+    )
+
+
+def frames(count: int | None, turn: int) -> Iterator[Any]:
+    """Frames of 200 events of all three types, each with a mark, as for the bare engine; each turn a minute later."""
+    events = events_read(count)
+    later_us, later = turn * 60_000_000, turn * len(events) * 10
+    for start in range(0, len(events), BATCH):
+        batch = events[start : start + BATCH]
+        mark = batch[-1][0] + later_us - 1
+        yield [
+            (number, [(r[0] + later_us, r[1], r[2] + later, *r[4:]) for r in batch if r[3].name == name], mark)
+            for number, name in enumerate(READ)
+        ]
+
+
+async def evaluator(daemon: NodeDaemon, pipe: Connection) -> None:
+    """A node whose sink reads its deliveries and drops them, as that of the bare engine does; it says when the last
+    one came and how many there were, whenever it is asked."""
+    import asyncio
+
+    last_s = 0.0
+
+    def released(sink: int, count: int) -> None:
+        nonlocal last_s
+        last_s = time.monotonic()
+        daemon.drop_deliveries(sink, count)
+
+    daemon.adapters.released = released  # type: ignore[method-assign]
+    while True:
+        while not pipe.poll():
+            await asyncio.sleep(0.05)
+        pipe.recv()
+        pipe.send((last_s, sum(sink.count for sink in daemon.machine.sinks.values())))
+
+
+def bare(pipe: Connection, count: int | None, repeats: int) -> None:
+    """In a process of its own: CPU and wall seconds of the engine alone, and its matches."""
+    gc.set_threshold(GC_THRESHOLD, 50, 50)
+    events = events_read(count)
+    batches = [events[i : i + BATCH] for i in range(0, len(events), BATCH)]
+    rules = W1.rules()
+    gc.collect()
+    gc.freeze()
+    best = None
+    for _ in range(repeats):
+        wall_s, cpu_s = time.monotonic(), time.process_time()
+        matches = drain(Engine(rules), batches)
+        took = (time.process_time() - cpu_s, time.monotonic() - wall_s, matches)
+        best = took if best is None else min(best, took)
+    pipe.send((len(events), best))
+
+
+def engine_alone(count: int | None, repeats: int) -> tuple[int, tuple[float, float, int]]:
+    here, there = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=bare, args=(there, count, repeats), daemon=True)
+    process.start()
+    found: tuple[int, tuple[float, float, int]] = here.recv()
+    process.join()
+    return found
+
+
+def node(durability: str, count: int | None, turns: int) -> list[dict[str, float]]:
+    """By turn: events, matches, wall and CPU seconds of the node."""
+    found = []
+    keeps_nothing = {"source": "none"}
+    scripts = {"source": feeder, "evaluator": evaluator}
+    feeds = tuple(ClientFeed() for _ in READ)
+    with (
+        a_folder() as folder,
+        Stage(a_pair(), folder, feeds, (ClientTo("nobody"),), durability, scripts, keeps_nothing) as stage,
+    ):
+        source, target = stage.pipes["source"], stage.pipes["evaluator"]
+        before = 0
+        for turn in range(turns):
+            source.send(("evaluator", frames, (count, turn)))
+            events, _ = stage.hear("source")
+            before_s = stage.cpu_s("evaluator")
+            source.send("go")
+            began_s, _ = stage.hear("source")
+            last = None
+            while True:
+                target.send("how many")
+                now = stage.hear("evaluator")
+                if now == last:
+                    break
+                last = now
+                time.sleep(0.5)
+            cpu = stage.cpu_s("evaluator") - before_s
+            found.append({"events": events, "seconds": last[0] - began_s, "cpu": cpu, "matches": last[1] - before})
+            before = last[1]
+    return found
+
+
+if __name__ == "__main__":
+    import sys
+    events, (cpu, wall, matches) = engine_alone(None, 3)
+    print(f"bare {events} {matches} {events/cpu:,.0f}/cpu s {events/wall:,.0f}/s")
+    for durability in sys.argv[1:] or ["none", "sync"]:
+        for found in node(durability, None, 4):
+            print(durability, found, f"{found['events']/found['cpu']:,.0f}/cpu s share {cpu/found['cpu']:.0%}  wall share {wall/found['seconds']:.0%}")

@@ -1,0 +1,187 @@
+"""What a plan consists of: sources, sinks and rules, each with the event times between which it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from coordinator.changes import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
+from protocol.errors import ConfigError
+from protocol.events import EventType
+from protocol.network import Network, Sink, Source
+from protocol.pattern import Rule, types_of, waits_through
+from protocol.plan_messages import PlannedRule, PlannedSink, PlannedSource
+
+Horizon: TypeAlias = Callable[[Rule], int | None]
+
+UNBOUNDED_US = 1 << 60  # the horizon of rules that no window bounds: nothing they read may ever be forgotten
+
+
+class Contents:
+    """The current plan, and what was part of earlier ones that trees still serve."""
+
+    def __init__(self, network: Network, horizon: Horizon) -> None:
+        self._horizon = horizon
+        self.sources = {n: (s.node, _planned(n, s)) for n, s in enumerate(network.sources)}
+        self.sinks = {n: (s.node, PlannedSink(n, s.subscription)) for n, s in enumerate(network.sinks)}
+        self.rules = {rule.name: PlannedRule(rule) for rule in network.rules}
+        self._next_source = len(self.sources)
+        self._next_sink = len(self.sinks)
+        self._retired: list[_Retired] = []
+        """What is no part of the plan any more, but of one that trees still serve."""
+
+    def horizon_us(self) -> int:
+        """How far before its end the parts of a composite can lie, through all the rules it is made by."""
+        rules = [planned.rule for planned in self.rules.values()]
+        return max((self._reach(rule, rules, ()) for rule in rules), default=0)
+
+    def _reach(self, rule: Rule, rules: Collection[Rule], above: tuple[str, ...]) -> int:
+        own = self._horizon(rule)
+        if own is None:
+            return UNBOUNDED_US
+        read = types_of(rule.pattern)
+        below = [self._reach(other, rules, (*above, rule.name)) for other in rules if other.emits in read]
+        return min(UNBOUNDED_US, own + max(below, default=0))
+
+    def check(self, change: Change, nodes: Sequence[str]) -> None:
+        """ConfigError if a change makes no sense now; ``nodes`` are those that are there."""
+        match change:
+            case DeployRule(rule):
+                known = self.rules.get(rule.name)
+                if known is not None and known.until_us is None:
+                    raise ConfigError(f"a rule {rule.name!r} is deployed already; undeploy it first")
+            case UndeployRule(name):
+                live = sorted(each.rule.name for each in self.rules.values() if each.until_us is None)
+                if name not in live:
+                    raise ConfigError(f"no rule {name!r} is deployed; there are: {', '.join(live)}")
+            case RemoveSink(number):
+                if number not in self.sinks or self.sinks[number][1].until_us is not None:
+                    raise ConfigError(f"there is no sink {number}")
+            case RemoveSource(number):
+                if number not in self.sources or self.sources[number][1].until_us is not None:
+                    raise ConfigError(f"there is no source {number}")
+            case AddSink(Sink(node)) | AddSource(Source(node)):
+                if node not in nodes:
+                    raise ConfigError(f"the network has no node {node!r}; it has: {', '.join(nodes)}")
+
+    def let_go(self, from_us: int, plan: int) -> None:
+        """Drop what ended so long ago that neither a decision nor a past event of it can still be needed."""
+        past = from_us - 2 * self.horizon_us() - 1
+        for number, (_, source) in list(self.sources.items()):
+            if source.until_us is not None and source.until_us <= past:
+                self._retire(plan, source=number)
+        for number, (_, sink) in list(self.sinks.items()):
+            if sink.until_us is not None and sink.until_us <= past:
+                self._retire(plan, sink=number)
+        for name, planned in list(self.rules.items()):
+            if planned.until_us is not None and planned.until_us <= past:
+                self._retire(plan, rule=name)
+
+    def _retire(
+        self, plan: int, *, source: int | None = None, sink: int | None = None, rule: str | None = None
+    ) -> None:
+        """The next plan does without it, unless trees of earlier ones are lost before they have drained."""
+        retired = _Retired(plan)
+        if source is not None:
+            retired.source = self.sources.pop(source)
+        if sink is not None:
+            retired.sink = self.sinks.pop(sink)
+        if rule is not None:
+            retired.rule = self.rules.pop(rule)
+        self._retired.append(retired)
+
+    def forget_before(self, oldest_plan: int) -> None:
+        """No tree serves an earlier plan than this."""
+        self._retired = [each for each in self._retired if each.plan > oldest_plan]
+
+    def take_back(self, nodes: Collection[str]) -> None:
+        """Trees of earlier plans are lost before they have drained: their rest is found by those of the next.
+        ``nodes`` are those that are left."""
+        for each in self._retired:
+            if each.source is not None and each.source[0] in nodes:
+                self.sources[each.source[1].number] = each.source
+            if each.sink is not None and each.sink[0] in nodes:
+                self.sinks[each.sink[1].number] = each.sink
+            if each.rule is not None:
+                self._keep_ended(each.rule)
+        self._retired = []
+
+    def _keep_ended(self, ended: PlannedRule) -> None:
+        """Besides a rule that has its name now, unless this one gives another type under the same name."""
+        types = {planned.rule.emits: composite_type(planned.rule) for planned in self.rules.values()}
+        name, made = ended.rule.name, composite_type(ended.rule)
+        if types.get(made.name, made).declaration() == made.declaration():
+            self.rules[name if name not in self.rules else f"{name} until {ended.until_us}"] = ended
+
+    def apply(self, change: Change, from_us: int, plan: int) -> None:
+        """Make a change that holds from this time on, with this plan."""
+        last = from_us - 1
+        rules = [planned.rule for planned in self.rules.values()]
+        waiting = {rule.emits for rule in rules if waits_through(rule, rules)}
+        match change:
+            case DeployRule(rule):
+                before = self.rules.pop(rule.name, None)
+                self.rules[rule.name] = PlannedRule(rule, from_us)
+                if before is not None:
+                    self._keep_ended(before)
+            case UndeployRule(name):
+                # The plan before this one finds everything that ends before it, unless what follows decides it.
+                waits = waits_through(self.rules[name].rule, rules)
+                self.rules[name] = replace(self.rules[name], until_us=last)
+                if not waits:
+                    self._retire(plan, rule=name)
+            case AddSink(sink, again):
+                number = self._next_sink if again is None else again
+                self.sinks[number] = (sink.node, PlannedSink(number, sink.subscription, from_us))
+                self._next_sink = max(self._next_sink, number + 1)
+            case RemoveSink(number):
+                node, known = self.sinks[number]
+                self.sinks[number] = (node, replace(known, until_us=last))
+                if known.subscription.type not in waiting:
+                    self._retire(plan, sink=number)
+            case AddSource(source, again):
+                number = self._next_source if again is None else again
+                self.sources[number] = (source.node, _planned(number, source, from_us))
+                self._next_source = max(self._next_source, number + 1)
+            case RemoveSource(number):
+                node, ended = self.sources[number]
+                self.sources[number] = (node, replace(ended, until_us=last))
+
+    def lose(self, node: str) -> list[AddSource | AddSink]:
+        """A node is gone, and its sources and sinks with it; what brings them back."""
+        sources = [number for number, (at, _) in self.sources.items() if at == node]
+        sinks = [number for number, (at, _) in self.sinks.items() if at == node]
+        back: list[AddSource | AddSink] = []
+        for number in sources:
+            _, source = self.sources.pop(number)
+            if source.until_us is None:
+                back.append(AddSource(Source(node, source.type, source.lateness_us, source.replayed), number))
+        for number in sinks:
+            _, sink = self.sinks.pop(number)
+            if sink.until_us is None:
+                back.append(AddSink(Sink(node, sink.subscription), number))
+        return back
+
+    def as_sinks(self) -> tuple[Sink, ...]:
+        """The sinks as a network has them."""
+        return tuple(Sink(node, planned.subscription) for node, planned in self.sinks.values())
+
+
+@dataclass(slots=True)
+class _Retired:
+    """A source, sink or rule, with its end, that plans from this one on do without."""
+
+    plan: int
+    source: tuple[str, PlannedSource] | None = None
+    sink: tuple[str, PlannedSink] | None = None
+    rule: PlannedRule | None = None
+
+
+def composite_type(rule: Rule) -> EventType:
+    """The type of the composite events of a rule."""
+    return EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
+
+
+def _planned(number: int, source: Source, from_us: int | None = None) -> PlannedSource:
+    return PlannedSource(number, source.type, source.lateness_us, from_us, replayed=source.replayed)

@@ -1,0 +1,111 @@
+"""What was lost or came back, and the question to all nodes how far trees have delivered, on which the answer depends.
+
+One question is asked at a time; what is lost while it is open is dealt with by the same answers, since what they say
+stays true: nodes keep what is later from their answer on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from protocol.plan_messages import DeliveredTo
+
+TreeName: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class LostLink:
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class LostNode:
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rejoined:
+    """A node is here with an empty memory."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeBack:
+    """A node that was lost is here again, with an empty memory."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class LinkBack:
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenTree:
+    """A node tells that a build lost a link there."""
+
+    tree: str
+    epoch: int
+
+
+Fact: TypeAlias = LostLink | LostNode | Rejoined | NodeBack | LinkBack | BrokenTree
+
+
+class Question:
+    """How far have trees delivered? And what the answers are needed for."""
+
+    def __init__(self) -> None:
+        self.facts: list[Fact] = []
+        self.number = 0
+        self._told: set[str] = set()
+        self._marks: dict[TreeName, float] = {}
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self.facts)
+
+    def add(self, fact: Fact) -> bool:
+        """Something has happened; whether the question must be asked now."""
+        is_first = not self.facts
+        if is_first:
+            self.number += 1
+            self._told, self._marks = set(), {}
+        if fact not in self.facts:
+            self.facts.append(fact)
+        if isinstance(fact, Rejoined | NodeBack):
+            self._told.add(fact.node)  # it knows nothing
+        return is_first
+
+    def answered(self, node: str, report: DeliveredTo) -> None:
+        """A node has told; answers to earlier questions are ignored."""
+        if self.facts and report.loss == self.number:
+            self._told.add(node)
+            for mark in report.marks:
+                name = (mark.tree, mark.epoch)
+                self._marks[name] = max(mark.delivered_us, self._marks.get(name, mark.delivered_us))
+
+    def unanswered(self, nodes: Iterable[str]) -> list[str]:
+        """Who has not yet told."""
+        return [node for node in nodes if node not in self._told] if self.facts else []
+
+    def taken(self) -> list[Fact]:
+        """Everybody has told: what is to be dealt with now."""
+        facts, self.facts = self.facts, []
+        return facts
+
+    def delivered(self, builds: Collection[TreeName], begun: Mapping[TreeName, int | None]) -> dict[str, float]:
+        """For every tree up to where all its builds have delivered. What one node knows is true for all, and ``begun``
+        says from where on each build had to deliver at all."""
+        found: dict[str, float] = {}
+        for name in builds:
+            from_us = begun.get(name)
+            least = -float("inf") if from_us is None else from_us - 1
+            mark = max(least, self._marks.get(name, least))
+            found[name[0]] = min(mark, found.get(name[0], mark))
+        return found

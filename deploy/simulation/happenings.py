@@ -1,0 +1,71 @@
+"""What happens to a simulated network besides messages, and how long the coordinator's word takes."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Any
+
+from node.effects import LinkReset, Received
+from protocol.plan_messages import ReportToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A node, or the link between two, is gone for good."""
+
+    one: str
+    other: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Back:
+    """A link that was given up is up again."""
+
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forgets:
+    """A node starts with an empty memory; it is told of it, and later the coordinator."""
+
+    node: str
+    known: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A report has reached the coordinator."""
+
+    node: str
+    report: ReportToCoordinator
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Among changes: the one that is being prepared takes too long; it is given up and asked for once more."""
+
+
+class Spoken:
+    """When orders and reports arrive: after up to ``most_us``, at random; from one to the other in their order."""
+
+    def __init__(self, most_us: int, seed: int) -> None:
+        self.most_us = most_us
+        self._random = random.Random(f"{seed} orders")
+        self._last_us: dict[tuple[str, str], int] = {}
+
+    def arrival_us(self, sender: str, receiver: str, now_us: int) -> int:
+        """Of what is sent now; the coordinator has no name."""
+        if not self.most_us:
+            return now_us
+        arrival = now_us + self._random.randint(0, self.most_us)
+        self._last_us[sender, receiver] = max(arrival, self._last_us.get((sender, receiver), arrival))
+        return self._last_us[sender, receiver]
+
+
+def is_of_old_life(node: str, receiver: str, received: Any) -> bool:
+    """Whether something that is under way concerns only what a node has forgotten."""
+    if receiver == node:
+        return received is not None and not isinstance(received, LinkReset)
+    return isinstance(received, Received) and received.neighbour == node

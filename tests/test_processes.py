@@ -1,0 +1,121 @@
+"""Real processes on real sockets give every sink what the oracle says, and what the simulator gives it.
+
+New random networks every run, for HEADWATER_PROCESS_SECONDS (default below); HEADWATER_FUZZ_SEED repeats a run.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.network_file import read_network
+from deploy.simulation.births import births
+from deploy.simulation.simulator import simulate
+from protocol.events import Event
+from protocol.network import Network
+from tests.law import SERVED, Unjudged, expected, identity_of, promised
+from tests.networks import NetworkCase, network_case
+from tests.processes import Difference, assert_exact, difference, named, replayed
+from tests.test_simulation_runs import SEEDS as SIMULATED_SEEDS
+from tests.test_simulator import a_network, births_of
+
+PROCESS_SECONDS = 60.0
+FIRE = Path(__file__).parent.parent / "examples" / "fire" / "network.yaml"
+
+
+# -- the harness -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_missing_repeated_or_false_is_told() -> None:
+    composite = {"id": "x", "type": "X"}
+    event = {"type": "A", "ts": 1, "node": "n1", "seq": 7, "attributes": {}}
+    must = [{"x"}, {("n1", 7)}]
+    assert not difference([[composite], [event]], must)
+    assert difference([[], [event]], must) == Difference(missing=("sink 0: x",))
+    assert difference([[composite, composite], [event]], must) == Difference(repeated=("sink 0: x x 2",))
+    assert difference([[composite, event], [event]], must) == Difference(false=("sink 0: n1#7",))
+
+
+# -- random networks ---------------------------------------------------------------------------------------------------
+
+
+def judged(first: int) -> Iterator[tuple[NetworkCase, list[Any]]]:
+    """Small networks from this seed on, with what must be delivered."""
+    for seed in itertools.count(first):
+        case = network_case(seed, "small")
+        with suppress(Unjudged):
+            yield case, [*expected(case, promised(case))]
+
+
+def test_random_networks_through_all_strategies(tmp_path: Path) -> None:
+    seconds = float(os.environ.get("HEADWATER_PROCESS_SECONDS", PROCESS_SECONDS))
+    first = int(os.environ.get("HEADWATER_FUZZ_SEED", secrets.randbelow(10**9)))
+    until = time.monotonic() + seconds
+    runs = matches = 0
+    for case, must in judged(first):
+        for strategy in SERVED:
+            folder = tmp_path / f"{case.seed}-{strategy}"
+            folder.mkdir()
+            with replayed(case, strategy, folder) as cluster:
+                cluster.wait_until_done()
+                assert_exact(cluster, must, f"HEADWATER_FUZZ_SEED={case.seed}, {strategy}")
+            runs += 1
+            matches += sum(map(len, must))
+        if time.monotonic() > until and matches:
+            break
+    print(f"{runs} runs, {matches} deliveries, from seed {first}")
+
+
+# -- the same as in virtual time ---------------------------------------------------------------------------------------
+
+
+def fire() -> NetworkCase:
+    """The example, with as many fires as ten minutes bring."""
+    found = read_network(FIRE)
+    assert found.seed is not None
+    return NetworkCase(found.network, tuple(births(found, seed=found.seed)))
+
+
+def a_star() -> NetworkCase:
+    network = a_network()
+    return NetworkCase(network, tuple(births_of(network)))
+
+
+def alone() -> NetworkCase:
+    everything = tuple(("alone", name) for name in "ABCD")
+    network = a_network(links=(), sources=everything, sinks=(("alone", "X"), ("alone", "Y"), ("alone", "A")))
+    return NetworkCase(network, tuple(births_of(network)))
+
+
+SCENARIOS = {"fire": fire, "star": a_star, "alone": alone}
+SCENARIOS |= {f"seed {seed}": partial(network_case, seed, "small") for seed in SIMULATED_SEEDS}
+CHOSEN = [(name, strategy) for name in ("fire", "star") for strategy in SERVED]
+CHOSEN += [("alone", "st"), *zip([name for name in SCENARIOS if name.startswith("seed")], SERVED, strict=True)]
+
+
+@pytest.mark.parametrize(("scenario", "strategy"), CHOSEN)
+def test_processes_deliver_what_the_simulator_delivers(scenario: str, strategy: str, tmp_path: Path) -> None:
+    case = SCENARIOS[scenario]()
+    must = simulated(case.network, case.births, strategy)
+    with replayed(case, strategy, tmp_path) as cluster:
+        cluster.wait_until_done()
+        assert_exact(cluster, must)
+
+
+def simulated(network: Network, births: tuple[tuple[int, int, Event], ...], strategy: str) -> list[list[str]]:
+    """By sink the identities of what the simulator delivers there."""
+    outcome = simulate(network, births, strategy=strategy)
+    found: list[list[str]] = [[] for _ in network.sinks]
+    for delivery in outcome.delivered:
+        found[delivery.sink].append(named(identity_of(delivery.item)))
+    assert all(len(set(each)) == len(each) for each in found)
+    return found
