@@ -7,6 +7,7 @@
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build
+LABEL headwater.stage=build
 # Dependencies first: they change far less often than the sources, and their layer is kept.
 COPY pyproject.toml wheels* /dependencies/
 RUN python3 -m venv /opt/headwater \

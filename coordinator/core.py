@@ -49,7 +49,7 @@ from protocol.plan_messages import (
     TreeDrained,
     TreeStands,
 )
-from protocol.tree_messages import StartTree
+from protocol.tree_messages import ForgetTree, StartTree
 
 Orders: TypeAlias = list[tuple[str, Order]]
 
@@ -112,7 +112,7 @@ class Coordinator:
     def begin(self) -> Orders:
         """The first plan and its trees."""
         self._begun = True
-        lost: Orders = [order for node in self.nodes() for order in self.trees.unusable(node)]
+        lost: Orders = [order for node in self.nodes() for order in self.trees.links_of(node)]
         orders = self.trees.begin()
         self._note_builds({})
         return [*lost, *self._adopt(None), *self._built(orders)]
@@ -242,7 +242,9 @@ class Coordinator:
                 self.trees.drained(tree, epoch)  # the root tells the others, along the tree, after the last event
                 return []
             case TreeBroken(tree, epoch):
-                return self._happened(BrokenTree(tree, epoch)) if (tree, epoch) in self.trees.builds else []
+                if (tree, epoch) in self.trees.builds:
+                    return self._happened(BrokenTree(tree, epoch))
+                return list(self.trees.forgotten(tree, epoch))  # that it is over did not get past the break
             case DeliveredTo():
                 self._question.answered(node, report)
                 return self._recover_if_told()
@@ -347,6 +349,7 @@ class Coordinator:
             if node not in self._gone
             and not (isinstance(order, StartTree) and (order.tree, order.epoch) not in current)
         ]
+        wanted.sort(key=lambda each: not isinstance(each[1], ForgetTree))  # nobody need tell that these are broken
         return [*self._adopt(None), *self._built(wanted), *self._next_change()]
 
     def _let_happen(self, fact: Fact) -> Orders:
@@ -356,15 +359,15 @@ class Coordinator:
             case LostNode(node):
                 return list(self.trees.lost_node(node))
             case Rejoined(node):
-                return list(self.trees.unusable(node)) if node not in self._gone else []
+                return list(self.trees.links_of(node)) if node not in self._gone else []
             case NodeBack(node):
                 self._gone.discard(node)
                 self._waiting += self._left.pop(node, [])
-                return [*self.trees.node_back(node), *self.trees.unusable(node)]
+                return [*self.trees.node_back(node), *self.trees.links_of(node)]
             case LinkBack(one, other):
                 return list(self.trees.link_back(one, other))
             case BrokenTree(tree, epoch):
-                return list(self.trees.tree_broken(tree, epoch))
+                return [*self.trees.tree_broken(tree, epoch), *self.trees.forgotten(tree, epoch)]
             case _:
                 assert_never(fact)
 

@@ -42,6 +42,7 @@ class TreeKeeper:
         self._neighbours = network.neighbours()
         self._lost_links: set[LinkName] = set()
         self._lost_nodes: set[str] = set()
+        self._times_back: dict[LinkName, int] = {}
         self._used_epochs: dict[str, int] = dict(used_epochs or {})
         self._current: dict[str, int] = {}
         self._begun: set[str] = set()
@@ -200,21 +201,37 @@ class TreeKeeper:
         self._lost_links.discard(link)
         if one in self._lost_nodes or other in self._lost_nodes:
             return []
-        return [(one, UseLink(other)), (other, UseLink(one))]
+        return [(one, self._again(one, other)), (other, UseLink(one, self._times_back[link]))]
 
     def node_back(self, node: str) -> Orders:
-        """A lost node is there again: trees that are built from now on reach it."""
+        """A lost node is there again: trees that are built from now on reach it. What its neighbours must know; what it
+        must know itself ``links_of`` tells."""
         self.check_node(node)
         if node not in self._lost_nodes:
             return []
         self._lost_nodes.discard(node)
-        return [
-            (neighbour, UseLink(node)) for neighbour in sorted(self._neighbours[node]) if self._joins(node, neighbour)
-        ]
+        around = [other for other in sorted(self._neighbours[node]) if self._joins(node, other)]
+        return [(other, self._again(other, node)) for other in around]
 
-    def unusable(self, node: str) -> Orders:
-        """What a node must know that remembers nothing: which of its links are lost."""
-        return [(node, DropLink(other)) for other in sorted(self._neighbours[node]) if not self._joins(node, other)]
+    def links_of(self, node: str) -> Orders:
+        """What a node must know that remembers nothing: which of its links are lost, or have been."""
+        orders: Orders = []
+        for other in sorted(self._neighbours[node]):
+            times = self._times_back.get((min(node, other), max(node, other)))
+            if not self._joins(node, other):
+                orders.append((node, DropLink(other)))
+            elif times is not None:
+                orders.append((node, UseLink(other, times)))
+        return orders
+
+    def forgotten(self, tree: str, epoch: int) -> Orders:
+        """Have all nodes forget a build that is over: not everybody may have heard of that."""
+        return self._forget(tree, epoch) if (tree, epoch) not in self.builds else []
+
+    def _again(self, one: str, other: str) -> UseLink:
+        link = (min(one, other), max(one, other))
+        self._times_back[link] = self._times_back.get(link, 0) + 1
+        return UseLink(other, self._times_back[link])
 
     def _joins(self, one: str, other: str) -> bool:
         is_lost = (min(one, other), max(one, other)) in self._lost_links

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from deploy.network_file import NetworkFile, read_network
-from deploy.simulation.accounts import Traffic
 from deploy.simulation.simulator import Birth, simulate
+from node.accounts import Traffic
 from protocol.events import Event
 
 EXAMPLE: Final = Path(__file__).parent.parent / "examples" / "fire"

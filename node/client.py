@@ -30,6 +30,7 @@ from protocol.links import Hub, Keys, LinkSettings
 
 PUBLICATIONS_MAX: Final = 32  # that may wait for their answers; ``publish`` waits for room
 EVENTS_MAX: Final = 10_000  # in one publication
+CONFIRM_S: Final = 0.02  # an acknowledgement waits so long for something to go with
 GOT_EVERY: Final = 500  # deliveries read before the node is told, while more are there
 
 
@@ -58,6 +59,8 @@ class Client:
         self._subscriptions: dict[int, _Subscription] = {}
         self._numbers = 0
         self._up = asyncio.Event()
+        self._unconfirmed = 0
+        self._confirming: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Client:
         peer = CLIENT + self.name
@@ -71,6 +74,7 @@ class Client:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._hub is not None
+        self._confirm()
         await self._hub.close(1.0)
         self._hub = None
 
@@ -152,7 +156,16 @@ class Client:
     def _send(self, payload: bytes) -> None:
         if self._hub is None:
             raise ClientError("the client is not connected; use it in an `async with` block")
+        self._confirm()
         self._hub.send(self.node, [payload])
+
+    def _confirm(self) -> None:
+        """Acknowledge what came: with whatever is said next, or a little later."""
+        if self._confirming is not None:
+            self._confirming.cancel()
+            self._confirming = None
+            if self._hub is not None:
+                self._hub.confirm(self.node, self._unconfirmed)
 
     def received(self, peer: str, last_seq: int, payloads: list[bytes]) -> None:
         for payload in payloads:
@@ -167,8 +180,9 @@ class Client:
                     self._subscriptions[number].put(items)
                 case ["refused", str(why)]:
                     self._refused(why)
-        assert self._hub is not None
-        self._hub.confirm(peer, last_seq)
+        self._unconfirmed = last_seq
+        if self._confirming is None:
+            self._confirming = asyncio.get_running_loop().call_later(CONFIRM_S, self._confirm)
 
     def _refused(self, why: str) -> None:
         error = ClientError(f"{self.node} refuses: {why}")
@@ -186,6 +200,9 @@ class Client:
 
     def link_reset(self, peer: str, life: str) -> None:
         """The node has started again and does not know what was under way: say it once more."""
+        if self._confirming is not None:  # what came before is of another numbering
+            self._confirming.cancel()
+            self._confirming = None
         for payload, _ in list(self._publications.values()):
             self._send(payload)
         for subscription in self._subscriptions.values():

@@ -19,7 +19,6 @@ from node.outbox import Inbox, Outbox, by_type, type_of
 from node.outlets import Outlet
 from node.review import review
 from node.work import Work
-from protocol.events import Event
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
 from protocol.tally_messages import TallyAnswer, TallyRequest
 
@@ -267,7 +266,8 @@ class NodeCore:
     def _forget_the_past(self, work: Work) -> None:
         """Bodies that nobody will refer to, events that nothing that starts later can need, and old deliveries."""
         lateness_us = max((feed.lateness_us() for feed in self.local.values()), default=0)
-        floor_us = self._time_of_events_us(work.now_us) - HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) - lateness_us
+        reach_us = HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) + lateness_us
+        floor_us = self._time_of_events_us(work.now_us) - reach_us
         for outbox in self._outboxes.values():
             outbox.forget_before(floor_us)
         self.forest.forget_the_past(min((feed.least(work.now_us) for feed in self.local.values()), default=work.now_us))

@@ -54,6 +54,7 @@ from protocol.tree_messages import (
     DropLink,
     ForgetTree,
     InstallTree,
+    LinkAgain,
     StartTree,
     TreeAck,
     TreeNack,
@@ -111,6 +112,8 @@ class Forest:
                     self._report_tree(message.tree, message.epoch, work)
                 if message.tree == self.name:  # only its root sees a tree stand
                     self._look_for_standing(work)
+            case LinkAgain(again):
+                self.trees.link_again(neighbour, again)
             case TreeReady():
                 if message.plan <= max(self.shares, default=-1):
                     self._ready(message, work)
@@ -216,12 +219,12 @@ class Forest:
                 work.effects.append(Tell(DeliveredTo(loss, marks)))
             case ForgetTree(tree, epoch):
                 self._forget(tree, epoch)
-            case DropLink():
+            case DropLink() | UseLink():
                 before = set(self.trees.broken())
                 self._send_all(self.trees.ordered(order), work)
                 self._tell_broken(before, work)
                 self._look_for_standing(work)
-            case StartTree() | InstallTree() | UseLink():
+            case StartTree() | InstallTree():
                 self._send_all(self.trees.ordered(order), work)
                 self._look_for_standing(work)
             case _:
@@ -230,7 +233,7 @@ class Forest:
     def link_reset(self, neighbour: str, work: Work) -> None:
         """The neighbour has lost its memory: trees that it is a part of here are over. The others do not know yet."""
         before = set(self.trees.broken())
-        self.trees.link_reset(neighbour)
+        self._send_all(self.trees.link_reset(neighbour), work)
         for name, found in list(self.works.items()):
             if neighbour == found.parent or neighbour in found.children:
                 self._forget_work(*name)

@@ -35,6 +35,7 @@ from protocol.tree_messages import (
     DropLink,
     ForgetTree,
     InstallTree,
+    LinkAgain,
     StartTree,
     TreeAck,
     TreeMessage,
@@ -46,6 +47,8 @@ from protocol.tree_messages import (
 
 Sends: TypeAlias = list[tuple[str, TreeMessage]]
 """Messages with the neighbours they go to, in the order in which they must leave."""
+
+Told: TypeAlias = list[tuple[str, TreeMessage | LinkAgain]]
 
 _Name: TypeAlias = tuple[str, int]
 
@@ -93,24 +96,30 @@ class Trees:
         self._gone: set[str] = set()
         self._builds: dict[_Name, _Build] = {}
         self._forgotten: dict[str, int] = {}
+        self._used: dict[str, int] = {}
+        """How many times the link to a neighbour was lost and came back."""
+        self._heard: dict[str, int] = {}
+        """Of how many of these the neighbour has told that it uses the link again."""
+        self._awaited: set[str] = set()
+        """Neighbours whose links are back and who have not told yet: what comes from them is of the time before."""
         for neighbour, delay_us in neighbours.items():
             self._set_delay(neighbour, delay_us)
 
     # -- what the coordinator orders ----------------------------------------------------------------------------------
 
-    def ordered(self, order: TreeOrder) -> Sends:
+    def ordered(self, order: TreeOrder) -> Told:
         """Do what the coordinator orders; an order that was carried out before changes nothing."""
         match order:
             case StartTree(tree, epoch):
-                return self.start(tree, epoch)
+                return [*self.start(tree, epoch)]
             case InstallTree(tree, epoch, parent, children):
                 self.install(tree, epoch, parent, children)
             case ForgetTree(tree, epoch):
                 self.forget(tree, epoch)
             case DropLink(neighbour):
-                return self.link_gone(neighbour)
-            case UseLink(neighbour):
-                self.link_back(neighbour)
+                return [*self.link_gone(neighbour)]
+            case UseLink(neighbour, again):
+                return self.use_link(neighbour, again)
             case _:
                 assert_never(order)
         return []
@@ -151,6 +160,7 @@ class Trees:
         Builds that only await an answer over the link go on without it.
         """
         self._gone.add(neighbour)
+        self._awaited.discard(neighbour)
         sends: Sends = []
         for (tree, epoch), build in sorted(self._builds.items()):
             if neighbour == build.parent or neighbour in build.children:
@@ -165,11 +175,34 @@ class Trees:
             self._set_delay(neighbour, delay_us)
         self._gone.discard(neighbour)
 
-    def link_reset(self, neighbour: str) -> None:
+    def use_link(self, neighbour: str, again: int) -> Told:
+        """Tell the neighbour that the link is back, and use it as soon as it has told the same. What comes before that
+        was sent before the link was lost, about builds that have long gone on without it."""
+        if again <= self._used.get(neighbour, 0):
+            return []
+        self._used[neighbour] = again
+        told: Told = [(neighbour, LinkAgain(again))]
+        if self._heard.get(neighbour, 0) >= again:
+            self._gone.discard(neighbour)
+            return told
+        others = self.link_gone(neighbour)
+        self._awaited.add(neighbour)
+        return [*told, *others]
+
+    def link_again(self, neighbour: str, again: int) -> None:
+        """The neighbour uses the link again."""
+        self._heard[neighbour] = max(again, self._heard.get(neighbour, 0))
+        if neighbour in self._awaited and self._heard[neighbour] >= self._used[neighbour]:
+            self._awaited.discard(neighbour)
+            self._gone.discard(neighbour)
+
+    def link_reset(self, neighbour: str) -> Told:
         """The neighbour remembers nothing: builds that it is part of here, or owes an answer to, are broken."""
         for build in self._builds.values():
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
                 build.broken = True
+        again = self._used.get(neighbour)
+        return [] if again is None else [(neighbour, LinkAgain(again))]
 
     # -- what neighbours say ------------------------------------------------------------------------------------------
 
@@ -179,10 +212,8 @@ class Trees:
             self.unknown += 1
             return []
         if neighbour in self._gone:
-            # It may have heard before us that the link is back, and then waits for an answer.
             self.stale += 1
-            refused = isinstance(message, CreateTree)
-            return [(neighbour, TreeNack(message.tree, message.epoch, *message.cost))] if refused else []
+            return []
         match message:
             case CreateTree():
                 return self._consider(neighbour, message)
@@ -350,6 +381,7 @@ class Trees:
             "node": self.node,
             "delays": dict(sorted(self._delays.items())),
             "gone": sorted(self._gone),
+            "back": [dict(sorted(self._used.items())), dict(sorted(self._heard.items())), sorted(self._awaited)],
             "forgotten": dict(sorted(self._forgotten.items())),
             "unknown": self.unknown,
             "stale": self.stale,
@@ -373,6 +405,8 @@ class Trees:
         """Take the place of the node that was saved; on an error nothing has changed."""
         try:
             node, delays, gone = str(saved["node"]), dict(saved["delays"]), set(saved["gone"])
+            used, heard, awaited = saved["back"]
+            used, heard, awaited = dict(used), dict(heard), set(awaited)
             forgotten, unknown, stale = dict(saved["forgotten"]), int(saved["unknown"]), int(saved["stale"])
             builds: dict[_Name, _Build] = {}
             for tree, epoch, parent, cost, parent_cost, acknowledged, children, waiting, broken in saved["builds"]:
@@ -393,6 +427,7 @@ class Trees:
             raise TreeStateError(f"these are the saved trees of {node!r}, not of {self.node!r}; give each node its own")
         self._delays, self._gone, self._builds = delays, gone, builds
         self._forgotten, self.unknown, self.stale = forgotten, unknown, stale
+        self._used, self._heard, self._awaited = used, heard, awaited
 
     # -- small helpers ------------------------------------------------------------------------------------------------
 

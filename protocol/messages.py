@@ -15,7 +15,7 @@ from protocol.pattern import Rule
 from protocol.plan_messages import PlannedRule
 from protocol.subscriptions import Subscription
 from protocol.tally_messages import Tally, TallyAnswer, TallyRequest
-from protocol.tree_messages import CreateTree, TreeAck, TreeNack
+from protocol.tree_messages import CreateTree, LinkAgain, TreeAck, TreeNack
 
 Row = tuple[Any, ...]
 
@@ -247,7 +247,7 @@ class Notify:
 Message = (
     CreateTree | TreeAck | TreeNack | TreeReady | TreeStart | TreeOver | Settled | SettledHere
     | Advertise | Subscribe | FetchRules | RulesFetched | Deploy | Want | Awakening | ReverseMark | SetMode
-    | Batch | Notify | TallyRequest | TallyAnswer
+    | Batch | Notify | TallyRequest | TallyAnswer | LinkAgain
 )  # fmt: skip
 
 CONTROL = (

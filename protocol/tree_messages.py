@@ -55,6 +55,13 @@ TreeMessage: TypeAlias = CreateTree | TreeAck | TreeNack
 
 
 @dataclass(frozen=True, slots=True)
+class LinkAgain:
+    """The sender uses the link again that was lost, for the n-th time; what came before this is of the time before."""
+
+    again: int
+
+
+@dataclass(frozen=True, slots=True)
 class StartTree:
     """To a root: build your tree."""
 
@@ -89,9 +96,10 @@ class DropLink:
 
 @dataclass(frozen=True, slots=True)
 class UseLink:
-    """The link to this neighbour is back: use it in trees that are built from now on."""
+    """The link to this neighbour is back, for the n-th time: use it in trees that are built from now on."""
 
     neighbour: str
+    again: int
 
 
 TreeOrder: TypeAlias = StartTree | InstallTree | ForgetTree | DropLink | UseLink

@@ -39,7 +39,7 @@ _SCHEMAS_HEAD: Final = _LISTS[3] + bytes([_SCHEMAS])
 
 codec.register(
     *(getattr(messages, name) for name in messages.CONTROL),
-    *(getattr(tree_messages, name) for name in ("CreateTree", "TreeAck", "TreeNack")),
+    *(getattr(tree_messages, name) for name in ("CreateTree", "TreeAck", "TreeNack", "LinkAgain")),
     subscriptions.Subscription,
     tally_messages.Tally,
     PartialRule,

@@ -137,7 +137,7 @@ def test_a_link_that_is_back_is_used_in_later_builds_and_nothing_is_rebuilt_for_
     leader = coordinator.trees.leader
     before = dict(coordinator.trees.expected(leader))
     stand(coordinator, tell(coordinator, coordinator.lost_link("p1", "p2"), {}))
-    assert coordinator.link_back("p2", "p1") == [("p2", UseLink("p1")), ("p1", UseLink("p2"))]
+    assert coordinator.link_back("p2", "p1") == [("p2", UseLink("p1", 1)), ("p1", UseLink("p2", 1))]
     assert coordinator.link_back("p2", "p1") == [], "known already"
     assert coordinator.trees.expected(leader) != before
     tell(coordinator, coordinator.rejoined("p4"), {})
@@ -154,7 +154,10 @@ def test_a_node_that_is_back_takes_up_its_sources_and_sinks_under_their_numbers(
     assert coordinator.lost_node("p3") == []
     orders = tell(coordinator, coordinator.node_back("p3"), {})
     assert {node for node, _ in of_kind(orders, Adopt)} == set(RING)
-    assert of_kind(orders, UseLink) == [("p2", UseLink("p3")), ("p4", UseLink("p3"))]
+    assert of_kind(orders, UseLink) == [
+        *((node, UseLink("p3", 1)) for node in ("p2", "p4")),
+        *(("p3", UseLink(node, 1)) for node in ("p2", "p4")),
+    ]
     orders = stand(coordinator, orders)
     assert {node for node, _ in of_kind(orders, Prepare)} == set(RING)
     for node in RING:
@@ -272,7 +275,7 @@ def test_a_node_that_remembers_nothing_takes_what_concerns_its_former_life_for_f
 
 
 def test_orders_and_reports_about_losses_travel():
-    for order in (TellDelivered(3), UseLink("p1")):
+    for order in (TellDelivered(3), UseLink("p1", 1)):
         assert control.decode(control.encode(control.Ordered(order))) == control.Ordered(order)
     for report in (TreeBroken("p1", 2), DeliveredTo(3, (DeliveredMark("p1", 2, float("inf")),))):
         assert control.decode(control.encode(control.Reported(report))) == control.Reported(report)

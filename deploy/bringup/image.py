@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from deploy.bringup.machine import call, succeeds, tool
-from deploy.commands.common import RunFailed
 from protocol.errors import ConfigError
 
 PROJECT: Final = Path(__file__).resolve().parent.parent.parent
@@ -162,22 +161,13 @@ def _build(name: str, base: str, wheels: Path, environment: dict[str, str]) -> N
 
 
 def _tidy_up(environment: dict[str, str]) -> None:
-    """Remove images of older sources, but for the latest few; one that is in use stays."""
-    shown = call(
-        [
-            "podman",
-            "images",
-            "--filter",
-            f"reference={IMAGE}",
-            "--sort",
-            "created",
-            "--format",
-            "{{.Repository}}:{{.Tag}}",
-        ],
-        environment=environment,
-    )
-    for name in shown.split()[KEPT_IMAGES:]:
-        try:
-            call(["podman", "rmi", name], environment=environment)
-        except RunFailed:
-            continue
+    """Remove images of older sources, but for the latest few; one that is in use stays.
+
+    The latest of what they were built from stays, too: it holds the layer with the dependencies.
+    """
+    ours = ["--filter", f"reference={IMAGE}", "--format", "{{.Repository}}:{{.Tag}}"]
+    stages = ["--filter", "label=headwater.stage=build", "--filter", "dangling=true", "--format", "{{.ID}}"]
+    for options, kept in ((ours, KEPT_IMAGES), (stages, 1)):
+        shown = call(["podman", "images", "--sort", "created", *options], environment=environment)
+        for name in shown.split()[kept:]:
+            succeeds(["podman", "rmi", name], environment=environment)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from deploy.simulation.figures import OVERHEAD_KINDS, figures, percentile
-from deploy.simulation.outcome import KINDS, Outcome, Traffic
+from deploy.simulation.outcome import Outcome
+from node.accounts import KINDS, Traffic
 
 HEADLINE_KINDS: Final = tuple(kind for kind in KINDS if kind not in OVERHEAD_KINDS)
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from deploy.output import JsonLines
-from deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
+from deploy.simulation.outcome import Delivery, Outcome
+from node.accounts import KINDS, Traffic
 from node.explain_parts import show_us
 from protocol.composites import Composite
 

@@ -108,7 +108,7 @@ class Clients:
         self._send(client.peer, ["refused", why])
 
     def _send(self, peer: str, said: list[Any]) -> None:
-        self._daemon.hub.send(peer, [msgpack.packb(said)])
+        self._daemon.send(peer, [msgpack.packb(said)])
 
     def _said(self, client: _Client, said: Any) -> None:
         match said:

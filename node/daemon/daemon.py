@@ -32,6 +32,8 @@ from protocol.links import Hub, Keys, LinkSettings, PeerState
 SNAPSHOT_BYTES_LEAST: Final = 32 << 20  # a journal shorter than this is applied again within seconds
 SNAPSHOT_GROWTH: Final = 3  # a journal may become this many times as long as the snapshot it follows
 LAZY_S: Final = 0.5  # what nobody waits for is written at the latest after so long
+CONFIRM_S: Final = 0.02  # an acknowledgement waits so long for a frame to go with, or for more to acknowledge
+CONFIRM_BYTES: Final = 256 << 10  # but not when so much came at once: the other end may wait for its window
 UNWRITTEN_MAX: Final = 64 << 20  # bytes that may wait for a slow disk before sources must wait
 DRAIN_S: Final = 5.0  # at the end, how long links and sinks get to take what is still here
 
@@ -94,6 +96,9 @@ class NodeDaemon:
         """Groups that are being written."""
         self._commits = False
         self._lazy: asyncio.TimerHandle | None = None
+        self._confirms: dict[str, int] = {}
+        """By peer, what is durable and not acknowledged yet."""
+        self._confirming: asyncio.TimerHandle | None = None
         self._unwritten = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due_us: int | None = None
@@ -137,6 +142,7 @@ class NodeDaemon:
         ends = self.loop.time() + DRAIN_S
         while self.loop.time() < ends and not self._is_drained():
             await asyncio.sleep(0.02)
+        self._confirm()
         self.save_snapshot()
 
     def _is_drained(self) -> bool:
@@ -222,10 +228,11 @@ class NodeDaemon:
                 self.hub.accept_reset(peer)
         for peer, payloads in group.sends.items():
             if peer in known:
-                self.hub.send(peer, payloads)
+                self.send(peer, payloads)
         for peer, seq in group.confirms.items():
-            if peer in known:
-                self.hub.confirm(peer, seq)
+            self.confirm_soon(peer, seq)
+        if group.size > CONFIRM_BYTES:
+            self._confirm()
         for sink, count in group.counts.items():
             self.adapters.released(sink, count)
         for done in group.done:
@@ -233,6 +240,30 @@ class NodeDaemon:
         self._look_at_pressure()
         if self.journal.bytes_since_snapshot > max(SNAPSHOT_BYTES_LEAST, SNAPSHOT_GROWTH * self._snapshot_bytes):
             self.save_snapshot()
+
+    def send(self, peer: str, payloads: list[bytes]) -> None:
+        """Something for a peer; what is to be acknowledged goes with it."""
+        seq = self._confirms.pop(peer, None)
+        if seq is not None:
+            self.hub.confirm(peer, seq)
+        self.hub.send(peer, payloads)
+
+    def confirm_soon(self, peer: str, seq: int) -> None:
+        """Acknowledge with the next frame to the peer, or a little later: where little is said that spares a frame for
+        every one that comes."""
+        self._confirms[peer] = seq
+        if self._confirming is None:
+            self._confirming = self.loop.call_later(CONFIRM_S, self._confirm)
+
+    def _confirm(self) -> None:
+        if self._confirming is not None:
+            self._confirming.cancel()
+            self._confirming = None
+        confirms, self._confirms = self._confirms, {}
+        known = set(self.hub.peers()) if confirms else ()
+        for peer, seq in confirms.items():
+            if peer in known:
+                self.hub.confirm(peer, seq)
 
     def save_snapshot(self) -> None:
         began_s = self.loop.time()
@@ -309,7 +340,7 @@ class NodeDaemon:
         """Frames of a neighbour, the coordinator or a client."""
         if peer.startswith(CLIENT):
             self.adapters.clients.received(peer, payloads)
-            self.hub.confirm(peer, last_seq)
+            self.confirm_soon(peer, last_seq)
             return
         self.apply(records.Frames(self.now_us(), peer, last_seq, payloads))
         self._group.confirms[peer] = last_seq
@@ -340,6 +371,7 @@ class NodeDaemon:
             self.adapters.clients.left(peer)
 
     def link_reset(self, peer: str, life: str) -> None:
+        self._confirms.pop(peer, None)
         if peer.startswith(CLIENT):
             self.adapters.clients.left(peer)
             self.hub.accept_reset(peer)

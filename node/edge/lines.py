@@ -53,9 +53,8 @@ class StdoutSinkAdapter:
 class FileSinkAdapter:
     """A line for each delivery at the end of a file, exactly once, whenever the node is killed.
 
-    Each line says which delivery of which sink it is. After a restart the lines that are there already are told by that
-    and by their identity from those that are not; half a line at the end is cut off. Several sinks of a node may share
-    a file.
+    Each line says which delivery of which sink it is. After a restart the lines that are there already are told from
+    those that are not by their identity; half a line at the end is cut off. Several sinks of a node may share a file.
     """
 
     def __init__(self, number: int, destination: FileTo, edge: Edge) -> None:
@@ -63,28 +62,17 @@ class FileSinkAdapter:
         self._path = edge.data / destination.path  # an absolute name stays what it is
         self._is_synced = edge.durability == "sync"
         self._edge = edge
-        self._written: dict[int, str] = {}
-        """Lines of this sink found in the file that are not confirmed: number to identity."""
         self._known: set[str] = set()
-        """Identities of all lines of this sink that were found, where the node may have forgotten some of them."""
+        """Identities of the lines of this sink found in the file that the node may offer again."""
 
     async def run(self, deliveries: Deliveries, confirmed: int) -> None:
-        self._written = await self._until_done(self._recover, confirmed)
+        self._known = await self._until_done(self._recover, confirmed)
         while True:
             batch = await deliveries.next()
-            fresh = [each for each in batch if not self._is_there(*each)]
+            fresh = [each for each in batch if identity(each[1]) not in self._known]
             if fresh:
                 await self._until_done(self._append, fresh)
             deliveries.confirm(batch[-1][0])
-
-    def _is_there(self, number: int, delivery: dict[str, Any]) -> bool:
-        if self._known and identity(delivery) in self._known:
-            return True
-        found = self._written.pop(number, None)
-        if found is None or found == identity(delivery):
-            return found is not None
-        # The node has lost its memory and the file has not: the numbers began anew.
-        return False
 
     async def _until_done(self, work: Any, argument: Any) -> Any:
         """Work with the file in a thread; while the disk is full or away, again and again."""
@@ -98,7 +86,7 @@ class FileSinkAdapter:
                 log.warning("sink %d cannot write %s: %s; trying again", self._number, self._path, why)
                 await backoff.wait()
 
-    def _recover(self, confirmed: int) -> dict[int, str]:
+    def _recover(self, confirmed: int) -> set[str]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with _lock(self._path), self._path.open("a+b") as file:
             size = file.seek(0, os.SEEK_END)
@@ -109,9 +97,8 @@ class FileSinkAdapter:
             if whole < len(tail) and (whole or start == 0):
                 file.truncate(start + whole)
                 log.warning("sink %d: cut %d bytes of half a line off %s", self._number, len(tail) - whole, self._path)
-            if self._edge.reborn:
-                self._known = {identity(each) for each in _lines_of(tail[:whole], self._number)}
-            return _unconfirmed(tail[:whole], self._number, confirmed)
+            # A node that has forgotten something may have confirmed more than it knows.
+            return _unconfirmed(tail[:whole], self._number, 0 if self._edge.reborn else confirmed)
 
     def _append(self, batch: Numbered) -> None:
         lines = b"".join(_line(self._number, number, delivery) for number, delivery in batch)
@@ -132,14 +119,16 @@ def _line(sink: int, number: int, delivery: dict[str, Any]) -> bytes:
     return json.dumps({**delivery, "sink": sink, "delivery": number}, ensure_ascii=False).encode("utf-8") + b"\n"
 
 
-def _unconfirmed(text: bytes, sink: int, confirmed: int) -> dict[int, str]:
-    """The deliveries of this sink in these lines that are not confirmed, with their identities."""
-    found: dict[int, str] = {}
+def _unconfirmed(text: bytes, sink: int, confirmed: int) -> set[str]:
+    """The identities of the deliveries of this sink in these lines that are not confirmed.
+
+    Their numbers would not do: a node that has lost a part of its memory gives deliveries in another order.
+    """
+    found: set[str] = set()
     for delivery in _lines_of(text, sink):
         if delivery["delivery"] <= confirmed:
             break
-        # The latest life of the node is met first.
-        found.setdefault(delivery["delivery"], identity(delivery))
+        found.add(identity(delivery))
     return found
 
 
