@@ -6,9 +6,10 @@ import gc
 import os
 import sys
 from importlib import metadata
-from typing import Annotated, Final, NoReturn
+from typing import Annotated, Any, Final, NoReturn
 
 import typer
+import typer.core
 
 from deploy.commands.broker import broker
 from deploy.commands.check import check
@@ -31,8 +32,44 @@ GC_THRESHOLD: Final = (200_000, 20, 100)
 
 STOPPED: Final = 130  # what shells expect of a command that Ctrl-C ended
 
+SECTIONS: Final = {
+    "Rules, with one engine": {
+        "check": "Is it right, and what does it do? Rules, and network files.",
+        "run": "Find composite events in a file or a stream.",
+        "explain": "Why did my pattern not fire?",
+    },
+    "Networks": {
+        "simulate": "Run one in virtual time: results, traffic, delay.",
+        "up": "Run one for real, on this machine, and leave it running.",
+        "ps": "Show its processes.",
+        "logs": "Show what they say.",
+        "down": "End it; its data stays.",
+    },
+    "Single processes, for machines of your own": {
+        "coordinator": "Holds a network together; changes are made through it.",
+        "node": "One node of a network.",
+        "broker": "A small MQTT broker, where there is no other.",
+        "keys": "Keys for links that leave a machine.",
+    },
+    "Research": {
+        "experiment": "Repeat the experiments of papers in the simulator.",
+    },
+}
+"""The commands as --help shows them; each says more of itself with --help."""
+
+
+class Grouped(typer.core.TyperGroup):
+    """Lists its commands by what they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
+
+
 app = typer.Typer(
     name="headwater",
+    cls=Grouped,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -79,11 +116,18 @@ def headwater(
     (.tesla) or SASE (.sase). An event has a type, a time (ts), attributes, and the node and number it was born under.
 
     \b
-    headwater check fire.tesla                        is the rule right, and what does it do?
-    headwater run fire.tesla --events events.csv      find its composite events, as JSON lines
+    headwater check fire.tesla                        is the rule right?
+    headwater run fire.tesla --events events.csv      find composite events
     headwater explain fire.tesla --events events.csv  why did my pattern not fire?
-    headwater simulate fire.yaml                      run a whole network in virtual time: results, traffic, delay
-    headwater up fire.yaml                            run it for real: one process for each node (then ps, logs, down)
+
+    A network (.yaml) says which nodes there are, where events come in, by which rules they are joined, and who wants to
+    hear of what. Nodes share the work and give the results that one engine would give. A node that dies is started
+    again and goes on where it was.
+
+    \b
+    headwater simulate fire.yaml                      in virtual time
+    headwater up fire.yaml                            one process for each node
+    headwater ps                                      then also logs -f, down
 
     Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 the run failed, 2 the input
     is wrong.

@@ -39,7 +39,7 @@ def _demonstrate(folder: Path) -> None:
     with _network(folder) as run:
         _say(f"MQTT devices publish for {SECONDS} seconds. What p1 tells its people, as it is detected:")
         fires, log = asyncio.run(_watch(run["broker"], folder))
-        statistics = _ask(run["coordinator"], "/statistics")
+        statistics = [_ask(node, "/statistics") for node in run["nodes"]]
     _report(file, fires, log, statistics)
 
 
@@ -47,14 +47,14 @@ def _demonstrate(folder: Path) -> None:
 
 
 @contextmanager
-def _network(folder: Path) -> Iterator[dict[str, str]]:
-    """The network of the example, up; where its coordinator and its broker are."""
+def _network(folder: Path) -> Iterator[dict[str, Any]]:
+    """The network of the example, up; where its nodes and its broker are."""
     _command("up", str(EXAMPLE / "network.yaml"), "--name", "demo", "--folder", str(folder))
     try:
         run = json.loads((folder / "demo" / "run.json").read_text(encoding="utf-8"))
-        by_role = {process["role"]: process for process in run["processes"]}
-        broker = by_role["broker"]["address"].partition("://")[2]
-        yield {"coordinator": by_role["coordinator"]["http"], "broker": broker}
+        (broker,) = (each["address"] for each in run["processes"] if each["role"] == "broker")
+        nodes = [each["http"] for each in run["processes"] if each["role"] == "node"]
+        yield {"nodes": nodes, "broker": broker.partition("://")[2]}
     finally:
         _command("down", "--name", "demo", "--folder", str(folder))
 
@@ -107,7 +107,7 @@ async def _watch(broker: str, folder: Path) -> tuple[int, list[dict[str, Any]]]:
 # ------------------------------------------------------------------------------------------------------------ traffic
 
 
-def _report(file: NetworkFile, fires: int, published: list[dict[str, Any]], statistics: dict[str, Any]) -> None:
+def _report(file: NetworkFile, fires: int, published: list[dict[str, Any]], statistics: list[dict[str, Any]]) -> None:
     central = _centralised(file, published)
     _say("What crossed the links, next to what a centralised system would have sent for the same readings:")
     measured = _measured(statistics)
@@ -119,11 +119,11 @@ def _report(file: NetworkFile, fires: int, published: list[dict[str, Any]], stat
     print(f"\n{len(published)} readings, {fires} fires told to the people at p1. Watermarks and control included.")
 
 
-def _measured(statistics: dict[str, Any]) -> Traffic:
-    """What nodes have told the coordinator: by sender, receiver and kind."""
+def _measured(statistics: list[dict[str, Any]]) -> Traffic:
+    """What nodes have sent to their neighbours, by receiver and kind."""
     total = Traffic()
-    for receivers in statistics["traffic"].values():
-        for kinds in receivers.values():
+    for node in statistics:
+        for kinds in node["links"].values():
             for amount in kinds.values():
                 total.events += amount["events"]
                 total.messages += amount["messages"]

@@ -17,8 +17,9 @@ from typing import Any
 import pyarrow
 import pyarrow.parquet
 import pytest
+import typer
 
-from deploy.command import main
+from deploy.command import SECTIONS, app, main
 from node.engine import Engine
 from protocol.errors import RuleError
 
@@ -456,6 +457,11 @@ def test_version_and_help(desk: Desk) -> None:
     for command in ("run", "check", "explain"):
         assert command in done.out
         assert "--events" in desk.run(command, "--help").out
+
+
+def test_help_lists_every_command() -> None:
+    told = [name for commands in SECTIONS.values() for name in commands]
+    assert sorted(told) == sorted(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
 
 
 def command(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:

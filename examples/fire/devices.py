@@ -26,6 +26,7 @@ AREAS = ("A1", "A2", "A3", "A4")
 def readings(smoke_per_s: float, heat_per_s: float, seed: int) -> Iterator[tuple[float, str, dict[str, Any]]]:
     """When (in seconds), on which topic, what; for ever."""
     rng = random.Random(seed)
+    begin = time.time_ns() // 1000  # counters must go on when devices are started again: the clock does
     counters: dict[str, int] = {}
     due = [(rng.expovariate(smoke_per_s), "smoke"), (1 / heat_per_s, "temperature")]
     heapq.heapify(due)
@@ -33,7 +34,7 @@ def readings(smoke_per_s: float, heat_per_s: float, seed: int) -> Iterator[tuple
         at_s, kind = heapq.heappop(due)
         area = rng.choice(AREAS)
         device = f"{kind}-{area}"
-        counters[device] = counters.get(device, 0) + 1
+        counters[device] = counters.get(device, begin) + 1
         reading: dict[str, Any] = {"device": device, "n": counters[device], "area": area}
         if kind == "temperature":
             reading["value"] = round(rng.gauss(30, 8), 1)

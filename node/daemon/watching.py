@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from node.accounts import Accounts
 from node.config_view import config_view
+from node.found import Found
 from node.http import Response, Server, json_response, serve
 from node.metrics.counters import NodeCounters, SourceCounts
 from node.metrics.exposition import CONTENT_TYPE, Exposition
@@ -84,7 +85,8 @@ class Watching:
     def delivered(self, sink: int, before: int, rows: Sequence[tuple[Any, ...]], now_us: int) -> None:
         live = not self._is_replayed()
         with self._unharmed():
-            self.counters.delivered_rows(sink, len(rows), [now_us - row[0] for row in rows] if live else ())
+            ends = (rows.ends() if isinstance(rows, Found) else [row[0] for row in rows]) if live else ()
+            self.counters.delivered_rows(sink, len(rows), [now_us - end for end in ends])
             self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
 
     @contextmanager
@@ -126,13 +128,14 @@ class Watching:
     # ------------------------------------------------------------------------------------------------ telling others
 
     def beat(self) -> None:
-        """Once a second."""
-        self._refresh()
-        self._beats += 1
-        if self._beats % STATISTICS_EVERY_S == 0 and self._daemon.hub.is_up(COORDINATOR):
-            found = self._whispers.next()
-            if found is not None:
-                self._daemon.hub.whisper(COORDINATOR, encode_statistics(found))
+        """Once a second. Other things hang on the same beat, so it must not fail either."""
+        with self._unharmed():
+            self._refresh()
+            self._beats += 1
+            if self._beats % STATISTICS_EVERY_S == 0 and self._daemon.hub.is_up(COORDINATOR):
+                found = self._whispers.next()
+                if found is not None:
+                    self._daemon.hub.whisper(COORDINATOR, encode_statistics(found))
 
     def link_changed(self, peer: str, *, up: bool) -> None:
         """The coordinator should hear soon which links are up."""
@@ -141,7 +144,8 @@ class Watching:
     def _refresh(self) -> None:
         self._observed.core = self._daemon.machine.core
         self._observed.hub = self._daemon.hub
-        self._observed.peers = tuple(self._daemon.machine.links)
+        known = set(self._daemon.hub.peers())  # a neighbour whose address is not known yet is not among them
+        self._observed.peers = tuple(peer for peer in self._daemon.machine.links if peer in known)
 
     async def serve(self, address: str | None) -> str:
         """Serve HTTP at HOST:PORT; where it is served, or nothing."""
