@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
@@ -214,17 +215,18 @@ def _node_main(
 ) -> None:
     import uvloop
 
+    from node.daemon.collector import Collector
     from node.daemon.daemon import DaemonSettings, NodeDaemon
-    from node.daemon.process import collect_rarely, recovered, set_up_logging
+    from node.daemon.process import recovered, set_up_logging
 
     _begin(log)
     set_up_logging()
-    collect_rarely()
 
     async def run() -> None:
         settings = DaemonSettings(name=name, data=data, coordinator=hub, network=NETWORK, http="127.0.0.1:0")
         journal, machine, _ = recovered(settings, None)
         daemon = NodeDaemon(settings, machine, journal)
+        daemon.collector = Collector()
         if durability is not None:
             daemon._keep_as(durability)
             daemon._keep_as = lambda other: None  # type: ignore[method-assign]

@@ -19,17 +19,13 @@ PER_S = 1_000
 WARM_S = 1.0  # the first publications make connections, and pages of memory, and are left out
 TYPES = (EventType("Smoke", {"area": "int", "sent": "int"}), EventType("Temp", {"area": "int", "sent": "int"}))
 RULE = """
-define Fire(area: int, sent: int) from Temp() and last Smoke(area = Temp.area) within 5 s from Temp
-where area = Temp.area, sent = Temp.sent
-"""
-MONOTONE = """
 define Fire(area: int, sent: int) from Temp() and each Smoke(area = Temp.area) within 5 s from Temp
 where area = Temp.area, sent = Temp.sent
 """
 
 
 def a_line() -> Network:
-    rules = parse_rules([Text(MONOTONE, "fire.tesla", "tesla")], TYPES).rules
+    rules = parse_rules([Text(RULE, "fire.tesla", "tesla")], TYPES).rules
     return Network(
         types=TYPES,
         nodes=("far", "middle", "near"),
@@ -69,7 +65,8 @@ def publisher(pipe: Connection, address: str, seconds: float) -> None:
 
 
 def subscriber(pipe: Connection, address: str) -> None:
-    """Notes for every composite when it was published and how long ago that was; until it is told how many to expect."""
+    """Notes for every composite when it was published and how long ago that was, until all that it is told to expect
+    are there."""
 
     async def run() -> None:
         async with Client("far", address, name="subscriber", network=NETWORK) as client:
@@ -137,10 +134,3 @@ def latencies(durability: str, seconds: float) -> tuple[int, list[float]]:
 
 def quantile(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-if __name__ == "__main__":
-    import sys
-    for durability in sys.argv[1:] or ["none", "sync"]:
-        pairs, ms = latencies(durability, 5)
-        print(durability, pairs, *(f"p{int(q*100)} {quantile(ms, q):.2f}" for q in (0.1, 0.5, 0.9, 0.99)), f"max {max(ms):.1f}")

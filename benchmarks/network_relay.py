@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any
 
 import msgpack
@@ -105,6 +104,11 @@ def _pull(pipe: Connection) -> None:
             pipe.send((frames, time.monotonic() - began_s))
 
 
+def plain_rows() -> list[bytes]:
+    """The same events in the plainest form: a list of events, each a list of its time, identity and values."""
+    return [msgpack.packb([list(row) for row in rows]) for [(_, rows, _)] in frames(20_000, 1)]
+
+
 def raw(payloads: list[bytes], events: int, repeats: int) -> float:
     """Events per second that two bare processes pass, decoded where they arrive; the best of some runs."""
     here, there = CONTEXT.Pipe()
@@ -126,13 +130,3 @@ def raw(payloads: list[bytes], events: int, repeats: int) -> float:
         puller.kill()
         puller.join()
     return best
-
-
-if __name__ == "__main__":
-    import sys
-    for durability in sys.argv[1:] or ["none", "async", "sync"]:
-        found, payloads = relay(durability, 400_000, 3)
-        print(durability, len(payloads[-1]))
-        for each in found:
-            print({k: round(v, 3) for k, v in each.items()}, f"{each['events'] / each['seconds']:,.0f}/s {each['events'] / max(each['cpu'], 0.01):,.0f}/cpu s")
-    print("raw", f"{raw(payloads, 1_000_000, 3):,.0f}")

@@ -166,9 +166,12 @@ class Coordinator:
 
     def _home(self, rule: Rule) -> str:
         """Where a rule is kept: at the one root, or spread by its name over the nodes that every tree reaches."""
-        cut_off = {node for tree in self.trees.roots for node in self.trees.cut_off(tree)}
-        nodes = sorted(set(self.nodes()) - cut_off) or sorted(self.nodes())
+        nodes = sorted(set(self.nodes()) - self._cut_off()) or sorted(self.nodes())
         return self.trees.leader or nodes[crc32(rule.name.encode()) % len(nodes)]
+
+    def _cut_off(self) -> set[str]:
+        """Nodes that a tree does not reach."""
+        return {node for tree in self.trees.roots for node in self.trees.cut_off(tree)}
 
     # --------------------------------------------------------------------------------------------------------- changes
 
@@ -244,6 +247,8 @@ class Coordinator:
             case TreeBroken(tree, epoch):
                 if (tree, epoch) in self.trees.builds:
                     return self._happened(BrokenTree(tree, epoch))
+                if epoch > self.trees.used_epochs.get(tree, 0):
+                    return []  # no such build was ever begun: forgetting it would forbid those that will be
                 return list(self.trees.forgotten(tree, epoch))  # that it is over did not get past the break
             case DeliveredTo():
                 self._question.answered(node, report)
@@ -293,9 +298,10 @@ class Coordinator:
         return self._happened(Rejoined(node)) if self._begun else []
 
     def link_back(self, one: str, other: str) -> Orders:
-        """A lost link is there again: trees that are built from now on use it; nothing is rebuilt for it."""
+        """A lost link is there again: trees that are built from now on use it; nothing is rebuilt for it, unless nodes
+        were cut off."""
         self.trees.check_link(one, other)
-        if self._question.is_open:
+        if self._question.is_open or (self._begun and self._cut_off()):
             return self._happened(LinkBack(one, other))
         return list(self.trees.link_back(one, other))
 
@@ -331,6 +337,7 @@ class Coordinator:
         delivered = self._question.delivered(self.trees.builds, self._from_us)
         facts = self._question.taken()
         everything = bool(self.trees.superseded) or any(isinstance(fact, Rejoined | NodeBack) for fact in facts)
+        everything = everything or (bool(self._cut_off()) and any(isinstance(fact, LinkBack) for fact in facts))
         self.contents.forget_before(self._oldest_plan())
         self.contents.take_back(self.nodes())
         orders = [order for fact in facts for order in self._let_happen(fact)]

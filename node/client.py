@@ -27,6 +27,7 @@ from protocol.control import CLIENT
 from protocol.errors import HeadwaterError
 from protocol.events import Value
 from protocol.links import Hub, Keys, LinkSettings
+from protocol.links.parts import Joined
 
 PUBLICATIONS_MAX: Final = 32  # that may wait for their answers; ``publish`` waits for room
 EVENTS_MAX: Final = 10_000  # in one publication
@@ -60,6 +61,7 @@ class Client:
         self._numbers = 0
         self._up = asyncio.Event()
         self._unconfirmed = 0
+        self._joined = Joined()
         self._confirming: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Client:
@@ -169,7 +171,10 @@ class Client:
 
     def received(self, peer: str, last_seq: int, payloads: list[bytes]) -> None:
         for payload in payloads:
-            match msgpack.unpackb(payload):
+            whole = self._joined.take(payload)
+            if whole is None:
+                continue
+            match msgpack.unpackb(whole):
                 case ["published", int(count), list(wrong)]:
                     waiting = self._publications.get(count)
                     if waiting is not None and not waiting[1].done():
@@ -203,6 +208,7 @@ class Client:
         if self._confirming is not None:  # what came before is of another numbering
             self._confirming.cancel()
             self._confirming = None
+        self._joined = Joined()
         for payload, _ in list(self._publications.values()):
             self._send(payload)
         for subscription in self._subscriptions.values():

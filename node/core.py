@@ -7,7 +7,7 @@ The daemon and the simulator drive the same core. Everything it knows can be pri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, assert_never
 
@@ -15,9 +15,10 @@ from node import saving, validation
 from node.effects import Born, Effect, Input, LinkReset, Ordered, Received, SourcesEnded, TimerFired
 from node.feeds import Inlet
 from node.forest import Forest
-from node.outbox import Inbox, Outbox, by_type, type_of
+from node.outbox import Inbox, Outbox
 from node.outlets import Outlet
 from node.review import review
+from node.testimony import Testimony, are_exact
 from node.work import Work
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
 from protocol.tally_messages import TallyAnswer, TallyRequest
@@ -60,7 +61,8 @@ class NodeCore:
         self.inlets = self.forest.inlets
         self.outlets = self.forest.outlets
         self._outboxes = {neighbour: Outbox(neighbour) for neighbour in neighbours}
-        self._inboxes = {neighbour: Inbox() for neighbour in neighbours}
+        self._testimony = Testimony()
+        self._inboxes = {neighbour: Inbox(self._testimony) for neighbour in neighbours}
         self._timers: dict[str, int] = {}
         self._review_us = -(1 << 62)
         self._ticks = 0
@@ -94,7 +96,7 @@ class NodeCore:
         elif isinstance(received, LinkReset):
             if received.neighbour in self._outboxes:
                 self._outboxes[received.neighbour] = Outbox(received.neighbour)
-                self._inboxes[received.neighbour] = Inbox()
+                self._inboxes[received.neighbour] = Inbox(self._testimony)
                 self.forest.link_reset(received.neighbour, work)
         else:
             assert_never(received)
@@ -113,7 +115,12 @@ class NodeCore:
             return
         if self.settings.replayed and born.events:
             self._saw(max(event[0] for event in born.events))
-        feed.born(source, born.events, work)
+        events: Sequence[Any] = born.events
+        if not are_exact(events):
+            events = [event for event in events if self._testimony.agrees((event[1], event[2]), event)]
+            if len(events) < len(born.events):
+                work.report("contradicting_events", len(born.events) - len(events))
+        feed.born(source, events, work)
         if born.mark is not None:
             feed.advanced(source, born.mark, work)
 
@@ -173,7 +180,8 @@ class NodeCore:
             for run in batch.runs:
                 rows = inbox.rows(run)
                 if len(rows) < len(run.identities):
-                    work.report("unknown_body", len(run.identities) - len(rows))
+                    why = "unknown_body" if run.rows is None else "contradicting_events"
+                    work.report(why, len(run.identities) - len(rows))
                     if not rows:
                         continue
                 found = blockers if run.blocker else real
@@ -185,11 +193,11 @@ class NodeCore:
                         known += rows
             for number, taken in blockers.items():
                 inlet = self._inlet(neighbour, number, work)
-                if inlet is not None and _belong(taken, inlet.blocked_types, work):
+                if inlet is not None and inlet.admits(taken, True, work):
                     inlet.pass_blockers(taken, work)
             for number, taken in real.items():
                 inlet = self._inlet(neighbour, number, work)
-                if inlet is not None and _belong(taken, inlet.types, work):
+                if inlet is not None and inlet.admits(taken, False, work):
                     inlet.pass_on(taken, work)
             if self.settings.replayed:
                 times = [row[0] for taken in (*real.values(), *blockers.values()) for row in taken]
@@ -270,6 +278,7 @@ class NodeCore:
         floor_us = self._time_of_events_us(work.now_us) - reach_us
         for outbox in self._outboxes.values():
             outbox.forget_before(floor_us)
+        self._testimony.forget_before(floor_us)
         self.forest.forget_the_past(min((feed.least(work.now_us) for feed in self.local.values()), default=work.now_us))
 
     # --------------------------------------------------------------------------------------------------------- showing
@@ -316,14 +325,5 @@ class NodeCore:
         kept = sum(found.held() for found in self.works.values()) + self.forest.delivered.held()
         kept += sum(len(feed.history) for feed in self.local.values())
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())
+        kept += self._testimony.held()
         return kept + sum(len(inbox.bodies) for inbox in self._inboxes.values())
-
-
-def _belong(rows: list[Any], types: frozenset[str], work: Work) -> bool:
-    """Whether a stream may bring these events; a neighbour that sends others does not know what it does."""
-    if len(rows) == 1 and type_of(rows[0]) in types:
-        return True
-    foreign = sum(len(same) for name, same in by_type(rows) if name not in types)
-    if foreign:
-        work.report("foreign_events", foreign)
-    return not foreign

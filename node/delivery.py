@@ -9,9 +9,11 @@ from typing import Any
 
 from node.catalog import Catalog
 from node.effects import Deliver
+from node.found import Found
 from node.outbox import by_type, identities_of, identity_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
+from protocol.errors import RuleError
 from protocol.messages import Notify
 from protocol.plan_messages import PlannedSink
 from protocol.subscriptions import Subscription, without_covered
@@ -26,17 +28,23 @@ class Delivered:
 
     def __init__(self) -> None:
         self.watchful = False
-        self.latest_us: float = -FOREVER
-        """The latest end of anything that was delivered."""
+        self._latest_us: float = -FOREVER
+        """The latest end of anything that was delivered and is not recent."""
         self._hold_after_us: float | None = None
         self._held: list[tuple[int, Row]] = []
         self._recent: list[tuple[int, Sequence[Row], int]] = []
-        """Sink, what it was given, and the latest end of it."""
+        """Sink, what it was given, and a time at or after the latest end of it."""
         self._known: dict[tuple[int, Any], int] = {}
+
+    @property
+    def latest_us(self) -> float:
+        """The latest end of anything that was delivered."""
+        return _latest(self._recent, self._latest_us)
 
     def watch(self) -> None:
         """Another plan or tree may repeat what has been delivered."""
         self.watchful = True
+        self._latest_us = self.latest_us
         for sink, rows, _ in self._recent:
             self._known.update(zip(zip(repeat(sink), identities_of(rows)), map(_ts_of, rows), strict=True))
         self._recent = []
@@ -51,12 +59,13 @@ class Delivered:
             rows = [row for row in rows if row[0] <= after_us]
             if not rows:
                 return
-        latest_us = max(map(_ts_of, rows))
-        self.latest_us = max(self.latest_us, latest_us)
         if self.watchful:
+            self._latest_us = max(self._latest_us, max(map(_ts_of, rows)))
             rows = [row for row in rows if self._is_new(sink, row)]
+        elif isinstance(rows, Found):
+            self._recent.append((sink, rows.unmade(), rows.until_us))
         else:
-            self._recent.append((sink, rows, latest_us))
+            self._recent.append((sink, rows, max(map(_ts_of, rows))))
         if rows:
             work.effects.append(Deliver(sink, rows))
 
@@ -80,7 +89,10 @@ class Delivered:
                 self.give(sink, (row,), work)
 
     def forget_before(self, ts: float) -> None:
-        self._recent = [given for given in self._recent if given[2] >= ts]  # what was given together goes together
+        kept = [given for given in self._recent if given[2] >= ts]  # what was given together goes together
+        if len(kept) < len(self._recent):
+            self._latest_us = _latest([given for given in self._recent if given[2] < ts], self._latest_us)
+            self._recent = kept
         self._known = {key: known for key, known in self._known.items() if known >= ts}
 
     def held(self) -> int:
@@ -103,9 +115,20 @@ class Subscribers:
         self.local = {sink.number: sink for sink in sinks}
         self._routes.clear()
 
-    def set_child(self, child: str, subscriptions: tuple[Subscription, ...]) -> None:
-        self.children[child] = subscriptions
+    def set_child(self, child: str, subscriptions: tuple[Subscription, ...]) -> int:
+        """What is wanted below a child; how many of the subscriptions are left out, since they make no sense here."""
+        understood = tuple(filter(self._is_understood, subscriptions))
+        self.children[child] = understood
         self._routes.clear()
+        return len(subscriptions) - len(understood)
+
+    def _is_understood(self, subscription: Subscription) -> bool:
+        try:
+            if self._catalog.knows(subscription.type):
+                self._condition(subscription)
+        except RuleError:
+            return False
+        return True
 
     def combined(self) -> tuple[Subscription, ...]:
         """What is wanted here and below, without what something wider covers."""
@@ -124,10 +147,14 @@ class Subscribers:
     def deliver(self, rows: Sequence[Row], work: Work, origin: str | None = None) -> None:
         """Give rows to local sinks and to the children that want them, except the one they came from."""
         down: dict[str, list[Row]] = {}
-        for name, same in by_type(rows):
+        for name, same in [(rows.spec.type.name, rows)] if isinstance(rows, Found) else by_type(rows):
             sinks, children = self._route(name)
             for sink, condition in sinks:
-                wanted = same if condition is None else [row for row in same if condition(row)]
+                wanted: Sequence[Row] = same
+                if condition is not None and isinstance(same, Found):
+                    wanted = same.that(sink.subscription.where, condition)
+                elif condition is not None:
+                    wanted = [row for row in same if condition(row)]
                 self._delivered.give(sink.number, _between(wanted, sink.from_us, sink.until_us), work)
             for child, conditions in children.items():
                 if child == origin:
@@ -192,7 +219,18 @@ class Dispatcher:
         pass
 
 
+def _latest(given: Sequence[tuple[int, Sequence[Row], int]], known: float) -> float:
+    """The latest end of what was given, or what is known if that is later."""
+    for _, rows, until_us in sorted(given, key=itemgetter(2), reverse=True):
+        if until_us <= known:  # nothing that follows ends later
+            break
+        known = max(known, max(rows.ends() if isinstance(rows, Found) else map(_ts_of, rows)))
+    return known
+
+
 def _between(rows: Sequence[Row], least: int | None, greatest: int | None) -> Sequence[Row]:
+    if isinstance(rows, Found):
+        return rows.between(least, greatest)
     if least is not None:
         rows = [row for row in rows if row[0] >= least]
     if greatest is not None:

@@ -10,7 +10,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from node.catalog import Catalog
 from node.predicates import Condition
+from node.testimony import Shapes
 from node.work import FOREVER, Work
 from protocol.messages import Awakening, Conditions, Filter, Mark, Part, ReverseMark, SetMode, Stream, Want, Whole
 
@@ -66,15 +68,12 @@ class Inlet(Feed):
     While it is pulled, its mark tells up to where everything asked for in the first ``seen`` awakenings has come.
     """
 
-    def __init__(self, child: str, number: int, stream: Stream) -> None:
+    def __init__(self, child: str, number: int, stream: Stream, catalog: Catalog) -> None:
         super().__init__()
         self.child = child
         self.number = number
         self.stream = stream
-        self.types = _types(stream)
-        """What the events of the stream may be."""
-        self.blocked_types = self.types if isinstance(stream, Part) else frozenset()
-        """What its blockers may be: only partial rules have contests."""
+        self.shapes = Shapes(_types(stream), catalog)
         self.mark: float = -FOREVER
         self.asked: set[float] = set()
         """Marks that were asked for and have not come yet."""
@@ -94,6 +93,16 @@ class Inlet(Feed):
 
     def current(self, now_us: int) -> float:
         return self.mark
+
+    def admits(self, rows: Sequence[Row], blockers: bool, work: Work) -> bool:
+        """Whether the stream may bring these events; a child that sends others does not know what it does."""
+        foreign = self.shapes.foreign(rows)
+        if blockers and type(self.stream) is not Part:  # only partial rules have contests
+            foreign = len(rows)
+        if not foreign:
+            return True
+        work.report("foreign_events", foreign)
+        return False
 
     def want(self, ts: float, work: Work) -> None:
         if ts > self.mark and ts not in self.asked:
@@ -129,6 +138,14 @@ class Inlet(Feed):
             work.send(self.child, ReverseMark(self.number, ts))
 
     def marked(self, mark: Mark, work: Work) -> None:
+        # Modes are asked for by turns, the first is to be pulled: a child can only be in one that it was asked for.
+        if (
+            not self._mode_seen <= mark.mode <= self._mode_asked
+            or mark.pull != mark.mode % 2
+            or mark.serial > self.serial
+        ):
+            work.report("contradicting_marks")
+            return
         self.generated = mark.generated
         moved = mark.ts > self.mark or mark.serial > self.seen or mark.pull != self.pull
         if mark.pull and not self.pull:

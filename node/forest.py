@@ -14,8 +14,9 @@ from node.plan_share import ONE_TREE, PlanShare
 from node.reach import horizon_us
 from node.selectivity import Past
 from node.tree_work import TreeWork
-from node.trees import Trees
+from node.trees import EARLY_MAX, Trees
 from node.work import FOREVER, Numbers, Work
+from protocol.errors import RuleError
 from protocol.messages import (
     Advertise,
     Deploy,
@@ -63,6 +64,8 @@ from protocol.tree_messages import (
 
 TreeName = tuple[str, int]
 
+GONE_MAX = 100_000  # streams of trees that are not here of which a neighbour may have more to say; it may invent them
+
 
 class Forest:
     """All trees of one node, and what it knows of plans."""
@@ -86,6 +89,8 @@ class Forest:
         self._gone: set[TreeName] = set()
         """Trees that were given up, and streams of theirs: something of them may still be on its way."""
         self._gone_streams: set[tuple[str, int]] = set()
+        self._named: set[TreeName] = set()
+        """The builds that the coordinator has told of in plans that still hold."""
         self._early: list[tuple[str, Message]] = []
         """Messages about a plan that the coordinator has not yet told of."""
         self._held_us: dict[int, float] = {}
@@ -106,6 +111,9 @@ class Forest:
         """A neighbour speaks about trees."""
         match message:
             case CreateTree() | TreeAck() | TreeNack():
+                if isinstance(message, CreateTree) and not self._may_build(message.tree, message.epoch):
+                    self._keep_early(neighbour, message, work)
+                    return
                 before = self.trees.unknown
                 self._send_all(self.trees.received(neighbour, message), work)
                 if self.trees.unknown > before:
@@ -118,7 +126,7 @@ class Forest:
                 if message.plan <= max(self.shares, default=-1):
                     self._ready(message, work)
                 else:
-                    self._early.append((neighbour, message))
+                    self._keep_early(neighbour, message, work)
             case TreeStart(tree, epoch):
                 if (found := self.work(tree, epoch, work)) is not None:
                     found.start(work)
@@ -131,15 +139,16 @@ class Forest:
                 if (found := self.work(tree, epoch, work)) is not None:
                     found.settled_above(message, work)
             case SettledHere(tree, epoch, ts):
-                if (found := self.work(tree, epoch, work)) is not None:
+                if (found := self._work_above(neighbour, tree, epoch, work)) is not None:
                     found.settled_below(neighbour, ts, work)
             case Advertise(tree, epoch, types):
-                if (found := self.work(tree, epoch, work)) is not None:
+                if (found := self._work_above(neighbour, tree, epoch, work)) is not None:
                     found.advertised[neighbour] = frozenset(types)
                     self._advertise(found, work)
             case Subscribe(tree, epoch, subscriptions):
-                if (found := self.work(tree, epoch, work)) is not None:
-                    found.subscribers.set_child(neighbour, subscriptions)
+                if (found := self._work_above(neighbour, tree, epoch, work)) is not None:
+                    if refused := found.subscribers.set_child(neighbour, subscriptions):
+                        work.report("unknown_conditions", refused)
                     found.subscribed.add(neighbour)
                     self._advertise(found, work)
             case FetchRules(tree, epoch, name):
@@ -152,23 +161,46 @@ class Forest:
                         self._arrange(found, work)
             case Deploy(tree, epoch, number, stream, marks_only):
                 if (found := self.work(tree, epoch, work)) is None:
-                    self._gone_streams.add((neighbour, number))  # more about it may follow
+                    if len(self._gone_streams) < GONE_MAX:
+                        self._gone_streams.add((neighbour, number))  # more about it may follow
                 else:
                     if neighbour != found.parent or not found.can_serve(stream):
                         work.report("unknown_stream")
                         return
-                    if isinstance(stream, Tally):
-                        found.tallies.serve(number, stream, work)
-                    else:
-                        self.outlets[neighbour, number] = found.serve(number, stream, work, marks_only=marks_only)
+                    try:
+                        if isinstance(stream, Tally):
+                            found.tallies.serve(number, stream, work)
+                        else:
+                            self.outlets[neighbour, number] = found.serve(number, stream, work, marks_only=marks_only)
+                    except RuleError:  # whoever asks for it does not know the types, or is newer
+                        work.report("unknown_stream")
                     self._took_on(found)
             case _:
                 work.report("unknown_message")
+
+    def _may_build(self, tree: str, epoch: int) -> bool:
+        """Whether the coordinator has named this build, or it is known here: nobody else may begin one."""
+        name = (tree, epoch)
+        return name in self._named or tree == self.name or self.trees.knows(*name) or self.trees.is_forgotten(*name)
+
+    def _keep_early(self, neighbour: str, message: Message, work: Work) -> None:
+        if len(self._early) < EARLY_MAX:
+            self._early.append((neighbour, message))
+        else:
+            work.report("unknown_tree")
 
     def work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
         found = self.works.get((tree, epoch))
         if found is None:
             self._report_tree(tree, epoch, work)
+        return found
+
+    def _work_above(self, neighbour: str, tree: str, epoch: int, work: Work) -> TreeWork | None:
+        """The same for what only a child may say."""
+        found = self.work(tree, epoch, work)
+        if found is not None and neighbour not in found.children:
+            work.report("unknown_child")
+            return None
         return found
 
     def _report_tree(self, tree: str, epoch: int, work: Work) -> None:
@@ -248,6 +280,7 @@ class Forest:
     def _adopt(self, share: Share, work: Work) -> None:
         """The next plan: earlier ones end where it begins; its trees follow."""
         self.shares[share.plan] = PlanShare(share)
+        self._named |= {(planned.tree, planned.epoch) for planned in share.trees}
         self._oldest_plan = share.oldest_plan
         self.horizon_us = max(self.horizon_us, share.horizon_us)
         for source in share.sources:
@@ -314,6 +347,9 @@ class Forest:
         old = [plan for plan in self.shares if plan < oldest]
         for plan in old:
             del self.shares[plan]
+        if old:
+            plans = self.shares.values()
+            self._named = {(each.tree, each.epoch) for plan in plans for each in plan.share.trees}
         known = {source.number for share in self.shares.values() for source in share.share.sources}
         for name, feed in list(self.local.items()):
             for number in [number for number in feed.sources if number not in known]:

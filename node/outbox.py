@@ -11,6 +11,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final
 
+from node.testimony import Testimony, are_exact, is_exact
 from node.work import Work
 from protocol.composites import Composite
 from protocol.events import EventType
@@ -174,19 +175,34 @@ class Outbox:
 class Inbox:
     """Bodies that came from one neighbour and may be referred to again."""
 
-    def __init__(self) -> None:
+    def __init__(self, testimony: Testimony) -> None:
         self.bodies: dict[Any, Row] = {}
+        self._testimony = testimony
 
     def rows(self, run: Run) -> Sequence[Row]:
-        """The rows of a run; fewer than it names if it refers to bodies that never came."""
-        bodies = self.bodies
-        if run.rows is None:
-            return [bodies[identity] for identity in run.identities if identity in bodies]
-        if len(run.rows) == 1:
-            bodies[run.identities[0]] = run.rows[0]
-        else:
-            bodies.update(zip(run.identities, run.rows, strict=True))
-        return run.rows
+        """The rows of a run; fewer than it names if it refers to bodies that never came, or if bodies contradict what
+        was told before of the same events."""
+        bodies, identities, rows = self.bodies, run.identities, run.rows
+        if rows is None:
+            return [bodies[identity] for identity in identities if identity in bodies]
+        if len(rows) == 1:  # so it is where traffic is thin
+            return rows if self._takes(identities[0], rows[0]) else ()
+        if rows:
+            told = dict(zip(identities, rows, strict=True))
+            if len(told) == len(rows) and bodies.keys().isdisjoint(told.keys()) and are_exact(rows):
+                bodies.update(told)
+                return rows
+        return [row for identity, row in zip(identities, rows, strict=True) if self._takes(identity, row)]
+
+    def _takes(self, identity: Any, row: Row) -> bool:
+        inner = row[3]
+        known = self.bodies.setdefault(identity, row)
+        if known is not row and known != row:
+            return False
+        if (type(inner) is EventType and is_exact(inner)) or self._testimony.agrees(identity, row):
+            return True
+        del self.bodies[identity]
+        return False
 
     def forget_before(self, ts: int) -> None:
         self.bodies = {identity: row for identity, row in self.bodies.items() if row[0] >= ts}

@@ -99,7 +99,7 @@ class Outlet:
         self._wanted: list[float] = []
         self._kept: list[Row] = []
         """Rows in trace order that nobody has asked for yet."""
-        self._kept_blockers: set[Any] = set()
+        self._kept_blockers: dict[Any, Row] = {}
         self._sent_blockers: dict[Any, int] = {}
         self._windows: list[_Window] = []
         self._asked: list[_Asked] = []
@@ -126,11 +126,11 @@ class Outlet:
         answer: list[Row] = []
         for row in rows:
             identity = identity_of(row)
-            if identity in self._kept_blockers:
-                self._kept_blockers.discard(identity)  # it is kept already, now as a real event
+            kept = self._kept_blockers.pop(identity, None)
+            if kept is not None:  # it is kept already, now as a real event
                 if not self._open_for(row):
                     continue
-                del self._kept[bisect_left(self._kept, row)]
+                del self._kept[bisect_left(self._kept, kept)]
                 answer.append(row)
             elif self._sent_blockers.pop(identity, None) is not None or self._open_for(row):
                 answer.append(row)
@@ -147,7 +147,7 @@ class Outlet:
                     self._sent_blockers[identity_of(row)] = row[0]
                 box.add_blockers((row,), self.number)
             else:
-                self._kept_blockers.add(identity_of(row))
+                self._kept_blockers[identity_of(row)] = row
                 insort(self._kept, row)
 
     def _open_for(self, row: Row) -> bool:
@@ -188,7 +188,7 @@ class Outlet:
             box.add([row for row in self._kept if identity_of(row) not in blockers], self.number, self.kind)
             box.add_blockers([row for row in self._kept if identity_of(row) in blockers], self.number)
             # Windows stay open: the stream may be kept again before they have passed, and nobody would ask twice.
-            self._kept, self._kept_blockers = [], set()
+            self._kept, self._kept_blockers = [], {}
             for tap in self._taps:
                 if tap.hands_on:
                     self.generated += tap.below()
@@ -238,8 +238,7 @@ class Outlet:
         answer: list[Row] = []
         for row in wanted:
             identity = identity_of(row)
-            if identity in self._kept_blockers:
-                self._kept_blockers.discard(identity)
+            if self._kept_blockers.pop(identity, None) is not None:
                 self._sent_blockers[identity] = row[0]
                 box.add_blockers((row,), self.number)
             else:
@@ -255,7 +254,8 @@ class Outlet:
                 tap.feed.reverse_mark(ts, work)
         cut = bisect_left(self._kept, (ts,))
         if cut and self._kept_blockers:
-            self._kept_blockers.difference_update(map(identity_of, self._kept[:cut]))
+            for row in self._kept[:cut]:
+                self._kept_blockers.pop(identity_of(row), None)
         del self._kept[:cut]
         self._sent_blockers = {each: sent for each, sent in self._sent_blockers.items() if sent >= ts}
         self._close_windows(work.now_us)
@@ -321,7 +321,7 @@ class Outlet:
         kept = {identity_of(row) for row in self._kept}
         if len(kept) < len(self._kept):
             wrong.append("an event is kept twice")
-        if not self._kept_blockers <= kept:
+        if not self._kept_blockers.keys() <= kept:
             wrong.append("a blocker is remembered that is not kept")
         if not self.pull and self._kept:
             wrong.append(f"it is pushed, but {len(self._kept)} events are kept")

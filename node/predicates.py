@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
 from node.engine.code import Columns, Piece, Pool, Scope
 from node.engine.runtime import NAMES
-from protocol.composites import Composite
+from protocol.composites import Composite, CompositeSpec
 from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, EventType, Value
-from protocol.expressions import Attribute, Expression, Fold
+from protocol.expressions import Attribute, Binary, Constant, Expression, Fold, walk
 from protocol.functions import Functions
 from protocol.tally_messages import KNOWN
 
 Row = tuple[Any, ...]
 Condition = Callable[[Row], bool]
+MatchSelector = Callable[[Sequence[Composite]], list[Composite]]
 KnownCondition = Callable[[Row, tuple[Value, ...]], bool]
 
 
@@ -37,6 +38,35 @@ def known_condition(
     return _compiled(where, event_type, composite, "e, known", known_condition) if where else None
 
 
+@lru_cache(maxsize=4096)
+def match_selector(where: tuple[Expression, ...], spec: CompositeSpec) -> MatchSelector | None:
+    """What picks the matches of a rule for whose rows every conjunct holds, without making the rows.
+
+    None if the conjuncts ask for more than values of single events of the match. It raises whatever comparing raises.
+    """
+    places = dict(zip(spec.type.attributes, spec.places, strict=False))
+    asked = [part for conjunct in where for part in walk(conjunct)]
+    if not all(isinstance(part, Attribute | Binary | Constant) for part in asked):
+        return None
+    if any(places.get(part.name) is None for part in asked if isinstance(part, Attribute)):
+        return None
+
+    def attribute(found: Attribute) -> Piece:
+        binding, column = places[found.name] or (0, 0)
+        return Piece(f"m[{binding}][{column}]", nullable=True, simple=True)
+
+    pool = Pool(Functions(), {})
+    scope = Scope(pool, attribute, _no_fold, lambda found: "0")
+    source = " and ".join(scope.truth(conjunct) for conjunct in where)
+    space: dict[str, Any] = {**NAMES, **pool.objects}
+    exec(
+        compile(f"def select(found):\n    return [m for m in found if {source}]\n", "<headwater condition>", "exec"),
+        space,
+    )
+    select: MatchSelector = space["select"]
+    return select
+
+
 def _compiled(
     where: tuple[Expression, ...], event_type: EventType, composite: bool, arguments: str, maker: Callable[..., Any]
 ) -> Any:
@@ -53,11 +83,8 @@ def _compiled(
             return Piece(f"known[{int(found.name)}]", nullable=True, simple=True)
         return columns.read("e", found.name)
 
-    def fold(found: Fold) -> Piece:
-        raise RuleError("a condition on one event cannot fold several")
-
     pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, fold, lambda found: "e[0]")
+    scope = Scope(pool, attribute, _no_fold, lambda found: "e[0]")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects, "failed": _failed}
     program = (
@@ -71,6 +98,10 @@ def _compiled(
     condition = space["condition"]
     condition.recipe = maker, (where, event_type, composite)  # what a saved node makes it from again
     return condition
+
+
+def _no_fold(found: Fold) -> Piece:
+    raise RuleError("a condition on one event cannot fold several")
 
 
 def _failed(row: Row, error: Exception) -> RuleError:

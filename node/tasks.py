@@ -12,10 +12,11 @@ from typing import Any
 from node.contests import Candidates
 from node.engine import Engine
 from node.feeds import Feed, Inlet
+from node.found import Found
 from node.outbox import identity_of, type_of
 from node.push_pull import PushPull
 from node.work import FOREVER, Work
-from protocol.composites import Composite, rows_of
+from protocol.composites import Composite
 from protocol.messages import Part, Whole
 from protocol.pattern import Chain
 
@@ -69,6 +70,8 @@ class JoinTask(Feed):
         self._wanted: list[float] = []
         """A heap of the marks that consumers have asked for."""
         self.horizon_us = horizon_us
+        self._latest_us = -(1 << 63)
+        """The time of the latest row: no match ends later."""
         self.seen = 0
         self.found = 0
         """How many rows the engine was given, and how many matches it has found."""
@@ -134,6 +137,7 @@ class JoinTask(Feed):
             if len(rows) > 1:
                 rows.sort()  # they came stream by stream; an engine is fastest with what is in order
             self.seen += len(rows)
+            self._latest_us = max(self._latest_us, rows[-1][0])
         elif mark == self._looked_at and self.push_pull is None:
             return  # another input than the one that is furthest behind has moved
         self._looked_at = mark
@@ -210,10 +214,11 @@ class JoinTask(Feed):
         if blocked:
             found = [match for match in found if not any(identity_of(row) in blocked for row in _rows(match))]
         if self.whole:
-            if self._until_us is not None:
-                found = [match for match in found if match.ts <= self._until_us]
-            if found:
-                self.pass_on(rows_of(found), work)
+            rows: Sequence[Row] = Found(found, self._latest_us) if found else ()
+            if isinstance(rows, Found) and self._until_us is not None:
+                rows = rows.between(None, self._until_us)
+            if rows:
+                self.pass_on(rows, work)
             return
         fresh: list[Row] = []
         sent, heard = self._sent, self._heard

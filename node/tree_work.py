@@ -266,7 +266,7 @@ class TreeWork:
         """The stream as a child sends it; asked for once, whoever needs it here."""
         known = self.inlets.get((child, stream))
         if known is None:
-            known = self.inlets[child, stream] = Inlet(child, self._numbers.next(), stream)
+            known = self.inlets[child, stream] = Inlet(child, self._numbers.next(), stream, self._catalog)
             marks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
             work.send(child, Deploy(self.tree, self.epoch, known.number, stream, marks_only))
         return known

@@ -52,6 +52,8 @@ Told: TypeAlias = list[tuple[str, TreeMessage | LinkAgain]]
 
 _Name: TypeAlias = tuple[str, int]
 
+EARLY_MAX = 10_000  # of one neighbour: far more than all builds of a large network take until an order arrives
+
 
 class TreeStateError(HeadwaterError):
     """Saved trees that are damaged or another node's: whoever keeps the node's state must act."""
@@ -100,8 +102,8 @@ class Trees:
         """How many times the link to a neighbour was lost and came back."""
         self._heard: dict[str, int] = {}
         """Of how many of these the neighbour has told that it uses the link again."""
-        self._awaited: set[str] = set()
-        """Neighbours whose links are back and who have not told yet: what comes from them is of the time before."""
+        self._early: dict[str, list[TreeMessage]] = {}
+        """What neighbours have sent who were told before this node that a link is back."""
         for neighbour, delay_us in neighbours.items():
             self._set_delay(neighbour, delay_us)
 
@@ -160,7 +162,6 @@ class Trees:
         Builds that only await an answer over the link go on without it.
         """
         self._gone.add(neighbour)
-        self._awaited.discard(neighbour)
         sends: Sends = []
         for (tree, epoch), build in sorted(self._builds.items()):
             if neighbour == build.parent or neighbour in build.children:
@@ -176,31 +177,41 @@ class Trees:
         self._gone.discard(neighbour)
 
     def use_link(self, neighbour: str, again: int) -> Told:
-        """Tell the neighbour that the link is back, and use it as soon as it has told the same. What comes before that
-        was sent before the link was lost, about builds that have long gone on without it."""
+        """The link is back, for the n-th time: tell the neighbour so, and use it.
+
+        Both ends hear of it by and by. What the neighbour sent before it was told is of the time before the link was
+        lost, about builds that have gone on without it, and is ignored. What it sends afterwards waits until this node
+        is told, too.
+        """
         if again <= self._used.get(neighbour, 0):
             return []
         self._used[neighbour] = again
+        self._gone.discard(neighbour)
         told: Told = [(neighbour, LinkAgain(again))]
+        for (tree, epoch), build in sorted(self._builds.items()):
+            # A node that remembers nothing may have made offers before it was told, which were ignored.
+            if neighbour in build.waiting and build.cost is not None and not build.broken:
+                build.waiting[neighbour] = 1
+                told.append((neighbour, CreateTree(tree, epoch, *build.cost)))
         if self._heard.get(neighbour, 0) >= again:
-            self._gone.discard(neighbour)
-            return told
-        others = self.link_gone(neighbour)
-        self._awaited.add(neighbour)
-        return [*told, *others]
+            for message in self._early.pop(neighbour, []):
+                told += self.received(neighbour, message)
+        return told
 
     def link_again(self, neighbour: str, again: int) -> None:
         """The neighbour uses the link again."""
-        self._heard[neighbour] = max(again, self._heard.get(neighbour, 0))
-        if neighbour in self._awaited and self._heard[neighbour] >= self._used[neighbour]:
-            self._awaited.discard(neighbour)
-            self._gone.discard(neighbour)
+        if again > self._heard.get(neighbour, 0):
+            self._heard[neighbour] = again
+            self._early.pop(neighbour, None)
 
     def link_reset(self, neighbour: str) -> Told:
         """The neighbour remembers nothing: builds that it is part of here, or owes an answer to, are broken."""
         for build in self._builds.values():
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
                 build.broken = True
+        self._early.pop(neighbour, None)
+        # Whether it uses the link again it will tell anew. It may have told before what nobody else knows of.
+        self._heard[neighbour] = min(self._heard.get(neighbour, 0), self._used.get(neighbour, 0))
         again = self._used.get(neighbour)
         return [] if again is None else [(neighbour, LinkAgain(again))]
 
@@ -211,7 +222,11 @@ class Trees:
         if neighbour not in self._delays:
             self.unknown += 1
             return []
-        if neighbour in self._gone:
+        used, heard = self._used.get(neighbour, 0), self._heard.get(neighbour, 0)
+        if heard > used and len(early := self._early.setdefault(neighbour, [])) < EARLY_MAX:
+            early.append(message)
+            return []
+        if neighbour in self._gone or heard != used:
             self.stale += 1
             return []
         match message:
@@ -381,7 +396,12 @@ class Trees:
             "node": self.node,
             "delays": dict(sorted(self._delays.items())),
             "gone": sorted(self._gone),
-            "back": [dict(sorted(self._used.items())), dict(sorted(self._heard.items())), sorted(self._awaited)],
+            "back": [dict(sorted(self._used.items())), dict(sorted(self._heard.items()))],
+            "early": [
+                [neighbour, type(message).__name__, message.tree, message.epoch, *message.cost]
+                for neighbour, messages in sorted(self._early.items())
+                for message in messages
+            ],
             "forgotten": dict(sorted(self._forgotten.items())),
             "unknown": self.unknown,
             "stale": self.stale,
@@ -405,8 +425,10 @@ class Trees:
         """Take the place of the node that was saved; on an error nothing has changed."""
         try:
             node, delays, gone = str(saved["node"]), dict(saved["delays"]), set(saved["gone"])
-            used, heard, awaited = saved["back"]
-            used, heard, awaited = dict(used), dict(heard), set(awaited)
+            used, heard = map(dict, saved["back"])
+            early: dict[str, list[TreeMessage]] = {}
+            for neighbour, kind, *about in saved["early"]:
+                early.setdefault(str(neighbour), []).append(_MESSAGES[kind](*about))
             forgotten, unknown, stale = dict(saved["forgotten"]), int(saved["unknown"]), int(saved["stale"])
             builds: dict[_Name, _Build] = {}
             for tree, epoch, parent, cost, parent_cost, acknowledged, children, waiting, broken in saved["builds"]:
@@ -427,7 +449,7 @@ class Trees:
             raise TreeStateError(f"these are the saved trees of {node!r}, not of {self.node!r}; give each node its own")
         self._delays, self._gone, self._builds = delays, gone, builds
         self._forgotten, self.unknown, self.stale = forgotten, unknown, stale
-        self._used, self._heard, self._awaited = used, heard, awaited
+        self._used, self._heard, self._early = used, heard, early
 
     # -- small helpers ------------------------------------------------------------------------------------------------
 
@@ -441,6 +463,9 @@ class Trees:
 
     def _is_forgotten(self, tree: str, epoch: int) -> bool:
         return epoch <= self._forgotten.get(tree, epoch - 1)
+
+
+_MESSAGES = {kind.__name__: kind for kind in (CreateTree, TreeAck, TreeNack)}
 
 
 def _cost(saved: Any) -> Cost | None:

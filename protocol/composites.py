@@ -39,6 +39,8 @@ class CompositeSpec:
     """Every match binds every role to one event."""
     latest: int | None = None
     """Where in a composite the binding stands that is the latest event of every match, if one always is."""
+    places: tuple[tuple[int, int] | None, ...] = ()
+    """Of each attribute that is but a value of one event of the match: its binding in a composite, and the column."""
 
 
 class Composite(tuple[Any, ...]):

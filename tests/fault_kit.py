@@ -12,7 +12,7 @@ from typing import Any
 from protocol.network import Network
 from tests.law import identity_of, reference
 from tests.networks import NetworkCase
-from tests.processes import COORDINATOR, Cluster, replayed
+from tests.processes import COORDINATOR, Cluster, assert_exact, replayed
 from tests.test_simulator import LINKS, a_network, births_of
 
 # Composites at both ends of the tail and at a leaf, some of them only, and primitive events that cross everything.
@@ -45,6 +45,12 @@ def under_load(
         if started:
             cluster.wait_until_delivered(5)
         yield cluster
+
+
+def finish(cluster: Cluster, case: NetworkCase) -> None:
+    """Let everything arrive; then every sink has everything, each once."""
+    cluster.wait_until_done()
+    assert_exact(cluster, found_by_one_engine(case))
 
 
 def names(network: Network) -> list[str]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 from deploy.simulation.faults import (
@@ -36,6 +37,7 @@ from tests.law import (
     Verdict,
     check,
     compare,
+    content,
     expected,
     identity_of,
     promised,
@@ -43,6 +45,9 @@ from tests.law import (
     time_limit,
 )
 from tests.networks import NetworkCase, network_case
+
+Missing = str | frozenset[str]
+"""A node, or the two ends of a link."""
 
 
 def loss_case(seed: int) -> NetworkCase | None:
@@ -85,6 +90,19 @@ def _connected(network: Network, without_links: set[frozenset[str]], without_nod
     return len(seen) == len(nodes)
 
 
+def _always_connected(network: Network, gone: set[Missing], maybe: set[Missing]) -> bool:
+    """Whether the network stays connected, whichever of those that come back are there."""
+    return all(
+        _connected(
+            network,
+            {each for each in [*gone, *some] if isinstance(each, frozenset)},
+            {each for each in [*gone, *some] if isinstance(each, str)},
+        )
+        for size in range(len(maybe) + 1)
+        for some in combinations(sorted(maybe, key=str), size)
+    )
+
+
 def check_loss(case: NetworkCase, strategy: str) -> Verdict:
     return check(case, strategy, True)
 
@@ -110,38 +128,44 @@ def storm(network: Network, seed: int, from_us: int, span_us: int, *, busy: bool
         return max(1, int(span_us * rng.random() ** 2 / 2))
 
     bare = _bare(network)
-    lost_nodes: set[str] = set()
-    lost_links: set[frozenset[str]] = set()
-    links, nodes, amnesias = list(usual.link_outages), list(usual.node_outages), []
+    links, nodes, amnesias = list(usual.link_outages), list(usual.node_outages), list[Amnesia]()
+    gone: set[Missing] = set()
+    maybe: set[Missing] = set()
+
+    def may_miss(what: Missing, *, returns: bool) -> bool:
+        """Whether what is left stays connected without it; then it is taken for missing from now on."""
+        if not _always_connected(network, gone | {what}, maybe):
+            return False
+        (maybe if returns else gone).add(what)
+        return True
+
+    def lose(node: str) -> None:
+        nodes[:] = [outage for outage in nodes if outage.node != node]
+        nodes.append(NodeOutage(node, moment()))
+
+    def forget(node: str) -> None:
+        start = moment()
+        given_up = rng.random() < 0.3 and may_miss(node, returns=True)
+        amnesias.append(Amnesia(node, start, start + length() + detection_us * given_up, given_up))
+
     if busy:
         one = rng.choice([node for node in network.nodes if node not in bare])
-        if rng.random() < 0.5 and _connected(network, set(), {one}):
-            lost_nodes.add(one)
-            nodes = [outage for outage in nodes if outage.node != one]
-            nodes.append(NodeOutage(one, moment()))
+        if rng.random() < 0.5 and may_miss(one, returns=False):
+            lose(one)
         else:
-            start = moment()
-            amnesias.append(Amnesia(one, start, start + length()))
+            forget(one)
     for node in bare:
-        if rng.random() < 0.2 and _connected(network, lost_links, lost_nodes | {node}):
-            lost_nodes.add(node)
-            nodes = [outage for outage in nodes if outage.node != node]
-            nodes.append(NodeOutage(node, moment()))
+        if rng.random() < 0.2 and may_miss(node, returns=False):
+            lose(node)
         elif rng.random() < 0.7:
             for _ in range(rng.choice((1, 1, 2))):
-                start = moment()
-                amnesias.append(Amnesia(node, start, start + length()))
+                forget(node)
     for link in network.links:
-        name = frozenset((link.one, link.other))
-        if rng.random() < 0.25 and _connected(network, lost_links | {name}, lost_nodes):
+        returns = rng.random() < 0.5
+        if rng.random() < 0.25 and may_miss(frozenset((link.one, link.other)), returns=returns):
             start = moment()
-            if rng.random() < 0.5:
-                lost_links.add(name)
-                links.append(LinkOutage(link.one, link.other, start))
-            else:
-                longer = start + detection_us + length()
-                links.append(LinkOutage(link.one, link.other, start, longer, given_up=True))
-                lost_links.add(name)  # while it is given up
+            end = start + detection_us + length() if returns else FOREVER
+            links.append(LinkOutage(link.one, link.other, start, end, given_up=returns))
     slow = (SlowCoordinator(length()),) if rng.random() < 0.7 else ()
     return replace(
         usual,
@@ -221,13 +245,13 @@ def judge_busy(case: NetworkCase, outcome: Outcome) -> Verdict:
         traces.append(tuple(event for event in traces[-1] if event not in set(forgotten)))
     found = [expected(case, each) for each in traces]
     lost = {outage.node for outage in case.faults.node_outages if outage.to_us >= FOREVER}
+    lost |= {each.node for each in case.faults.amnesias if each.given_up}
     forgetful = {each.node for each in case.faults.amnesias}
     must: list[Mapping[Any, Any]] = []
     received = list(outcome.delivered)
     for number, sink in enumerate(case.network.sinks):
         sets = [each[number] for each in found]
         needed = {key: thing for key, thing in sets[0].items() if all(key in other for other in sets)}
-        may = {key: thing for each in sets for key, thing in each.items()}
         seen = set()
         for delivery in [each for each in received if each.sink == number]:
             key = identity_of(delivery.item)
@@ -235,8 +259,9 @@ def judge_busy(case: NetworkCase, outcome: Outcome) -> Verdict:
                 received.remove(delivery)  # its identities are forgotten with the rest; whoever drives it filters them
                 continue
             seen.add(key)
-            if key in may:
-                needed.setdefault(key, may[key])
+            for each in sets:  # values of aggregates may differ with the trace
+                if key in each and (key not in needed or content(each[key]) == content(delivery.item)):
+                    needed[key] = each[key]
         if sink.node in lost:  # it was gone when it should have received the rest
             needed = {key: thing for key, thing in needed.items() if key in seen}
         must.append(needed)

@@ -12,8 +12,10 @@ from typing import Any
 import aiohttp.web  # noqa: F401 (imported once, before the processes are forked)
 import uvloop
 
+import coordinator.daemon.process
+import node.daemon.daemon
 import node.edge.lines
-import node.edge.trace  # noqa: F401
+import node.edge.trace
 from coordinator.daemon.folder import DataFolder
 from coordinator.daemon.inputs import Setup
 from coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
@@ -35,9 +37,17 @@ def _begin(log: Path) -> None:
 
 
 def coordinator_main(
-    log: Path, folder: Path, about: tuple[Any, ...], listen: str, http: str, keys: Path | None
+    log: Path,
+    folder: Path,
+    about: tuple[Any, ...],
+    listen: str,
+    http: str,
+    keys: Path | None,
+    snapshot_bytes: int | None,
 ) -> None:
     _begin(log)
+    if snapshot_bytes is not None:
+        vars(coordinator.daemon.process)["SNAPSHOT_BYTES"] = snapshot_bytes
 
     async def run() -> None:
         network, feeds, destinations, durability = about
@@ -71,8 +81,11 @@ def node_main(
     keys: Path | None,
     namespace: str | None,
     node_settings: NodeSettings | None,
+    snapshot_bytes: int | None,
 ) -> None:
     _begin(log)
+    if snapshot_bytes is not None:
+        vars(node.daemon.daemon).update(SNAPSHOT_BYTES_LEAST=snapshot_bytes, SNAPSHOT_GROWTH=0)
     if namespace is not None:
         _enter(namespace)
 

@@ -66,7 +66,9 @@ class Cluster:
         places: Mapping[str, Place] | None = None,
         coordinator_host: str = "127.0.0.1",
         with_keys: bool = False,
+        snapshot_bytes: int | None = None,
     ) -> None:
+        """``snapshot_bytes``: a journal of this length is replaced by a snapshot; None: as ever, so in no test."""
         self.network = network
         self.folder = folder
         self.feeds = feeds
@@ -75,6 +77,7 @@ class Cluster:
         self.settings = settings
         self.places = places or {}
         self.coordinator_host = coordinator_host
+        self.snapshot_bytes = snapshot_bytes
         self.keys = folder / "keys" if with_keys else None
         if self.keys is not None:
             make_keys(self.keys, [COORDINATOR, *network.nodes])
@@ -102,7 +105,8 @@ class Cluster:
             listen, http = known["hub"], known["http"].removeprefix("http://")
             endpoints.unlink()
         setup = (self.network, self.feeds, self.destinations, self.durability)
-        self._run(COORDINATOR, coordinator_main, self.folder / "coordinator", setup, listen, http, self.keys)
+        where = (listen, http, self.keys)
+        self._run(COORDINATOR, coordinator_main, self.folder / "coordinator", setup, *where, self.snapshot_bytes)
         until(endpoints.exists, "the coordinator listens", self)
         self.coordinator = json.loads(endpoints.read_text())
 
@@ -116,7 +120,7 @@ class Cluster:
         if known.exists():
             listen = known.read_text()
         where = (self.coordinator["hub"], listen, f"{place.host}:0", self.keys, place.namespace)
-        self._run(node, node_main, node, data, *where, self.settings)
+        self._run(node, node_main, node, data, *where, self.settings, self.snapshot_bytes)
 
     def _run(self, name: str, main: Any, *arguments: Any) -> None:
         log = self.log(name)
@@ -258,9 +262,19 @@ class Cluster:
         """What all nodes have counted that should be rare, each since its last start."""
         found: dict[str, int] = {}
         for node in self.network.nodes:
-            for name, number in (self.ask(node, "/statistics") or {}).get("reports", {}).items():
+            for name, number in self.reports_of(node).items():
                 found[name] = found.get(name, 0) + number
         return found
+
+    def reports_of(self, node: str) -> dict[str, int]:
+        try:
+            address = self.log(node).with_suffix(".http").read_text()
+            with urllib.request.urlopen(address + "/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except OSError:
+            return {}
+        found = re.findall(r'^headwater_core_reports_total{report="(\w+)"} (\S+)$', text, re.MULTILINE)
+        return {name: int(float(number)) for name, number in found}
 
     def bugs(self) -> list[str]:
         """Signs of mistakes in the program, in the counters of all nodes and in all logs."""

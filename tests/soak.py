@@ -34,6 +34,7 @@ MATCHES_MAX: Final = 5_000  # a load that explodes measures nothing but itself
 ENGINE_SECONDS: Final = 5.0
 NOTICED_S: Final = 10.0  # a link that is not noticed to be down for so long never will be
 PAUSE_S: Final = 4.0  # twice as long as silence is borne
+SNAPSHOT_BYTES: Final = 20_000  # in every other round journals are kept this short, so that kills meet snapshots
 QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
 
 
@@ -168,7 +169,7 @@ class Round:
     def kill_coordinator(self) -> None:
         began = time.time()
         self.cluster.kill(COORDINATOR)
-        time.sleep(self.chance.random() * 1.5)
+        time.sleep(self.chance.random() * 4.0)
         self.tally.coordinator_noticed_s += noticed(self.cluster, COORDINATOR, self.nodes, began).values()
         self.cluster.restart(COORDINATOR)
 
@@ -242,7 +243,8 @@ def soak(seed: int, strategy: str | None, tally: Tally) -> list[str]:
     chosen = strategy or chance.choice(SERVED)
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{seed}-"))
     wrong: list[str] = []
-    with under_load(case, chosen, folder, seconds=LOAD_S, started=False) as cluster:
+    snapshots = chance.choice((None, SNAPSHOT_BYTES))
+    with under_load(case, chosen, folder, seconds=LOAD_S, started=False, snapshot_bytes=snapshots) as cluster:
         try:
             doing = Round(cluster, chance, tally)
             for _ in range(FAULTS):

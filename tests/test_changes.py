@@ -34,7 +34,15 @@ from tests.fuzz_changes import KINDS, judge
 
 SECONDS = 60.0
 TESTED = tuple(kind for kind in KINDS if kind != "changes+losses")  # left to scripts/fuzz: storms have more of it
-KEPT = (("losses", 1054), ("changes+losses", 1054), ("busy", 16), ("changes+storms", 506))
+KEPT = (
+    ("changes+losses", 1054),
+    ("storms", 10),
+    ("storms", 70036),
+    ("busy", 16),
+    ("busy", 71),
+    ("changes+storms", 506),
+    ("changes+storms", 70026),
+)
 """Kinds and seeds that once failed."""
 S = 1_000_000
 

@@ -18,19 +18,14 @@ import pytest
 
 from node.engine import Engine
 from protocol.languages import Source, parse_rules
-from tests.fault_kit import a_load, found_by_one_engine, names, some_time, under_load
+from tests.fault_kit import a_load, finish, names, some_time, under_load
 from tests.law import SERVED
-from tests.processes import COORDINATOR, Cluster, assert_exact, identity, lines_of
+from tests.processes import COORDINATOR, identity, lines_of
 
 SILENCE_S = 2.0  # a link that hears nothing for so long is down
 LATE_RECORDS = 10
 DISTRIBUTED = ("st", "mt-pp")
 """One strategy with one tree and one with many, for what does not depend much on which."""
-
-
-def finish(cluster: Cluster, must: list[list[Any]]) -> None:
-    cluster.wait_until_done()
-    assert_exact(cluster, must)
 
 
 # -- kill -9 -----------------------------------------------------------------------------------------------------------
@@ -47,8 +42,22 @@ def test_nodes_are_killed_one_by_one_and_several_at_once(strategy: str, tmp_path
             some_time(chance, 0.4)
             cluster.restart(*victims)
             some_time(chance, 0.4)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
         assert cluster.kills == 7
+
+
+def test_nodes_are_killed_while_they_save_snapshots(tmp_path: Path) -> None:
+    """Journals are kept so short that snapshots are taken all the time."""
+    case = a_load()
+    chance = random.Random("snapshots")
+    with under_load(case, "mt-pp", tmp_path, snapshot_bytes=5_000) as cluster:
+        for _ in range(6):
+            victims = chance.sample(names(case.network), 2)
+            cluster.kill(*victims)
+            cluster.restart(*victims)
+            some_time(chance, 0.5)
+        finish(cluster, case)
+        assert all(any((cluster.data(node) / "journal").glob("snapshot-*.bin")) for node in case.network.nodes)
 
 
 def test_a_node_that_stays_away_for_long_is_waited_for(tmp_path: Path) -> None:
@@ -61,7 +70,7 @@ def test_a_node_that_stays_away_for_long_is_waited_for(tmp_path: Path) -> None:
         assert "the link to n2 is down" in cluster.said("n1")[seen:]
         assert "the link to n2 is down" in cluster.ask("n1", "/ready")["missing"]
         cluster.restart("n2")
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTED)
@@ -74,7 +83,7 @@ def test_nodes_are_killed_as_soon_as_they_start_and_while_trees_are_built(strate
             victims = chance.sample(names(case.network), chance.randint(1, 3))
             cluster.kill(*victims)
             cluster.restart(*victims)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
 @pytest.mark.parametrize("strategy", ["centr", *DISTRIBUTED])
@@ -86,7 +95,7 @@ def test_everything_is_killed_at_once_and_started_again(strategy: str, tmp_path:
             cluster.kill(*everybody)
             cluster.restart(*everybody)
             time.sleep(0.7)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
 def test_with_durability_async_nothing_is_lost_with_a_process(tmp_path: Path) -> None:
@@ -97,7 +106,7 @@ def test_with_durability_async_nothing_is_lost_with_a_process(tmp_path: Path) ->
             cluster.kill(victim)
             cluster.restart(victim)
             time.sleep(0.3)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
 # -- the coordinator ---------------------------------------------------------------------------------------------------
@@ -113,7 +122,7 @@ def test_the_network_detects_while_the_coordinator_is_away_and_nodes_restart_wit
         cluster.restart("n2", "n5")
         cluster.wait_until_delivered(before + 30)
         cluster.restart(COORDINATOR)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
 PAIR = "define Pair(v: int) from B() and last A() within 20 ms from B where v = A.v"
@@ -155,7 +164,7 @@ def test_the_coordinator_is_killed_while_rules_change(strategy: str, tmp_path: P
             else:
                 cluster.restart(COORDINATOR)
             changing.join(0.5)  # let it get somewhere
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
         since, heard, until = (answers[each]["holds_from_us"] for each in ("deploy", "subscribe", "undeploy"))
         assert since <= heard <= until
         engine = Engine(parse_rules([Source(PAIR, "pair", "tesla")], case.network.types).rules, case.network.types)
@@ -175,10 +184,10 @@ def test_a_process_is_paused_for_longer_than_silence_is_borne(victim: str, tmp_p
         time.sleep(SILENCE_S + 1.5)
         assert any(f"the link to {victim} is down" in cluster.said(name) for name in ("n1", "n2"))
         cluster.go_on(victim)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
-@pytest.mark.parametrize("strategy", SERVED)
+@pytest.mark.parametrize("strategy", DISTRIBUTED)
 def test_nodes_that_are_told_to_leave_need_hardly_any_replay_when_they_are_back(strategy: str, tmp_path: Path) -> None:
     case = a_load()
     with under_load(case, strategy, tmp_path) as cluster:
@@ -186,7 +195,7 @@ def test_nodes_that_are_told_to_leave_need_hardly_any_replay_when_they_are_back(
             cluster.terminate(*victims)
             cluster.restart(*victims)
             time.sleep(0.2)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
         for node in ("n2", "n3", "n4", "n5"):  # all but what came in the moment between saving and leaving
             assert all(
                 int(count) <= LATE_RECORDS for count in re.findall(r"replayed (\d+) records", cluster.said(node))
@@ -199,55 +208,16 @@ def test_everything_is_told_to_leave_at_once(tmp_path: Path) -> None:
     with under_load(case, "mt-pp", tmp_path) as cluster:
         cluster.terminate(*everybody)
         cluster.restart(*everybody)
-        finish(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
-# -- what a crash leaves on the disk -----------------------------------------------------------------------------------
-
-
-def newest_segment(cluster: Cluster, node: str) -> Path:
-    return max((cluster.data(node) / "journal").glob("*.log"))
-
-
-@pytest.mark.parametrize("victim", ["n1", "n2", "n3"])
-def test_a_torn_tail_costs_nothing(victim: str, tmp_path: Path) -> None:
-    """The last write was never finished, so nothing that follows from it has left the node."""
+@pytest.mark.parametrize(("victim", "strategy"), [("n2", "st"), ("n3", "mt-pp")])
+def test_with_durability_none_a_killed_node_begins_a_new_life(victim: str, strategy: str, tmp_path: Path) -> None:
+    """It has forgotten everything; here others still have it, or traces tell it again from the beginning."""
     case = a_load(300)
-    with under_load(case, "st", tmp_path) as cluster:
-        cluster.kill(victim)
-        with newest_segment(cluster, victim).open("ab") as file:
-            file.write(torn_record())
-        cluster.restart(victim)
-        finish(cluster, found_by_one_engine(case))
-        assert "was never finished" in cluster.said(victim)
-
-
-def torn_record() -> bytes:
-    """The first half of a record that was being appended."""
-    from protocol.journal.files import frame
-
-    whole = frame([bytes(range(256)) * 4])
-    return whole[: len(whole) // 2]
-
-
-def flip(file: Path, place: int) -> None:
-    """Turn one bit over."""
-    data = bytearray(file.read_bytes())
-    data[place] ^= 0x10
-    file.write_bytes(data)
-
-
-@pytest.mark.parametrize("strategy", SERVED)
-@pytest.mark.parametrize("victim", ["n1", "n2"])
-def test_a_relay_whose_journal_is_damaged_begins_a_new_life(victim: str, strategy: str, tmp_path: Path) -> None:
-    """What it has forgotten others still have: trees are built anew, and nothing is missed or repeated."""
-    case = a_load(300)
-    with under_load(case, strategy, tmp_path) as cluster:
+    with under_load(case, strategy, tmp_path, durability="none") as cluster:
         life = cluster.ask(victim, "/health")["life"]
         cluster.kill(victim)
-        damaged = newest_segment(cluster, victim)
-        flip(damaged, damaged.stat().st_size // 2)
         cluster.restart(victim)
-        finish(cluster, found_by_one_engine(case))
-        assert "begins a new life" in cluster.said(victim)
+        finish(cluster, case)
         assert cluster.ask(victim, "/health")["life"] != life

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from tests.fault_kit import a_load, found_by_one_engine, under_load
-from tests.processes import Cluster, Place, assert_exact, until
+from tests.fault_kit import a_load, finish, under_load
+from tests.processes import Cluster, Place, until
 
 IP = shutil.which("ip") or shutil.which("ip", path="/usr/sbin:/sbin")
 SILENCE_S = 2.0
@@ -100,7 +100,7 @@ def hears_nothing_of(cluster: Cluster, node: str, peer: str) -> None:
     )
 
 
-@pytest.mark.parametrize("strategy", ["centr", "st", "mt-pp"])
+@pytest.mark.parametrize("strategy", ["st", "mt-pp"])
 def test_links_are_cut_and_mended_under_load(strategy: str, tmp_path: Path) -> None:
     case = a_load()
     with (
@@ -117,8 +117,7 @@ def test_links_are_cut_and_mended_under_load(strategy: str, tmp_path: Path) -> N
         made.unplug("n2")
         hears_nothing_of(cluster, "n1", "n2")
         made.plug_in("n2")
-        cluster.wait_until_done()
-        assert_exact(cluster, found_by_one_engine(case))
+        finish(cluster, case)
 
 
 def test_a_node_is_killed_behind_a_link_that_is_cut(tmp_path: Path) -> None:
@@ -136,5 +135,4 @@ def test_a_node_is_killed_behind_a_link_that_is_cut(tmp_path: Path) -> None:
         time.sleep(0.5)
         made.mend("n1", "n2")
         made.mend("n2", "n4")
-        cluster.wait_until_done()
-        assert_exact(cluster, found_by_one_engine(case))
+        finish(cluster, case)

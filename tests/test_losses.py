@@ -120,7 +120,8 @@ def test_a_tree_that_a_node_finds_broken_is_built_anew_once():
     assert coordinator.reported("p2", TreeBroken(leader, 1)) == []
     orders = tell(coordinator, asked, {"p2": [(leader, 1, 400.0)]})
     assert of_kind(orders, StartTree) == [(leader, StartTree(leader, 2))]
-    assert coordinator.reported("p2", TreeBroken(leader, 1)) == [], "that was the build before"
+    late = coordinator.reported("p2", TreeBroken(leader, 1))
+    assert late == [(node, ForgetTree(leader, 1)) for node in RING], "that was the build before"
 
 
 def test_a_node_that_remembers_nothing_gets_the_plan_and_what_is_lost():
@@ -144,6 +145,21 @@ def test_a_link_that_is_back_is_used_in_later_builds_and_nothing_is_rebuilt_for_
     assert coordinator.trees.expected(leader) == before
     with pytest.raises(ConfigError, match="no link joins"):
         coordinator.link_back("p1", "p3")
+
+
+def test_nodes_that_were_cut_off_are_reached_again_when_their_link_is_back():
+    coordinator = standing(fires())
+    leader = coordinator.trees.leader
+    stand(coordinator, tell(coordinator, coordinator.lost_link("p3", "p4"), {}))
+    orders = tell(coordinator, coordinator.lost_link("p4", "p1"), {})
+    assert coordinator.trees.cut_off(leader) == ("p4",)
+    (share,) = [order.share for node, order in of_kind(orders, Adopt) if node == "p4"]
+    assert share.trees == (), "it need not keep anything for a tree that does not reach it"
+    stand(coordinator, orders)
+    orders = tell(coordinator, coordinator.link_back("p3", "p4"), {})
+    assert len(of_kind(orders, UseLink)) == 2
+    assert of_kind(orders, StartTree) == [(leader, StartTree(leader, coordinator.trees.epoch(leader)))]
+    assert coordinator.trees.cut_off(leader) == ()
 
 
 def test_a_node_that_is_back_takes_up_its_sources_and_sinks_under_their_numbers():

@@ -10,7 +10,7 @@ import os
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,17 @@ from protocol.events import Event
 from protocol.network import Network
 from tests.law import SERVED, Unjudged, expected, identity_of, promised
 from tests.networks import NetworkCase, network_case
-from tests.processes import Difference, assert_exact, difference, named, replayed
+from tests.processes import (
+    Cluster,
+    Difference,
+    as_replayed,
+    assert_exact,
+    difference,
+    named,
+    replayed,
+    traces,
+    until,
+)
 from tests.test_simulation_runs import SEEDS as SIMULATED_SEEDS
 from tests.test_simulator import a_network, births_of
 
@@ -59,7 +69,7 @@ def judged(first: int) -> Iterator[tuple[NetworkCase, list[Any]]]:
 def test_random_networks_through_all_strategies(tmp_path: Path) -> None:
     seconds = float(os.environ.get("HEADWATER_PROCESS_SECONDS", PROCESS_SECONDS))
     first = int(os.environ.get("HEADWATER_FUZZ_SEED", secrets.randbelow(10**9)))
-    until = time.monotonic() + seconds
+    ends = time.monotonic() + seconds
     runs = matches = 0
     for case, must in judged(first):
         for strategy in SERVED:
@@ -70,7 +80,7 @@ def test_random_networks_through_all_strategies(tmp_path: Path) -> None:
                 assert_exact(cluster, must, f"HEADWATER_FUZZ_SEED={case.seed}, {strategy}")
             runs += 1
             matches += sum(map(len, must))
-        if time.monotonic() > until and matches:
+        if time.monotonic() > ends and matches:
             break
     print(f"{runs} runs, {matches} deliveries, from seed {first}")
 
@@ -119,3 +129,36 @@ def simulated(network: Network, births: tuple[tuple[int, int, Event], ...], stra
         found[delivery.sink].append(named(identity_of(delivery.item)))
     assert all(len(set(each)) == len(each) for each in found)
     return found
+
+
+def test_nodes_answer_while_a_neighbour_has_never_been_there(tmp_path: Path) -> None:
+    """Nobody knows its address yet; they say what they lack, and go on when it is there."""
+    case = a_star()
+    network = as_replayed(case.network, "st")
+    cluster = Cluster(network, tmp_path, traces(case, tmp_path, 0.0))
+    cluster.start_coordinator()
+    with ended_with(cluster):
+        for node in ("n1", "n3", "n4", "n5"):
+            cluster.start(node)
+        for node in ("n1", "n3", "n4"):
+            until(lambda node=node: "the link to n2 is down" in lacking(cluster, node), f"{node} lacks n2", cluster)
+            assert cluster.metric(node, "headwater_disk_full") == 0
+            assert cluster.ask(node, "/statistics")["node"] == node
+        time.sleep(1.5)  # once a second nodes look at themselves
+        cluster.start("n2")
+        cluster.wait_until_done()
+        assert_exact(cluster, simulated(case.network, case.births, "st"))
+
+
+@contextmanager
+def ended_with(cluster: Cluster) -> Iterator[None]:
+    """Processes end with the block, as they do after ``with cluster``, which would have started all of them."""
+    try:
+        yield
+    finally:
+        cluster.__exit__()
+
+
+def lacking(cluster: Cluster, node: str) -> list[str]:
+    answer = cluster.ask(node, "/ready")
+    return [] if answer is None else answer["missing"]

@@ -15,7 +15,17 @@ from node.trees import Trees, TreeStateError
 from protocol.errors import ConfigError
 from protocol.network import Link, Network, Sink
 from protocol.subscriptions import Subscription
-from protocol.tree_messages import CreateTree, DropLink, InstallTree, TreeAck, TreeMessage, TreeNack, TreeOrder
+from protocol.tree_messages import (
+    CreateTree,
+    DropLink,
+    InstallTree,
+    LinkAgain,
+    TreeAck,
+    TreeMessage,
+    TreeNack,
+    TreeOrder,
+    UseLink,
+)
 from tests.test_election import a_network, random_network, tree_by_definition
 
 
@@ -298,6 +308,51 @@ def test_a_build_that_only_awaits_an_answer_over_a_lost_link_goes_on_without_it(
     assert node.received("q", TreeAck("r", 1, 1)) == []
     assert node.received("q", CreateTree("r", 1, 0)) == []
     assert (node.unknown, node.stale, node.broken()) == (0, 2, ())
+
+
+def test_what_was_sent_before_a_link_was_lost_is_ignored_when_it_is_back() -> None:
+    node = Trees("x", {"p": 1, "q": 1})
+    node.received("p", CreateTree("r", 1, 5))
+    node.ordered(DropLink("q"))
+    assert node.ordered(UseLink("q", 1)) == [("q", LinkAgain(1))]
+    assert node.ordered(UseLink("q", 1)) == [], "an order given twice"
+    assert node.received("q", CreateTree("r", 1, 0)) == [], "q has not said yet that it uses the link again"
+    assert node.parent("r", 1) == "p"
+    node.link_again("q", 1)
+    assert node.received("q", CreateTree("r", 2, 0)) == [("p", CreateTree("r", 2, 1))]
+
+
+def test_what_comes_over_a_link_that_is_back_waits_until_the_node_is_told_of_it() -> None:
+    node = Trees("x", {"p": 1, "q": 1})
+    node.ordered(DropLink("q"))
+    assert node.received("q", CreateTree("r", 1, 0)) == []
+    node.link_again("q", 1)
+    assert node.received("q", CreateTree("r", 2, 0)) == []
+    copied = Trees("x", {})
+    copied.restore(node.save())
+    for each in (node, copied):
+        assert each.ordered(UseLink("q", 1)) == [("q", LinkAgain(1)), ("p", CreateTree("r", 2, 1))]
+        assert not each.knows("r", 1), "that came before the link was lost"
+
+
+def test_a_node_that_remembers_nothing_repeats_what_it_offered_before_it_was_told_of_its_links() -> None:
+    node = Trees("x", {"q": 1})
+    assert node.start("x", 1) == [("q", CreateTree("x", 1, 0))]
+    assert node.ordered(UseLink("q", 3)) == [("q", LinkAgain(3)), ("q", CreateTree("x", 1, 0))]
+    node.link_again("q", 3)
+    assert node.received("q", TreeAck("x", 1, 0)) == []
+    assert node.stands("x", 1)
+
+
+def test_a_neighbour_that_remembers_nothing_breaks_builds_and_is_told_again_of_the_link() -> None:
+    node = Trees("x", {"p": 1, "q": 1})
+    node.ordered(UseLink("q", 1))
+    node.link_again("q", 1)
+    node.received("p", CreateTree("r", 1, 5))
+    node.received("p", CreateTree("s", 1, 5))
+    node.received("q", TreeNack("s", 1, 6))
+    assert node.link_reset("q") == [("q", LinkAgain(1))]
+    assert node.broken() == (("r", 1),), "in the other it owes nothing"
 
 
 def test_an_installed_tree_can_be_read_and_is_not_negotiated() -> None:

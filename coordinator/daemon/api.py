@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from coordinator.daemon import metrics, views
+from coordinator.daemon.door import Door
 from coordinator.daemon.inputs import (
     Ask,
     BringSource,
@@ -62,6 +63,7 @@ class Api:
 
     def __init__(self, daemon: CoordinatorDaemon) -> None:
         self._daemon = daemon
+        self.door = Door(daemon.counts)
 
     @property
     def _planner(self) -> Planner:
@@ -145,6 +147,7 @@ class Api:
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Every error is a JSON object with a sentence."""
         self._daemon.counts["http_requests"] += 1
+        self.door.entered(request)
         try:
             return await handler(request)
         except Refused as refused:
@@ -366,12 +369,12 @@ class Api:
 
 async def serve(daemon: CoordinatorDaemon, address: str) -> tuple[web.AppRunner, str]:
     """Listen at ``host:port`` (port 0: any); the runner and the address with its port."""
-    runner = web.AppRunner(
-        Api(daemon).application(), access_log=None, lingering_time=LINGER_S, shutdown_timeout=LEAVE_S
-    )
+    api = Api(daemon)
+    app = api.application()
+    app.on_shutdown.append(api.door.close)
+    runner = web.AppRunner(app, access_log=None, logger=api.door.log, lingering_time=LINGER_S, shutdown_timeout=LEAVE_S)
     await runner.setup()
+    assert runner.server is not None
     host, _, port = address.rpartition(":")
-    site = web.TCPSite(runner, host.strip("[]") or "127.0.0.1", int(port))
-    await site.start()
-    bound = runner.addresses[0]
+    bound = await api.door.open(runner.server, host.strip("[]") or "127.0.0.1", int(port))
     return runner, f"[{bound[0]}]:{bound[1]}" if ":" in bound[0] else f"{bound[0]}:{bound[1]}"

@@ -71,6 +71,7 @@ _COUNTERS = {
     "http_unauthorized": "HTTP requests without a valid token",
     "http_oversized": "HTTP requests with a body that is too large",
     "http_malformed": "HTTP requests that made no sense",
+    "http_refused": "HTTP connections that were one too many, or sent no request in time",
 }
 
 

@@ -54,9 +54,12 @@ class Amnesia:
     node: str
     from_us: int
     to_us: int
+    given_up: bool = False
+    """The coordinator takes it for lost, if it is down for long enough to be noticed, until it is back."""
 
     def __str__(self) -> str:
-        return f"the node {self.node} is {_span('down', self)}, and has then forgotten everything"
+        given_up = " was given up and" if self.given_up else ""
+        return f"the node {self.node} is {_span('down', self)}, and{given_up} has then forgotten everything"
 
 
 @dataclass(frozen=True, slots=True)

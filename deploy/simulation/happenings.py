@@ -16,6 +16,8 @@ class Lost:
 
     one: str
     other: str | None = None
+    returns: bool = False
+    """It is a node, and will be back."""
 
 
 @dataclass(frozen=True, slots=True)

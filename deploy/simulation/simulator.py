@@ -184,6 +184,10 @@ class Simulation:
                     self._push(end, "", Forgets(node))
                 else:
                     self._push(end, node, None)
+        for amnesia in self.faults.amnesias:
+            noticed_us = amnesia.from_us + self._detection_us
+            if amnesia.given_up and noticed_us < amnesia.to_us:
+                self._push(noticed_us, "", Lost(amnesia.node, returns=True))
         for cut in self.faults.link_outages:
             noticed_us = cut.from_us + self._detection_us
             if cut.to_us >= FOREVER or (cut.given_up and noticed_us < cut.to_us):
@@ -369,7 +373,9 @@ class Simulation:
         if forgets.known:
             self._strangers[node] -= 1
             if not self._strangers[node]:
-                self._coordinate(self.coordinator.rejoined(node))
+                is_known = node in self.coordinator.nodes()
+                tell = self.coordinator.rejoined if is_known else self.coordinator.node_back
+                self._coordinate(tell(node))
             return
         self._note_forgotten(node)
         self.nodes[node] = self._new_core(node)
@@ -396,8 +402,9 @@ class Simulation:
     def _lose(self, lost: Lost) -> None:
         """Somebody has found out that a link or a node is gone for good, and told the coordinator."""
         if lost.other is None:
-            self._note_forgotten(lost.one)
-            del self.nodes[lost.one]
+            if not lost.returns:
+                self._note_forgotten(lost.one)
+                del self.nodes[lost.one]
             self._coordinate(self.coordinator.lost_node(lost.one))
         else:
             self._coordinate(self.coordinator.lost_link(lost.one, lost.other))

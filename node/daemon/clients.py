@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import reprlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
@@ -29,15 +31,28 @@ from protocol.control import CLIENT, SinkConfig
 from protocol.edge import ClientFeed, ClientTo
 from protocol.errors import HeadwaterError
 from protocol.links import LinkSettings
+from protocol.links.parts import split
 from protocol.subscriptions import Subscription, parse_subscription
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon
 
 CLIENTS_MAX: Final = 256  # programs connected to one node
-PUBLICATIONS_MAX: Final = 64  # of one program that wait; a program that sends more at once is cut off
+PUBLICATIONS_MAX: Final = 64  # of one program that wait; what it sends beyond is refused
+PUBLICATIONS_BYTES_MAX: Final = 64 << 20  # of all programs that wait
+EVENTS_MAX: Final = 10_000  # in one publication: as many as ``node.client`` sends
+WRONG_MAX: Final = 100  # events of a publication of which is said what is wrong with them
 SUBSCRIPTIONS_MAX: Final = 64  # of one program
+SINKS_MAX: Final = 1_000  # subscriptions of all programs at a node; they outlive their programs
+TEXT_MAX: Final = 4_096  # characters of a subscription
+SENTENCE_MAX: Final = 300  # characters of an answer, which may repeat what was said
 OUTSTANDING_MAX: Final = 5_000  # deliveries under way that the program has not read yet
+DELIVERY_BYTES: Final = 256 << 10  # deliveries are joined up to about this size
+OUTSTANDING_BYTES_MAX: Final = (
+    4 << 20
+)  # of deliveries under way that the program has not acknowledged; one may be larger
+ANSWERS_MAX: Final = 1_000  # that a program has not acknowledged while it asks for more
+ANSWERS_BYTES_MAX: Final = 8 << 20  # past both it is dropped
 PLAN_EVERY_S: Final = 0.1  # how often a new node looks whether it has a plan, if somebody waits for it
 WAITING_MAX: Final = 100_000  # deliveries kept for a program that does not come for them; the oldest are dropped
 
@@ -50,11 +65,15 @@ class _Client:
     def __init__(self, peer: str) -> None:
         self.peer = peer
         self.name = peer.removeprefix(CLIENT)
-        self.publications: asyncio.Queue[list[Any]] = asyncio.Queue(PUBLICATIONS_MAX)
+        self.publications: asyncio.Queue[bytes] = asyncio.Queue(PUBLICATIONS_MAX)
         self.publisher: asyncio.Task[None] | None = None
+        self.texts: dict[int, str] = {}
+        """By the client's id what it has subscribed to, or asks for."""
         self.wanted: dict[int, Subscription] = {}
         self.asking: set[asyncio.Task[None]] = set()
         """Subscriptions that wait for the node to know what there is."""
+        self.room = asyncio.Event()
+        """Set whenever the client has acknowledged something."""
         self.streams: dict[int, tuple[int, SinkDeliveries, asyncio.Task[None]]] = {}
         """By the client's id of a subscription: the sink, what it gets, and who sends it."""
 
@@ -75,17 +94,40 @@ class Clients:
         self._requests: dict[int, tuple[str, int, str]] = {}
         """Requests to the coordinator: who asked, for which subscription, and the word of the answer."""
         self._request = 0
+        self._waiting_bytes = 0
+        """Of publications."""
 
     def admit(self, peer: str) -> LinkSettings | None:
-        if peer not in self._clients and len(self._clients) >= CLIENTS_MAX:
-            self._daemon.watching.reported({"refused_clients": 1})
-            return None
+        hub = self._daemon.hub
+        known = [each for each in hub.peers() if each.startswith(CLIENT)]
+        if len(known) >= CLIENTS_MAX:
+            deaf = [each for each in known if not hub.is_up(each)]  # they have said hello and nothing else
+            for each in deaf:
+                self._forget(each)
+            self._daemon.watching.reported({"refused_clients": len(deaf) or 1})
+            if not deaf:
+                return None
         return LinkSettings()
 
     def left(self, peer: str) -> None:
+        """The link is down. What was on its way to the program is forgotten: when it is back, both begin anew, and it
+        asks again for what it wants."""
         found = self._clients.pop(peer, None)
         if found is not None:
             found.stop()
+            while not found.publications.empty():
+                self._waiting_bytes -= len(found.publications.get_nowait())
+        self._daemon.loop.call_soon(self._forget, peer)  # unless it is a reset, and the link is up again at once
+
+    def _forget(self, peer: str) -> None:
+        hub = self._daemon.hub
+        if peer in hub.peers() and not hub.is_up(peer):
+            hub.remove_peer(peer)
+
+    def acknowledged(self, peer: str) -> None:
+        client = self._clients.get(peer)
+        if client is not None:
+            client.room.set()
 
     def close(self) -> None:
         for peer in list(self._clients):
@@ -96,31 +138,55 @@ class Clients:
         if client is None:
             client = self._clients[peer] = _Client(peer)
         for payload in payloads:
+            if self._is_deaf(peer):
+                return
             try:
-                self._said(client, msgpack.unpackb(payload))
+                self._said(client, payload)
             except HeadwaterError as error:
                 self._refuse(client, str(error))
             except Exception as error:
                 self._refuse(client, f"not something a client says: {error}")
 
+    def _is_deaf(self, peer: str) -> bool:
+        """Whether a program asks and asks and does not take the answers. It is dropped then."""
+        count, size = self._daemon.hub.queued(peer)
+        if count <= ANSWERS_MAX or size <= ANSWERS_BYTES_MAX:
+            return False
+        log.warning("the program %s does not take what it is told (%d bytes wait) and is dropped", peer, size)
+        self._daemon.watching.reported({"dropped_clients": 1})
+        self._daemon.hub.remove_peer(peer)
+        self.left(peer)
+        return True
+
     def _refuse(self, client: _Client, why: str) -> None:
         self._daemon.watching.reported({"refused_requests": 1})
-        self._send(client.peer, ["refused", why])
+        self._send(client.peer, ["refused", why[:SENTENCE_MAX]])
 
     def _send(self, peer: str, said: list[Any]) -> None:
-        self._daemon.send(peer, [msgpack.packb(said)])
+        if peer in self._clients:
+            self._daemon.send(peer, [*split(msgpack.packb(said))])
 
-    def _said(self, client: _Client, said: Any) -> None:
-        match said:
-            case ["publish", int(), str(), list()]:
+    def _said(self, client: _Client, payload: bytes) -> None:
+        match msgpack.unpackb(payload):
+            case ["publish", int(), str(), list(items)]:
                 if client.publications.full():
                     raise HeadwaterError(f"{PUBLICATIONS_MAX} publications wait already; wait for their answers")
-                client.publications.put_nowait(said)
+                if len(items) > EVENTS_MAX:
+                    raise HeadwaterError(f"{len(items)} events at once; publish at most {EVENTS_MAX}")
+                if self._waiting_bytes + len(payload) > PUBLICATIONS_BYTES_MAX:
+                    raise HeadwaterError("too much waits to be published already; wait for the answers")
+                self._waiting_bytes += len(payload)
+                client.publications.put_nowait(payload)  # as it came: it takes far less room so
                 if client.publisher is None:
                     client.publisher = asyncio.create_task(self._publish(client))
             case ["subscribe", int(number), str(text)]:
-                if len(client.wanted) + len(client.asking) >= SUBSCRIPTIONS_MAX:
+                if len(text) > TEXT_MAX:
+                    raise HeadwaterError(f"a subscription of {len(text)} characters; {TEXT_MAX} are the most")
+                if client.texts.get(number, text) != text:
+                    raise HeadwaterError(f"subscription {number} is {client.texts[number]!r}; give another number")
+                if number not in client.texts and len(client.texts) >= SUBSCRIPTIONS_MAX:
                     raise HeadwaterError(f"a program may have {SUBSCRIPTIONS_MAX} subscriptions at a node")
+                client.texts[number] = text
                 task = asyncio.create_task(self._subscribe(client, number, text))
                 client.asking.add(task)
                 task.add_done_callback(client.asking.discard)
@@ -129,19 +195,23 @@ class Clients:
             case ["got", int(number), int(delivery)]:
                 if (stream := client.streams.get(number)) is not None:
                     stream[1].confirm(delivery)
-            case _:
-                raise HeadwaterError(f"not something a client says: {str(said)[:80]}")
+            case said:
+                raise HeadwaterError(f"not something a client says: {reprlib.repr(said)}")
 
     # ------------------------------------------------------------------------------------------------------ publishing
 
     async def _publish(self, client: _Client) -> None:
         while True:
-            _, count, name, items = await client.publications.get()
+            payload = await client.publications.get()
+            self._waiting_bytes -= len(payload)
+            _, count, name, items = msgpack.unpackb(payload)
             await self._daemon.intake.may_publish()
             try:
                 self._take(client, count, name, items)
             except HeadwaterError as error:
-                self._send(client.peer, ["published", count, [[-1, str(error)]]])
+                self._send(client.peer, ["published", count, [[-1, str(error)[:SENTENCE_MAX]]]])
+            except Exception as error:
+                self._refuse(client, f"publication {count} cannot be read: {error}")
 
     def _take(self, client: _Client, count: int, name: str, items: list[Any]) -> None:
         daemon = self._daemon
@@ -168,7 +238,8 @@ class Clients:
         for place, item in enumerate(items):
 
             def refuse(raw: bytes, why: str, place: int = place) -> None:
-                wrong.append([place, why])
+                if len(wrong) < WRONG_MAX:
+                    wrong.append([place, why[:SENTENCE_MAX]])
                 daemon.malformed(number, raw, why)
 
             match item:
@@ -188,13 +259,34 @@ class Clients:
         try:
             wanted = parse_subscription(text, "subscription", [*machine.config.types, *share.composites])
         except HeadwaterError as error:
-            self._send(client.peer, ["subscribed", number, str(error)])
+            client.texts.pop(number, None)
+            self._send(client.peer, ["subscribed", number, str(error)[:SENTENCE_MAX]])
             return
         client.wanted[number] = wanted
-        if not self._start(client, number):
+        if number in client.streams:
+            self._send(client.peer, ["subscribed", number, None])
+        elif not self._start(client, number):
+            if (why := self._too_many(client)) is not None:
+                client.texts.pop(number, None)
+                del client.wanted[number]
+                self._daemon.watching.reported({"refused_requests": 1})
+                self._send(client.peer, ["subscribed", number, why])
+                return
             self._ask(client, number, "subscribed", control.SubscribeClient(self._number(), client.name, wanted))
 
+    def _too_many(self, client: _Client) -> str | None:
+        """Why no further subscription is asked for. Those of programs that are away count: they go on."""
+        asked = sum(peer == client.peer for peer, _, _ in self._requests.values())
+        if len(self._sinks(client.name)) + asked >= SUBSCRIPTIONS_MAX:
+            return f"{client.name} has {SUBSCRIPTIONS_MAX} subscriptions here; give some up with unsubscribe"
+        config = self._daemon.machine.config
+        sinks = () if config is None else config.sinks
+        if sum(isinstance(sink.destination, ClientTo) for sink in sinks) + len(self._requests) >= SINKS_MAX:
+            return f"programs have {SINKS_MAX} subscriptions at this node; give some up with unsubscribe"
+        return None
+
     def _unsubscribe(self, client: _Client, number: int) -> None:
+        client.texts.pop(number, None)
         wanted = client.wanted.pop(number, None)
         if wanted is None:
             self._send(client.peer, ["unsubscribed", number, "there is no such subscription"])
@@ -219,6 +311,7 @@ class Clients:
         if client is None:
             return
         if answer.refused is not None or word == "unsubscribed":
+            client.texts.pop(number, None)
             client.wanted.pop(number, None)
             self._send(peer, [word, number, answer.refused])
         else:
@@ -238,7 +331,7 @@ class Clients:
         if sink is None:
             return False
         deliveries = SinkDeliveries(self._daemon, sink.number)
-        task = asyncio.create_task(self._deliver(client.peer, number, deliveries))
+        task = asyncio.create_task(self._deliver(client, number, deliveries))
         client.streams[number] = (sink.number, deliveries, task)
         self._send(client.peer, ["subscribed", number, None])
         return True
@@ -248,11 +341,16 @@ class Clients:
         found = config.sinks if config is not None else ()
         return [sink for sink in found if isinstance(sink.destination, ClientTo) and sink.destination.name == name]
 
-    async def _deliver(self, peer: str, number: int, deliveries: SinkDeliveries) -> None:
+    async def _deliver(self, client: _Client, number: int, deliveries: SinkDeliveries) -> None:
+        """Of a slow reader, what follows waits with the sink."""
+        hub = self._daemon.hub
         while True:
-            found = await deliveries.next()
-            await deliveries.read(found[0][0] - OUTSTANDING_MAX)  # of a slow reader: what follows waits with the sink
-            self._send(peer, ["deliver", number, [list(each) for each in found]])
+            for some in _joined(await deliveries.next()):
+                await deliveries.read(some[0][0] - OUTSTANDING_MAX)
+                while hub.queued(client.peer)[1] > OUTSTANDING_BYTES_MAX:
+                    client.room.clear()
+                    await client.room.wait()
+                self._send(client.peer, ["deliver", number, some])
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries are durable. For programs that never come for them only the latest are kept."""
@@ -266,3 +364,17 @@ class Clients:
             self._daemon.watching.reported({"dropped_deliveries": dropped - state.confirmed})
             log.warning("a program has not come for %d deliveries of sink %d; they are dropped", WAITING_MAX, sink)
             self._daemon.drop_deliveries(sink, dropped)
+
+
+def _joined(found: list[tuple[int, dict[str, Any]]]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """Deliveries in groups that are not too large."""
+    group: list[tuple[int, dict[str, Any]]] = []
+    size = 0
+    for each in found:
+        packed = len(msgpack.packb(each))
+        if group and size + packed > DELIVERY_BYTES:
+            yield group
+            group, size = [], 0
+        group.append(each)
+        size += packed
+    yield group

@@ -20,6 +20,7 @@ import msgpack
 
 from node.daemon import records
 from node.daemon.adapters import Adapters
+from node.daemon.collector import Collector
 from node.daemon.intake import Intake
 from node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
 from node.daemon.pressure import REPEAT_S, Pressure
@@ -91,6 +92,8 @@ class NodeDaemon:
         self.address = ""
         self.http = ""
         """Where it listens, and where it serves HTTP, once it does."""
+        self.collector: Collector | None = None
+        """In a process that has nothing else to do than to be a node."""
         self._group = _Group()
         self._flying: deque[_Group] = deque()
         """Groups that are being written."""
@@ -157,6 +160,8 @@ class NodeDaemon:
             await asyncio.sleep(REPEAT_S)
             self._look_at_pressure(repeat=True)
             self.watching.beat()
+            if self.collector is not None:
+                self.collector.beat()
 
     def now_us(self) -> int:
         """The clock, which never goes back, not even over a restart."""
@@ -166,11 +171,12 @@ class NodeDaemon:
 
     def apply(self, record: records.Record, *, lazily: bool = False) -> None:
         """Put a record into the journal and do what follows from it, when it is there. ``lazily``: nobody waits."""
-        packed = records.encode(record)
-        self.journal.append(packed)
-        self._unwritten += len(packed)
-        self._group.size += len(packed)
-        self._group.records += 1
+        if self.journal.durability != "none":
+            packed = records.encode(record)
+            self.journal.append(packed)
+            self._unwritten += len(packed)
+            self._group.size += len(packed)
+            self._group.records += 1
         out = self.machine.apply(record)
         self._note(out)
         if not lazily:
@@ -213,7 +219,7 @@ class NodeDaemon:
             self._lazy.cancel()
             self._lazy = None
         group, self._group = self._group, _Group()
-        group.began_s = self.loop.time()
+        group.began_s = time.perf_counter()
         self._flying.append(group)
         self.journal.commit(self._release)
 
@@ -221,7 +227,7 @@ class NodeDaemon:
         """The earliest group is durable: what follows from it may leave."""
         group = self._flying.popleft()
         self._unwritten -= group.size
-        self.watching.committed(self.loop.time() - group.began_s, group.size, group.records)
+        self.watching.committed(time.perf_counter() - group.began_s, group.size, group.records)
         known = set(self.hub.peers())  # none any more at the very end
         for peer in group.resets:
             if peer in known:
@@ -346,7 +352,10 @@ class NodeDaemon:
         self._group.confirms[peer] = last_seq
 
     def whispered(self, peer: str, payload: bytes) -> None:
-        """News about full nodes."""
+        """News about full nodes. Programs have none: nobody but a neighbour may make sources wait."""
+        if peer.startswith(CLIENT) or peer == COORDINATOR:
+            self.watching.reported({"refused_requests": 1})
+            return
         try:
             news = msgpack.unpackb(payload)
         except Exception:
@@ -384,7 +393,9 @@ class NodeDaemon:
         self._group.resets.append(peer)
 
     def acknowledged(self, peer: str, seq: int) -> None:
-        if peer in self.machine.links:
+        if peer.startswith(CLIENT):
+            self.adapters.clients.acknowledged(peer)
+        elif peer in self.machine.links:
             self.apply(records.Acknowledged(self.now_us(), peer, seq), lazily=True)
 
     def admit(self, name: str, key_name: str | None) -> LinkSettings | None:

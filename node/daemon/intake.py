@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from node.daemon.records import Births, Ended
 from node.edge.interfaces import Arrival
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon
+
+AHEAD_US_MAX: Final = 86_400_000_000
+"""An event so far ahead of the clock is no event: it would be held until its time comes."""
 
 
 class Intake:
@@ -42,11 +45,17 @@ class Intake:
         seq = machine.next_seq
         fresh: set[tuple[str, int]] = set()
         counts = daemon.watching.source(source)
+        replayed = machine.config is not None and machine.config.replayed
+        latest: float = float("inf") if replayed else now_us + AHEAD_US_MAX
         for arrival in arrivals:
             ts = now_us if arrival.ts is None else arrival.ts
             if feed is not None and feed.is_late(source, ts, now_us):
                 daemon.late(source, arrival, ts)
                 counts.late += 1
+                continue
+            if ts > latest:
+                why = f"its time {ts} is more than a day ahead of the clock ({now_us}); set the clock of its device"
+                daemon.malformed(source, str(arrival).encode(), why)
                 continue
             if arrival.device is None or arrival.counter is None:
                 rows.append([ts, machine.name, seq, *arrival.values])

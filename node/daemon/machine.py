@@ -20,6 +20,7 @@ from node.core import NodeCore, NodeSettings
 from node.daemon import records
 from node.daemon.identities import Seen
 from node.daemon.records import Record
+from node.found import Found
 from protocol import control
 from protocol.codec import CodecError
 from protocol.composites import Composite
@@ -27,6 +28,8 @@ from protocol.control import COORDINATOR, NodeConfig
 from protocol.events import HEADER_WIDTH, Event, EventType
 from protocol.links import PeerState
 from protocol.links.numbering import Outgoing, digest_with
+from protocol.links.parts import PART_BYTES, Joined, split
+from protocol.links.settings import LinkError
 from protocol.messages import Message
 from protocol.wire import LinkWire
 
@@ -34,6 +37,7 @@ log = logging.getLogger("headwater.node")
 
 REBIRTH_GAP: Final = 1 << 32  # more numbers than a node can have given to events that it does not remember
 WAITING_MAX: Final = 100_000  # deliveries that a slow sink may leave waiting before sources must wait
+PUBLISHERS_MAX: Final = 10_000  # programs whose last publication is known; the one silent longest is forgotten
 
 
 Row = tuple[Any, ...]
@@ -62,6 +66,7 @@ class LinkState:
         self.in_seq = 0
         self._in_digest = 0
         self._out = Outgoing()
+        self.joined = Joined()
 
     def met(self, life: str, era: str) -> None:
         self.life, self.era = life, era
@@ -71,6 +76,7 @@ class LinkState:
         self.met(life, era)
         self.in_seq = self._in_digest = 0
         self._out = Outgoing()
+        self.joined = Joined()
         if self.wire is not None:
             self.wire.reset()
 
@@ -107,7 +113,7 @@ class SinkState:
         self.count = 0
         self.confirmed = 0
         self.waiting: deque[Row] = deque()
-        """What was not confirmed yet; its last one is number ``count``."""
+        """What was not confirmed yet, rows or composites; its last one is number ``count``."""
 
     @property
     def first(self) -> int:
@@ -115,7 +121,7 @@ class SinkState:
         return self.count - len(self.waiting) + 1
 
     def deliver(self, rows: Sequence[Row]) -> None:
-        self.waiting.extend(rows)
+        self.waiting.extend(rows.matches if isinstance(rows, Found) else rows)  # nobody has looked at them yet
         self.count += len(rows)
 
     def confirm(self, number: int) -> None:
@@ -157,7 +163,7 @@ class NodeMachine:
         self.ended: set[int] = set()
         self.seen = Seen()
         self.publications: dict[str, int] = {}
-        """The last publication of each client that was taken."""
+        """The last publication of each client that was taken, the client that was silent longest first."""
         self.next_seq = 1
         """The number of the next event that brings none of its own."""
         self.now_us = 0
@@ -258,15 +264,25 @@ class NodeMachine:
         assert link.wire is not None
         for payload in payloads:
             try:
-                message = link.wire.decode(payload)
-            except CodecError:
+                whole = link.joined.take(payload)
+                if whole is None:
+                    continue
+                message = link.wire.decode(whole)
+            except (CodecError, LinkError):
                 out.counters["malformed_messages"] += 1
                 continue
             if self.watcher is not None:
-                self.watcher.received(peer, message, len(payload))
+                self.watcher.received(peer, message, len(whole))
             self._handle(effects.Received(peer, message), out)
 
     def _send(self, peer: str, payload: bytes, out: Outputs) -> None:
+        if len(payload) > PART_BYTES and peer != COORDINATOR:
+            for part in split(payload):
+                self._send_part(peer, part, out)
+        else:
+            self._send_part(peer, payload, out)
+
+    def _send_part(self, peer: str, payload: bytes, out: Outputs) -> None:
         self.links[peer].sent(payload)
         found = out.sends.get(peer)
         if found is None:
@@ -321,7 +337,10 @@ class NodeMachine:
         if record.position is not None:
             self.positions[record.source] = record.position
         if record.publisher is not None:
+            self.publications.pop(record.publisher, None)
             self.publications[record.publisher] = record.publication
+            if len(self.publications) > PUBLISHERS_MAX:
+                del self.publications[next(iter(self.publications))]
         declared = self.type_of_source(record.source)
         if declared is None:
             out.counters["unadvertised_events"] += len(record.rows)
@@ -377,7 +396,7 @@ class NodeMachine:
 
 def as_json(row: Row) -> dict[str, Any]:
     """A delivery in the documented form: a composite event, or a primitive one with its identity and attributes."""
-    inner = row[3]
+    inner = row if isinstance(row, Composite) else row[3]
     if isinstance(inner, Composite):
         return inner.to_json()
     values = dict(zip(inner.attributes, row[HEADER_WIDTH:], strict=True))

@@ -53,5 +53,7 @@ class SinkDeliveries:
             await self._confirmed.wait()
 
     def confirm(self, number: int) -> None:
+        if number <= self._daemon.machine.sinks[self._sink].confirmed:
+            return  # said before
         self._daemon.apply(Confirmed(self._daemon.now_us(), self._sink, number), lazily=True)
         self._confirmed.set()

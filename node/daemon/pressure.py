@@ -12,6 +12,8 @@ from typing import Any, Final
 
 REPEAT_S: Final = 1.0
 EXPIRE_S: Final = 3.5
+FORGET_S: Final = 60.0  # news of an origin is known for so long: no piece of news travels longer
+ORIGINS_MAX: Final = 10_000  # more nodes than any network has; a neighbour that invents names is not believed any more
 
 
 class Pressure:
@@ -38,7 +40,11 @@ class Pressure:
         match news:
             case [str(origin), int(serial), bool(full)] if origin != self.name:
                 known = self._known.get(origin)
-                if known is None or serial > known[0]:
+                if known is None and len(self._known) >= ORIGINS_MAX:
+                    self._known = {name: old for name, old in self._known.items() if now_s - old[2] < FORGET_S}
+                    if len(self._known) >= ORIGINS_MAX:
+                        return False
+                if known is None or serial > known[0] or now_s - known[2] >= FORGET_S:
                     self._known[origin] = (serial, full, now_s)
                     return True
         return False

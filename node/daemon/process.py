@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import secrets
 import shutil
@@ -14,6 +13,7 @@ from typing import Final
 
 from node.core import NodeSettings
 from node.daemon import records
+from node.daemon.collector import Collector
 from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.machine import NodeMachine
 from node.saving import StateError
@@ -21,7 +21,6 @@ from protocol.errors import ConfigError
 from protocol.journal import Durability, Journal
 
 LIFE_BYTES: Final = 8
-COLLECT_EVERY: Final = 100_000  # allocations between two looks for cycles: rows, matches and payloads are in none
 
 log = logging.getLogger("headwater.node")
 
@@ -29,7 +28,6 @@ log = logging.getLogger("headwater.node")
 def run_node(settings: DaemonSettings, node_settings: NodeSettings | None = None) -> None:
     """Run a node until SIGTERM or SIGINT."""
     settings.data.mkdir(parents=True, exist_ok=True)
-    collect_rarely()
     running = _run(settings, node_settings)
     try:
         import uvloop
@@ -39,21 +37,11 @@ def run_node(settings: DaemonSettings, node_settings: NodeSettings | None = None
         uvloop.run(running)
 
 
-def collect_rarely() -> None:
-    """Look for garbage in cycles less often, and never among what was imported.
-
-    A busy node holds hundreds of thousands of rows. Looking at all of them again and again takes as long as everything
-    else together, and finds nothing.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(COLLECT_EVERY, 50, 50)
-
-
 async def _run(settings: DaemonSettings, node_settings: NodeSettings | None) -> None:
     journal, machine, replayed = recovered(settings, node_settings)
     daemon = NodeDaemon(settings, machine, journal)
     daemon.watching.restarted(replayed)
+    daemon.collector = Collector()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, daemon.stop)

@@ -132,6 +132,8 @@ class Scope:
                 return self.compare(operator, self.value(left), self.value(right))
             case Same():
                 raise AssertionError("SAME is expanded before code is generated")
+            case Unary(operator) | Binary(operator) if operator not in _ARITHMETIC:
+                raise RuleError(f"{operator!r:.20} is no operator; it may come from a newer version")
             case _:
                 return self.value(expression).source
 

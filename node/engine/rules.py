@@ -99,7 +99,21 @@ def composite_spec(
     event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
     plain = not any(logical.repeated) and always == set(logical.roles)
     made_of = rule.name, rule.version, event_type, logical.roles, logical.repeated
-    spec = CompositeSpec(*made_of, space["values"], plain, _latest(rule, logical.roles))
+
+    def place(output: OutputAttribute) -> tuple[int, int] | None:
+        value = output.value
+        if (
+            not isinstance(value, Attribute)
+            or output.kind == "float"
+            or repeated[value.role]
+            or value.role not in always
+        ):
+            return None
+        column = columns[types[value.role]].position.get(value.name)
+        return None if column is None else (1 + logical.roles.index(value.role), column)
+
+    places = tuple(map(place, rule.attributes))
+    spec = CompositeSpec(*made_of, space["values"], plain, _latest(rule, logical.roles), places)
     return spec, parameters
 
 

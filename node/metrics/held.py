@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from node.core import NodeCore
 
-HELD: Final = ("open_matches", "tasks", "kept", "aggregates", "events", "sent_bodies", "received_bodies", "delivered")
+HELD: Final = (
+    "open_matches",
+    "tasks",
+    "kept",
+    "aggregates",
+    "events",
+    "sent_bodies",
+    "received_bodies",
+    "delivered",
+    "accounts",
+)
 """open_matches: rows and open matches inside engines; tasks: what tasks remember beside that (what was sent or blocked,
 candidates, windows); kept: rows that wait to be asked for; aggregates: rows and questions of aggregates; events: events
 born here that something new may need; sent_bodies, received_bodies: what may be referred to on links; delivered: what
-sinks must not be given again."""
+sinks must not be given again; accounts: what was said of events, to tell who contradicts it."""
 
 
 def held_by(core: NodeCore) -> dict[str, int]:
@@ -28,4 +38,5 @@ def held_by(core: NodeCore) -> dict[str, int]:
     kept["sent_bodies"] = sum(len(outbox.history) for outbox in core._outboxes.values())
     kept["received_bodies"] = sum(len(inbox.bodies) for inbox in core._inboxes.values())
     kept["delivered"] = core.forest.delivered.held()
+    kept["accounts"] = core._testimony.held()
     return kept

@@ -14,6 +14,7 @@ from math import isinf
 from pathlib import Path
 from typing import Any, Final
 
+from node.found import Found
 from node.metrics.catalogue import samples
 from node.metrics.counters import Histogram
 from node.metrics.observed import Observed
@@ -92,11 +93,15 @@ class Records:
         self, sink: int, first: int, rows: Sequence[tuple[Any, ...]], delivered_us: int, *, live: bool
     ) -> None:
         """Events were given to a sink, under numbers from ``first`` on; composites among them are noted."""
-        if not isinstance(rows[0][3], Composite):  # those for one sink are all of one type
-            return
         room = max(0, PENDING_MAX - len(self._pending["matches"]))
-        for number, row in enumerate(rows[:room], first):
-            self._put("matches", (sink, number, row[3], delivered_us, live))
+        if isinstance(rows, Found):
+            matches: Sequence[Composite] = rows.matches[:room]
+        elif isinstance(rows[0][3], Composite):  # those for one sink are all of one type
+            matches = [row[3] for row in rows[:room]]
+        else:
+            return
+        for number, match in enumerate(matches, first):
+            self._put("matches", (sink, number, match, delivered_us, live))
         if len(rows) > room:
             self._drop("matches", len(rows) - room)
 

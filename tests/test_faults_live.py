@@ -1,97 +1,75 @@
-"""What is around a network fails under load: a disk fills up, an MQTT broker is killed. Nothing is lost or repeated."""
+"""Live sources, whose events happen now: nodes are killed under load, and so is the MQTT broker that they listen to.
+
+What was born is what sinks at the nodes of the sources have received; every other sink must have what a single engine
+finds over it.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
+import random
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from node.engine import Engine
-from protocol.edge import Broker, FileTo, MqttFeed
+from protocol.composites import Composite
+from protocol.edge import Broker, Choice, Count, Cycle, FileTo, MqttFeed, RateFeed
 from protocol.events import Event
 from protocol.languages import Source, parse_rules
+from protocol.network import Network
 from tests.builders import TYPES
 from tests.edge_kit import MOSQUITTO, Mosquitto, free_port
-from tests.fault_kit import a_load, found_by_one_engine, under_load
+from tests.fault_kit import names, some_time
+from tests.law import SERVED
 from tests.processes import Cluster, assert_exact, difference, until
 from tests.test_simulator import a_network
 
-# -- a full disk -------------------------------------------------------------------------------------------------------
+# -- events that a node makes up ---------------------------------------------------------------------------------------
 
-DISK_BYTES = 6 << 20
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """A file system of its own in a folder; the test is skipped where nothing can be mounted."""
-    folder.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", folder], capture_output=True, text=True
-    )
-    if mounted.returncode:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
+EVENTS_AT = (("n3", "A"), ("n4", "B"), ("n5", "C"), ("n3", "D"))
+COMPOSITES_AT = (("n5", "X"), ("n3", "Y"), ("n1", "X"))
 
 
-def fill(folder: Path) -> Path:
-    """Leave not one block of a file system free."""
-    filler = folder / "filler"
-    with filler.open("ab", buffering=0) as file:
-        for size in (1 << 20, 1 << 12, 1):
-            try:
-                while file.write(b"x" * size) == size:
-                    pass
-            except OSError:
-                continue
-    return filler
+def born(lines: list[dict[str, Any]]) -> list[Event]:
+    return [Event(TYPES[e["type"]], e["ts"], e["node"], e["seq"], e["attributes"]) for e in lines]
 
 
-@pytest.mark.parametrize("killed", [False, True], ids=["", "and it is killed"])
-@pytest.mark.parametrize("victim", ["n3", "n2", "n5"], ids=["of a source", "of a relay", "of a sink"])
-def test_a_disk_is_full_until_room_is_made(victim: str, killed: bool, tmp_path: Path) -> None:
-    case = a_load()
-    with small_disk(tmp_path / "nodes" / victim), under_load(case, "mt-pp", tmp_path, seconds=4.0) as cluster:
-        filler = fill(cluster.data(victim))
-        full = "sources wait: the disk is full"
-        until(lambda: full in (cluster.ask(victim, "/ready") or {}).get("missing", ()), "the node says so", cluster)
-        assert "cannot be written" in cluster.said(victim)
-        assert cluster.metric(victim, "headwater_disk_full") == 1
-        if killed:
-            cluster.kill(victim)
-        filler.unlink()
-        if killed:
-            cluster.restart(victim)
+def composites(network: Network, events: list[Event]) -> list[Composite]:
+    engine = Engine(network.rules, network.types)
+    return engine.feed(sorted(events)) + engine.close()
+
+
+@pytest.mark.parametrize("strategy", SERVED)
+def test_nodes_with_live_sources_are_killed(strategy: str, tmp_path: Path) -> None:
+    chance = random.Random(f"live {strategy}")
+    network = a_network(sources=EVENTS_AT, sinks=(*COMPOSITES_AT, *EVENTS_AT), lateness_us=0)
+    values = (Count(1), Choice((0, 1, 2)), Cycle((None,)), Cycle((None,)))
+    feeds = tuple(RateFeed(per_s, "poisson", values, duration_us=3_000_000) for per_s in (60, 60, 90, 8))
+    with Cluster(replace(network, strategy=strategy), tmp_path, feeds) as cluster:
+        cluster.wait_until_delivered(5)
+        for number in (1, 3, 2):
+            victims = chance.sample(names(network), number)
+            cluster.kill(*victims)
+            some_time(chance, 0.4)
+            cluster.restart(*victims)
+            some_time(chance, 0.5)
         cluster.wait_until_done()
-        assert_exact(cluster, found_by_one_engine(case))
-        assert cluster.metric(victim, "headwater_disk_full") == 0
+        found = cluster.delivered()
+        events = [event for lines in found[len(COMPOSITES_AT) :] for event in born(lines)]
+        matches = composites(network, events)
+        must: list[list[Any]] = [[match.id for match in matches if match.type == name] for _, name in COMPOSITES_AT]
+        must += [[(event.node, event.seq) for event in events if event.type == name] for _, name in EVENTS_AT]
+        assert all(must)
+        assert_exact(cluster, must)
 
 
-def test_a_node_that_is_started_on_a_full_disk_works_when_room_is_made(tmp_path: Path) -> None:
-    """It cannot take anything in, but it does not give up."""
-    case = a_load()
-    with small_disk(tmp_path / "nodes" / "n3"), under_load(case, "st", tmp_path, seconds=4.0) as cluster:
-        cluster.kill("n3")
-        filler = fill(cluster.data("n3"))
-        cluster.restart("n3")
-        time.sleep(2.0)
-        assert not cluster.dead()
-        filler.unlink()
-        cluster.wait_until_done()
-        assert_exact(cluster, found_by_one_engine(case))
-
-
-# -- a broker that is killed -------------------------------------------------------------------------------------------
+# -- events of devices -------------------------------------------------------------------------------------------------
 
 PAIR = "define Pair(v: int) from B() and last A() within 300 ms from B where v = A.v"
 SENT_AGAIN = 30  # what a device sends again when it has lost its connection: the broker may have lost it, too
@@ -133,10 +111,6 @@ class Device:
                 await asyncio.sleep(0.05)
 
 
-def born(lines: list[dict[str, Any]]) -> list[Event]:
-    return [Event(TYPES[e["type"]], e["ts"], e["node"], e["seq"], e["attributes"]) for e in lines]
-
-
 @pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")
 def test_the_broker_and_the_node_behind_it_are_killed(tmp_path: Path) -> None:
     """Each event that a device has numbered is born once, and composites are those of the events that were born."""
@@ -151,10 +125,8 @@ def test_the_broker_and_the_node_behind_it_are_killed(tmp_path: Path) -> None:
     )
     destinations = tuple(FileTo(f"sink-{number}.jsonl") for number in range(len(sinks)))
 
-    def composites(found: list[list[dict[str, Any]]]) -> list[str]:
-        engine = Engine(rules, network.types)
-        matches = engine.feed(sorted(born(found[1]) + born(found[2]))) + engine.close()
-        return [match.id for match in matches]
+    def found_in(found: list[list[dict[str, Any]]]) -> list[str]:
+        return [match.id for match in composites(network, born(found[1]) + born(found[2]))]
 
     asyncio.run(broker.start())
     try:
@@ -174,13 +146,13 @@ def test_the_broker_and_the_node_behind_it_are_killed(tmp_path: Path) -> None:
 
             def all_there() -> bool:
                 found = cluster.delivered()
-                return not difference(found[1:], must[1:]) and len(found[0]) >= len(composites(found))
+                return not difference(found[1:], must[1:]) and len(found[0]) >= len(found_in(found))
 
             until(all_there, "everything is delivered", cluster, cluster.waiting)
             time.sleep(1.0)  # whatever is repeated has had its time
             found = cluster.delivered()
-            must[0] = composites(found)
-            assert len(must[0]) > 100
+            must[0] = found_in(found)
+            assert must[0]
             assert_exact(cluster, must)
             assert min(device.connections for device in devices) > 1
             assert sum(map(repeated_at, (cluster.ask(node, "/statistics") for node in ("n1", "n3")))) > 0
