@@ -160,9 +160,11 @@ class TreeKeeper:
         """A link is lost: both ends drop it, and trees that use it or do not stand yet are built anew without it."""
         self.check_link(one, other)
         link = (min(one, other), max(one, other))
-        if link in self._lost_links or one in self._lost_nodes or other in self._lost_nodes:
+        if link in self._lost_links:
             return []
         self._lost_links.add(link)
+        if one in self._lost_nodes or other in self._lost_nodes:
+            return []  # nobody uses it now; nor will they when the node is back
         concerned = [
             tree
             for tree in self.roots
