@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import secrets
 import socket
 import threading
+import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import zmq
 
 from node.client import Client
@@ -19,6 +22,7 @@ from protocol.edge import ClientFeed, Destination, FileTo
 from protocol.events import EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
+from protocol.links import Hub, LinkSettings
 from protocol.links.frames import OFFER, START, Frame, Hello, Kind, encode
 from protocol.links.keys import Keys
 from protocol.network import Link, Network, Sink, Source
@@ -33,6 +37,9 @@ from Smoke() and each Temp(area = Smoke.area, value > 45) within 5 min from Smok
 where area = Smoke.area, temperature = Temp.value"""
 NODES = ("p1", "p2", "p3")
 EVERYTHING = ("Smoke", "Temp", "Fire")
+
+SEED = secrets.randbelow(1 << 30)
+LONG = 60.0  # seconds that anything may take on a busy machine
 
 MEMORY_MAX = 100 << 20
 """What strangers may make a node hold beyond what it needs by itself: buffers of a few connections, and what the
@@ -249,7 +256,7 @@ class Dialer:
 
     def heard(self, patience_ms: int = 0) -> list[bytes]:
         """What has come, waiting so long at most for the first."""
-        found = []
+        found: list[bytes] = []
         while self.socket.poll(0 if found else patience_ms):
             found.append(self.socket.recv())
         return found
@@ -298,3 +305,61 @@ class Recorder:
 
     def close(self) -> None:
         self._server.close()
+
+
+# -- talking -----------------------------------------------------------------------------------------------------------
+
+
+def until_read(dialer: Dialer) -> None:
+    """What was said has been read: the answer to a hello has come."""
+    dialer.heard()
+    dialer.say(hello("nobody at all", network="the end"))
+    end = time.monotonic() + LONG
+    while not any(b"the end" in each for each in dialer.heard(20)):
+        assert time.monotonic() < end, "nobody answers"
+
+
+class Rogue:
+    """A program with a real link that says what it likes. It need not acknowledge what it hears."""
+
+    def __init__(self, name: str = "rogue", *, confirms: bool = True) -> None:
+        self.name = name
+        self.confirms = confirms
+        self.heard: list[Any] = []
+        self.resets = 0
+        self._up = asyncio.Event()
+
+    async def connect(self, at: Cluster, node: str) -> None:
+        self.node = node
+        self.hub = Hub(f"@client/{self.name}", secrets.token_hex(8), "test", self)
+        await self.hub.start(None)
+        self.hub.add_peer(node, dial=address(at, node))
+        await asyncio.wait_for(self._up.wait(), LONG)
+
+    async def say(self, payloads: list[bytes]) -> None:
+        """Send, and wait until the node has taken it."""
+        self.hub.send(self.node, payloads)
+        async with asyncio.timeout(LONG):
+            while self.hub.queued(self.node)[0]:
+                await asyncio.sleep(0.01)
+
+    def received(self, peer: str, last_seq: int, payloads: list[bytes]) -> None:
+        self.heard += map(msgpack.unpackb, payloads)
+        del self.heard[:-1000]
+        if self.confirms:
+            self.hub.confirm(peer, last_seq)
+
+    def link_up(self, peer: str) -> None:
+        self._up.set()
+
+    def link_reset(self, peer: str, life: str) -> None:
+        self.resets += 1
+
+    def whispered(self, peer: str, payload: bytes) -> None: ...
+
+    def link_down(self, peer: str, reason: str) -> None:
+        self._up.clear()
+
+    def acknowledged(self, peer: str, seq: int) -> None: ...
+
+    def admit(self, name: str, key_name: str | None) -> LinkSettings | None: ...
