@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -320,5 +321,6 @@ def test_late_rows_inside_the_network_are_noticed(monkeypatch):
 
     monkeypatch.setattr(JoinTask, "accept", late)
     network = a_network(rule(chain("A a", each("B b", 40_000, "a")), name="pairs"))
+    network = replace(network, sinks=network.sinks[:1])  # the others ask for an attribute that this rule has not
     with complaint("node ", "task ", "late events"):
         run(network, births_of(network), "st")
