@@ -56,7 +56,8 @@ class Journal:
 
     `append` and `commit` take effect in order: when the `then` of a commit runs, everything appended before it is
     durable, and so is everything whose `then` ran earlier. Used from one thread. Inside a running event loop a thread
-    writes (or the loop, see `_written_at_once`), and `then`s run in the loop; outside of one (replay, tools) every call is carried out before it returns.
+    writes (or the loop, see `_written_at_once`), and `then`s run in the loop; outside of one (replay, tools) every call
+    is carried out before it returns.
     """
 
     def __init__(self, folder: Path, durability: Durability, lock: int, found: Recovered) -> None:
@@ -220,8 +221,8 @@ class Journal:
     def _written_at_once(self, records: list[bytes], size: int) -> bool:
         """Write a small group here and now if the thread has nothing to do and the disk is quick.
 
-        A quick disk takes a quarter of a millisecond; handing the group to the thread and hearing from it costs twice as
-        much. A disk that was slow once is left to the thread for a while, so that it never holds up the loop for long.
+        A quick disk takes a quarter of a millisecond; handing the group to the thread and hearing from it costs twice
+        as much. A disk that was slow once is left to the thread for a while: it never holds up the loop for long.
         """
         if size > AT_ONCE_BYTES_MAX or self.is_saving or self.is_full:
             return False
