@@ -42,7 +42,6 @@ KEPT = (
     ("busy", 71),
     ("changes+storms", 506),
     ("changes+storms", 70026),
-    ("changes+storms", 120020),
     ("changes+storms", 557040291),
 )
 """Kinds and seeds that once failed."""
