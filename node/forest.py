@@ -465,6 +465,10 @@ class Forest:
             feed.forget_before(oldest)
         self.delivered.forget_before(oldest)
 
+    def awaited(self) -> list[TreeName]:
+        """Builds of trees that the newest plan names and that do not deliver anything here yet."""
+        return sorted({*self._awaited, *(name for name, found in self.works.items() if not found.started)})
+
     def _unfinished(self) -> Iterator[float]:
         """How far each tree has delivered; those that are to come, and those that were lost, included.
 

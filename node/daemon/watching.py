@@ -196,6 +196,7 @@ class Watching:
         if core is None or config is None:
             return ["it is not configured yet"]
         found = [] if core.works else ["it is in no tree yet"]
+        found += [f"the tree of {tree}, epoch {epoch}, is not complete yet" for tree, epoch in core.forest.awaited()]
         found += core.unfinished()
         ended = daemon.machine.ended
         found += [f"source {each.number} has not ended" for each in config.sources if each.number not in ended]
