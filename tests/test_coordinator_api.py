@@ -340,5 +340,23 @@ def test_a_rule_may_read_what_a_deployed_one_emits_and_declare_types(tmp_path: P
     asyncio.run(scenario())
 
 
+def test_the_same_key_again_is_answered_as_before_also_where_the_request_would_be_wrong_by_now(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with a_live_network(tmp_path, a_network()) as (coordinator, _):
+            rule = {"text": "define Hot(area: string) from Temp(value > 50) where area = Temp.area"}
+            key = {"headers": {"Idempotency-Key": "one"}}
+            first = await coordinator.call("POST", "/rules", rule, **key)
+            assert first[0] == 200, first
+            assert await coordinator.call("POST", "/rules", rule, **key) == first
+            status, answer = await coordinator.call("POST", "/rules", rule)
+            assert (status, "already a rule called 'Hot'" in answer["error"]) == (400, True)
+            key = {"headers": {"Idempotency-Key": "two"}}
+            gone = await coordinator.call("DELETE", "/rules/Hot", **key)
+            assert gone[0] == 200, gone
+            assert await coordinator.call("DELETE", "/rules/Hot", **key) == gone
+
+    asyncio.run(scenario())
+
+
 def test_file_destinations_are_shown_as_they_are_given() -> None:
     assert as_json(FileTo("x"), Destination) == {"file": {"path": "x"}}

@@ -92,6 +92,10 @@ class Api:
                 request["body"] = await self._body(request, route)
             except web.HTTPRequestEntityTooLarge:
                 return self._too_large(request)
+            key = self._key(request)
+            if key is not None and self._daemon.machine.knows(key):
+                # Read again, what is asked for could be wrong by now: a rule that was deployed is there already.
+                return await self._change(request, None)
             return await handler(request)
 
         return checked
@@ -176,16 +180,21 @@ class Api:
             log.exception("a request failed: %s %s", request.method, request.path)
             return failure(500, "the coordinator failed on this request (a bug; its log tells more)")
 
-    async def _change(self, request: web.Request, ask: Ask) -> web.Response:
-        if self._daemon.journal.is_full:
-            raise Refused(503, "the disk of the coordinator is full: nothing can be changed until there is room")
+    @staticmethod
+    def _key(request: web.Request) -> str | None:
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > KEY_CHARACTERS_MAX:
             raise Refused(400, f"the Idempotency-Key is longer than {KEY_CHARACTERS_MAX} characters")
+        return key
+
+    async def _change(self, request: web.Request, ask: Ask | None) -> web.Response:
+        """Have it done and answer; without anything to do, answer as the same key was or will be answered."""
+        if self._daemon.journal.is_full:
+            raise Refused(503, "the disk of the coordinator is full: nothing can be changed until there is room")
         waits = request.query.get("wait", "true").lower()
         if waits not in ("true", "false"):
             raise Refused(400, f"wait is {waits!r:.40}; write true or false")
-        status, body = await self._daemon.ask(ask, key=key, wait=waits == "true")
+        status, body = await self._daemon.ask(ask, key=self._key(request), wait=waits == "true")
         return web.json_response(body, status=status)
 
     # --------------------------------------------------------------------------------------------------------- looking

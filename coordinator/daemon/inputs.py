@@ -180,7 +180,8 @@ class Asked:
 
     request: str
     """Names the request, also over restarts: an answer must not reach somebody who asked for something else."""
-    ask: Ask
+    ask: Ask | None
+    """None where the key is known."""
     key: str | None = None
     """Given by whoever asks: the same key again is the same request, and is answered as before."""
 

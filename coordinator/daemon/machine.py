@@ -206,14 +206,22 @@ class Machine:
             if (known := self._answers.get(asked.key)) is not None:
                 out.append(Answered(asked.request, known.status, known.body))
                 return
-            for operation in [*([self.current] if self.current is not None else []), *self.waiting]:
-                if operation.key == asked.key:
-                    operation.waiters.append(waiter)
-                    return
+            if (operation := self._under_way(asked.key)) is not None:
+                operation.waiters.append(waiter)
+                return
+        assert asked.ask is not None, "only a key that is known stands for itself"
         if isinstance(asked.ask, LoseNode | LoseLink | NodeIsBack | LinkIsBack):
             self._decide(asked.ask, waiter, asked.key, now_us, out)
         else:
             self._enter(asked.ask, waiter, asked.key, now_us, out)
+
+    def knows(self, key: str) -> bool:
+        """Whether somebody asked with this key before, so that no more than the key is needed to answer."""
+        return key in self._answers or self._under_way(key) is not None
+
+    def _under_way(self, key: str) -> Operation | None:
+        operations = [*([self.current] if self.current is not None else []), *self.waiting]
+        return next((operation for operation in operations if operation.key == key), None)
 
     def _enter(self, ask: Ask, waiter: Waiter, key: str | None, now_us: int, out: list[Effect]) -> None:
         operation = self._operation(ask, waiter, key, now_us)

@@ -199,7 +199,7 @@ class CoordinatorDaemon:
         self._timer = None
         self.take(Tick())
 
-    async def ask(self, ask: Ask, *, key: str | None = None, wait: bool = True) -> tuple[int, dict[str, Any]]:
+    async def ask(self, ask: Ask | None, *, key: str | None = None, wait: bool = True) -> tuple[int, dict[str, Any]]:
         """Have something decided: an HTTP status and a JSON object, when it holds or cannot be.
 
         Without ``wait``: as soon as nothing can make the coordinator forget that it was asked for.
