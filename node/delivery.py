@@ -110,6 +110,9 @@ class Subscribers:
         self.local: dict[int, PlannedSink] = {}
         self.children: dict[str, tuple[Subscription, ...]] = {}
         self._routes: dict[str, _Route] = {}
+        self.until_us: int | None = None
+        """Where the next plan begins: what is later is for its trees to deliver, and not for sinks that it has not. The
+        root may hear of it after this node has, and send more."""
 
     def set_local(self, sinks: Iterable[PlannedSink]) -> None:
         self.local = {sink.number: sink for sink in sinks}
@@ -155,7 +158,10 @@ class Subscribers:
                     wanted = same.that(sink.subscription.where, condition)
                 elif condition is not None:
                     wanted = [row for row in same if condition(row)]
-                self._delivered.give(sink.number, _between(wanted, sink.from_us, sink.until_us), work)
+                until_us = sink.until_us
+                if self.until_us is not None and (until_us is None or until_us >= self.until_us):
+                    until_us = self.until_us - 1
+                self._delivered.give(sink.number, _between(wanted, sink.from_us, until_us), work)
             for child, conditions in children.items():
                 if child == origin:
                     continue

@@ -325,6 +325,7 @@ class TreeWork:
     def end(self, until_us: int, work: Work) -> None:
         """The next plan begins here: what is later is its own."""
         self.until_us = until_us if self.until_us is None else min(until_us, self.until_us)
+        self.subscribers.until_us = self.until_us
         for feed in self._local.values():
             feed.end(until_us, work)
         for outlet in self.outlets.values():
