@@ -144,12 +144,15 @@ class Coordinator:
             tuple(source for at, source in self.sources.values() if at == node),
             tuple(sink for at, sink in self.sinks.values() if at == node),
             tuple(rules),
+            tuple(PlannedTree(*name, self._from_us[name]) for name in self._builds_without(node)),
         )
 
     def _builds_at(self, node: str) -> list[tuple[str, int]]:
         """The builds that a node is part of; those that it is cut off from will never begin there."""
-        current = [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if node in self.trees.expected(tree)]
-        return sorted([*current, *self.trees.superseded])
+        return [name for name in self.trees.builds if name not in self._builds_without(node)]
+
+    def _builds_without(self, node: str) -> list[tuple[str, int]]:
+        return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if node not in self.trees.expected(tree)]
 
     def _oldest_plan(self) -> int:
         """The earliest plan that a tree still serves or drains."""

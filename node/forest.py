@@ -41,6 +41,7 @@ from protocol.plan_messages import (
     DeliveredTo,
     Order,
     PlannedRule,
+    PlannedTree,
     Prepare,
     Prepared,
     Share,
@@ -65,6 +66,7 @@ from protocol.tree_messages import (
 TreeName = tuple[str, int]
 
 GONE_MAX = 100_000  # streams of trees that are not here of which a neighbour may have more to say; it may invent them
+CUT_OFF_EVENTS_MAX = 1_000_000  # events of a node that no tree reaches: some 200 MB that may all be for nothing
 
 
 class Forest:
@@ -100,6 +102,9 @@ class Forest:
         have missed or repeated must be remembered."""
         self._awaited: dict[TreeName, float] = {}
         """Trees that are being built or have not yet begun here, each with how far those before it deliver."""
+        self._cut_off_us: float | None = None
+        """Where trees of the newest plan begin that do not reach this node; None: they all do, or too much is kept for
+        those that may take their place."""
         self._torn: dict[TreeName, float] = {}
         """Trees that have lost a link here and were given up, each with how far it had delivered; the coordinator has
         not yet decided what takes their place."""
@@ -294,10 +299,11 @@ class Forest:
                 if found.plan < share.plan:
                     found.end(share.from_us, work)
         self._awaited = {
-            (planned.tree, planned.epoch): -FOREVER if planned.from_us is None else planned.from_us - 1
+            (planned.tree, planned.epoch): _before(planned)
             for planned in share.trees
             if (planned.tree, planned.epoch) not in self.works.keys() | self._gone
         }
+        self._cut_off_us = min(map(_before, share.cut_off), default=None)
         self._drop_old_plans()
         self._held_us.clear()
         self._lost_us = None
@@ -464,6 +470,8 @@ class Forest:
         for feed in self.local.values():
             feed.forget_before(oldest)
         self.delivered.forget_before(oldest)
+        if self._cut_off_us is not None and sum(len(feed.history) for feed in self.local.values()) > CUT_OFF_EVENTS_MAX:
+            self._cut_off_us = None
 
     def awaited(self) -> list[TreeName]:
         """Builds of trees that the newest plan names and that do not deliver anything here yet."""
@@ -481,6 +489,13 @@ class Forest:
         yield from self._awaited.values()
         if self._lost_us is not None:
             yield self._lost_us
+        if self._cut_off_us is not None:
+            yield self._cut_off_us
+
+
+def _before(planned: PlannedTree) -> float:
+    """Up to where others deliver what a build need not."""
+    return -FOREVER if planned.from_us is None else planned.from_us - 1
 
 
 def _streams(rules: Iterable[PlannedRule]) -> Iterator[Whole]:

@@ -77,6 +77,8 @@ class Share:
     sinks: tuple[PlannedSink, ...] = ()
     rules: tuple[PlannedRule, ...] = ()
     """The rules that are kept at this node."""
+    cut_off: tuple[PlannedTree, ...] = ()
+    """Builds that do not reach the node: what takes their place may reach it again and begin where they began."""
 
 
 @dataclass(frozen=True, slots=True)
