@@ -69,6 +69,8 @@ class Coordinator:
         self.plan = 1
         self.held_from: list[tuple[Change, int]] = []
         """Every change that was made, with the event time from which it holds."""
+        self._changed_us = -UNBOUNDED_US
+        """From where on the last change holds: none that follows it may hold earlier."""
         self._waiting: list[Change] = []
         self._change: Change | None = None
         self._changes = 0
@@ -266,6 +268,8 @@ class Coordinator:
         self._change = None
         promised = max(each.promised_us for each in self._prepared.values())
         from_us = int(promised) + 1 if promised > -UNBOUNDED_US else -UNBOUNDED_US
+        # A source that has ended promises nothing any more, and the greatest promise may have been its own.
+        self._changed_us = from_us = max(from_us, self._changed_us)
         self.plan += 1
         self.contents.let_go(from_us, self.plan)
         self.contents.apply(change, from_us, self.plan)

@@ -270,6 +270,20 @@ def test_changes_are_made_one_after_the_other():
     assert sum(isinstance(order, Prepare) for _, order in orders) == 3
 
 
+def test_no_change_holds_from_before_an_earlier_one():
+    """A replayed source has ended meanwhile, and with it the greatest promise is gone."""
+    coordinator = a_coordinator()
+    coordinator.request(DeployRule(rule(HOT)))
+    for node in ("p1", "p2", "p3"):
+        coordinator.reported(node, Prepared(1, 900))
+    leader = coordinator.trees.leader
+    coordinator.request(AddSink(Sink("p1", Subscription("Hot"))))
+    coordinator.reported(leader, TreeStands(leader, coordinator.trees.epoch(leader)))
+    for node in ("p1", "p2", "p3"):
+        coordinator.reported(node, Prepared(2, 500))
+    assert [from_us for _, from_us in coordinator.held_from] == [901, 901]
+
+
 def test_a_change_waits_when_a_link_is_lost_while_it_is_prepared():
     coordinator = a_coordinator()
     coordinator.request(DeployRule(rule(HOT)))
