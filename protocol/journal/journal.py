@@ -1,4 +1,5 @@
-"""The journal as its owner sees it: append, commit, snapshot; one thread writes, the event loop never waits."""
+"""The journal as its owner sees it: append, commit, snapshot. One thread writes; what is small and can be written at
+once, because the thread rests and the disk is quick, the event loop writes itself."""
 
 from __future__ import annotations
 
@@ -32,6 +33,9 @@ _Commit = tuple[list[bytes], int, Then]  # records, their bytes in the file, wha
 
 RETRY_S = 1.0  # how often a disk that is full or failing is tried again
 GROUP_BYTES_MAX = 8 << 20  # a group is framed in memory; what is more goes into the next one
+AT_ONCE_BYTES_MAX = 64 << 10  # a group up to this size may be written by the loop itself
+AT_ONCE_S = 0.002  # a write that took longer holds up the loop too much
+SLOW_DISK_S = 1.0  # for so long everything is left to the thread then
 PENDING_BYTES_MAX = 64 << 20  # past it the disk is too slow for what comes in: `is_behind`, and the owner must wait
 
 
@@ -52,7 +56,8 @@ class Journal:
 
     `append` and `commit` take effect in order: when the `then` of a commit runs, everything appended before it is
     durable, and so is everything whose `then` ran earlier. Used from one thread. Inside a running event loop a thread
-    writes, and `then`s run in the loop; outside of one (replay, tools) every call is carried out before it returns.
+    writes (or the loop itself, see `_written_at_once`), and `then`s run in the loop; outside of one (replay, tools)
+    every call is carried out before it returns.
     """
 
     def __init__(self, folder: Path, durability: Durability, lock: int, found: Recovered) -> None:
@@ -84,6 +89,7 @@ class Journal:
         self._closing = threading.Event()
         self._waiting: list[_Commit | _Rotate] = []  # without a loop: what a full disk holds up
         self._saver: threading.Thread | None = None
+        self._leave_to_thread_until = 0.0  # by perf_counter
         last = found.parts[-1] if found.parts else None
         self._writer = SegmentWriter(
             folder,
@@ -199,7 +205,7 @@ class Journal:
                 self._carry_out()
                 return
             self._start_thread()
-        elif not records and not self._unfinished:
+        elif not self._unfinished and (not records or self._written_at_once(records, size)):
             assert self._loop is not None
             self._loop.call_soon(then)
             return
@@ -211,6 +217,31 @@ class Journal:
         the owner should save now; with none nothing more is written, and what is there is out of date from then on."""
         self.durability = durability
         self._writer.set_sync(durability == "sync")
+
+    def _written_at_once(self, records: list[bytes], size: int) -> bool:
+        """Write a small group here and now if the thread has nothing to do and the disk is quick.
+
+        A quick disk takes a quarter of a millisecond; handing the group to the thread and hearing from it costs twice
+        as much. A disk that was slow once is left to the thread for a while, so that it never holds up the loop for
+        long.
+        """
+        if size > AT_ONCE_BYTES_MAX or self.is_saving or self.is_full:
+            return False
+        started = time.perf_counter()
+        if started < self._leave_to_thread_until:
+            return False
+        try:
+            self._writer.write(frame(records))
+        except OSError:
+            self._leave_to_thread_until = started + SLOW_DISK_S
+            return False  # the thread tries the same again, and again
+        seconds = time.perf_counter() - started
+        if seconds > AT_ONCE_S:
+            self._leave_to_thread_until = started + SLOW_DISK_S
+        self.pending_bytes -= size
+        if self.on_group is not None:
+            self.on_group(len(records), size, seconds)
+        return True
 
     def _retire(self) -> None:
         if self._parts or self._base:
