@@ -348,7 +348,8 @@ class Forest:
             self._gone_streams.add((outlet.neighbour, number))
 
     def _drop_old_plans(self) -> None:
-        """Plans that no tree serves any more, and the sources that were part of nothing else."""
+        """Plans that no tree serves any more, and the sources that were part of nothing else. Their events stay for as
+        long as a tree may need them: a source may have brought some that are later than its end, before it was told."""
         oldest = min([self._oldest_plan, *(found.plan for found in self.works.values())])
         old = [plan for plan in self.shares if plan < oldest]
         for plan in old:
@@ -360,7 +361,7 @@ class Forest:
         for name, feed in list(self.local.items()):
             for number in [number for number in feed.sources if number not in known]:
                 del feed.sources[number]
-            if not feed.sources:
+            if feed.is_over():
                 del self.local[name]
 
     def _ready(self, message: TreeReady, work: Work) -> None:
@@ -374,6 +375,9 @@ class Forest:
             work.report("forgotten_tree")
             return
         names = {source.type for source in share.share.sources}
+        for name, feed in self.local.items():  # what is left of sources that have ended
+            if all(source.until_us is not None for source in feed.sources.values()):
+                names.add(name)
         found = TreeWork(
             tree,
             epoch,
@@ -467,8 +471,10 @@ class Forest:
         """Events that nothing that starts later can need, and deliveries that nothing can repeat."""
         oldest = min([*self._unfinished(), *self._held_us.values(), promised_us])
         oldest -= 2 * self.horizon_us + 1
-        for feed in self.local.values():
+        for name, feed in list(self.local.items()):
             feed.forget_before(oldest)
+            if feed.is_over():
+                del self.local[name]
         self.delivered.forget_before(oldest)
         if self._cut_off_us is not None and sum(len(feed.history) for feed in self.local.values()) > CUT_OFF_EVENTS_MAX:
             self._cut_off_us = None

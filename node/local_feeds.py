@@ -145,6 +145,10 @@ class LocalFeed(Feed):
         """What is remembered of events at or after a time."""
         return list(self.history) if ts is None else self.history[bisect_left(self.history, (ts,)) :]
 
+    def is_over(self) -> bool:
+        """Nothing will come any more, nothing is remembered, and nobody reads it."""
+        return not self.sources and not self.history and not self.consumers
+
     def forget_before(self, ts: float) -> None:
         if self.history and self.history[0][0] < ts:
             del self.history[: bisect_left(self.history, (ts,))]

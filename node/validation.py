@@ -37,7 +37,7 @@ def broken(core: NodeCore, now_us: int) -> Iterator[str]:
 def unfinished(core: NodeCore) -> Iterator[str]:
     """What still waits for something. Nothing may when all sources have ended and all messages have arrived."""
     for feed in core.local.values():
-        if not feed.ended:
+        if feed.sources and not feed.ended:
             yield f"the source of {feed.type} has not ended"
     for number, inlet in core.inlets.items():
         where = f"stream {number} from {inlet.child} ({describe(inlet.stream)})"
