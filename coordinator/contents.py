@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from coordinator.changes import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
 from protocol.errors import ConfigError
 from protocol.events import EventType
+from protocol.memory import Noted, NotedPlan, NotedRule, NotedSink, NotedSource
 from protocol.network import Network, Sink, Source
 from protocol.pattern import Rule, types_of, waits_through
 from protocol.plan_messages import PlannedRule, PlannedSink, PlannedSource
@@ -26,8 +27,8 @@ class Contents:
         self.sources = {n: (s.node, _planned(n, s)) for n, s in enumerate(network.sources)}
         self.sinks = {n: (s.node, PlannedSink(n, s.subscription)) for n, s in enumerate(network.sinks)}
         self.rules = {rule.name: PlannedRule(rule) for rule in network.rules}
-        self._next_source = len(self.sources)
-        self._next_sink = len(self.sinks)
+        self.next_source = len(self.sources)
+        self.next_sink = len(self.sinks)
         self._retired: list[_Retired] = []
         """What is no part of the plan any more, but of one that trees still serve."""
 
@@ -132,18 +133,18 @@ class Contents:
                 if not waits:
                     self._retire(plan, rule=name)
             case AddSink(sink, again):
-                number = self._next_sink if again is None else again
+                number = self.next_sink if again is None else again
                 self.sinks[number] = (sink.node, PlannedSink(number, sink.subscription, from_us))
-                self._next_sink = max(self._next_sink, number + 1)
+                self.next_sink = max(self.next_sink, number + 1)
             case RemoveSink(number):
                 node, known = self.sinks[number]
                 self.sinks[number] = (node, replace(known, until_us=last))
                 if known.subscription.type not in waiting:
                     self._retire(plan, sink=number)
             case AddSource(source, again):
-                number = self._next_source if again is None else again
+                number = self.next_source if again is None else again
                 self.sources[number] = (source.node, _planned(number, source, from_us))
-                self._next_source = max(self._next_source, number + 1)
+                self.next_source = max(self.next_source, number + 1)
             case RemoveSource(number):
                 node, ended = self.sources[number]
                 self.sources[number] = (node, replace(ended, until_us=last))
@@ -162,6 +163,42 @@ class Contents:
             if sink.until_us is None:
                 back.append(AddSink(Sink(node, sink.subscription), number))
         return back
+
+    def noted(self) -> Iterator[Noted]:
+        """What of this must outlive the coordinator, beside the numbers that come next."""
+        for node, source in self.sources.values():
+            yield NotedSource(node, source)
+        for node, sink in self.sinks.values():
+            yield NotedSink(node, sink)
+        for name, rule in self.rules.items():
+            yield NotedRule(name, rule)
+        for each in self._retired:
+            if each.source is not None:
+                yield NotedSource(*each.source, each.plan)
+            if each.sink is not None:
+                yield NotedSink(*each.sink, each.plan)
+            if each.rule is not None:
+                yield NotedRule(each.rule.rule.name, each.rule, each.plan)
+
+    def recall(self, pieces: Iterable[Noted]) -> None:
+        """Become what another coordinator has noted."""
+        self.sources, self.sinks, self.rules, self._retired = {}, {}, {}, []
+        for piece in pieces:
+            match piece:
+                case NotedPlan(next_source=next_source, next_sink=next_sink):
+                    self.next_source, self.next_sink = next_source, next_sink
+                case NotedSource(node, source, None):
+                    self.sources[source.number] = (node, source)
+                case NotedSink(node, sink, None):
+                    self.sinks[sink.number] = (node, sink)
+                case NotedRule(name, rule, None):
+                    self.rules[name] = rule
+                case NotedSource(node, source, int(plan)):
+                    self._retired.append(_Retired(plan, source=(node, source)))
+                case NotedSink(node, sink, int(plan)):
+                    self._retired.append(_Retired(plan, sink=(node, sink)))
+                case NotedRule(_, rule, int(plan)):
+                    self._retired.append(_Retired(plan, rule=rule))
 
     def as_sinks(self) -> tuple[Sink, ...]:
         """The sinks as a network has them."""

@@ -25,7 +25,7 @@ from coordinator.changes import UndeployRule as UndeployRule
 from coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from coordinator.contents import Contents, composite_type
 from coordinator.contents import Horizon as Horizon
-from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined
+from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined, Relinked
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
 from protocol.network import Network
@@ -67,9 +67,11 @@ class Coordinator:
         self.contents = Contents(network, horizon)
         self.trees = TreeKeeper(network, strategy)
         self.plan = 1
+        self.plan_from_us: int | None = None
+        """The event time at which earlier plans end, as nodes were told with this one."""
         self.held_from: list[tuple[Change, int]] = []
         """Every change that was made, with the event time from which it holds."""
-        self._changed_us = -UNBOUNDED_US
+        self.changed_us = -UNBOUNDED_US
         """From where on the last change holds: none that follows it may hold earlier."""
         self._waiting: list[Change] = []
         self._change: Change | None = None
@@ -130,6 +132,7 @@ class Coordinator:
         return found
 
     def _adopt(self, from_us: int | None) -> Orders:
+        self.plan_from_us = from_us
         return [(node, Adopt(self._share(node, from_us))) for node in self.nodes()]
 
     def _share(self, node: str, from_us: int | None) -> Share:
@@ -269,7 +272,7 @@ class Coordinator:
         promised = max(each.promised_us for each in self._prepared.values())
         from_us = int(promised) + 1 if promised > -UNBOUNDED_US else -UNBOUNDED_US
         # A source that has ended promises nothing any more, and the greatest promise may have been its own.
-        self._changed_us = from_us = max(from_us, self._changed_us)
+        self.changed_us = from_us = max(from_us, self.changed_us)
         self.plan += 1
         self.contents.let_go(from_us, self.plan)
         self.contents.apply(change, from_us, self.plan)
@@ -303,6 +306,29 @@ class Coordinator:
         if node in self._gone:
             raise ConfigError(f"{node!r} was given up as lost; say that it is back before it takes part again")
         return self._happened(Rejoined(node)) if self._begun else []
+
+    def relinked(self, plans: Mapping[str, int], lost: Iterable[LostNode | LostLink] = ()) -> Orders:
+        """What was on its way between the coordinator and these nodes is lost, in both directions. For each the newest
+        plan that it knows (0: it remembers nothing), and what was given up meanwhile.
+
+        A plan that has come to some nodes comes to all: the others hear of it now. Then all trees are rebuilt.
+        """
+        self._begun = True
+        behind = [node for node, plan in plans.items() if 0 < plan < self.plan]
+        orders: Orders = [(node, Adopt(self._share(node, self.plan_from_us))) for node in behind]
+        facts: list[Fact] = [Relinked(node) if plan else Rejoined(node) for node, plan in plans.items()]
+        was_open = self._question.is_open
+        for fact in [*lost, *facts]:
+            if isinstance(fact, LostNode) and fact.node not in self._gone:
+                self._gone.add(fact.node)
+                self._left[fact.node] = self.contents.lose(fact.node)
+            self._question.add(fact)
+        if not was_open and self._change is not None:
+            self._waiting.insert(0, self._change)
+            orders += self._stop_preparing()
+        loss = TellDelivered(self._question.number)
+        orders += [(node, loss) for node in self._question.unanswered(self.nodes()) if not was_open or node in plans]
+        return orders + self._recover_if_told()
 
     def link_back(self, one: str, other: str) -> Orders:
         """A lost link is there again: trees that are built from now on use it; nothing is rebuilt for it, unless nodes
@@ -341,13 +367,19 @@ class Coordinator:
         """Everybody has answered: build anew what is broken, from where the broken trees have delivered."""
         if not self._question.is_open or self._question.unanswered(self.nodes()):
             return []
+        over: Orders = []
+        if any(isinstance(fact, Relinked) for fact in self._question.facts):  # that they have drained may be lost, too
+            for name in [name for name in self.trees.superseded if self._question.is_over(*name)]:
+                over += self.trees.drained(*name)
         delivered = self._question.delivered(self.trees.builds, self._from_us)
         facts = self._question.taken()
-        everything = bool(self.trees.superseded) or any(isinstance(fact, Rejoined | NodeBack) for fact in facts)
+        everything = bool(self.trees.superseded) or any(
+            isinstance(fact, Rejoined | Relinked | NodeBack) for fact in facts
+        )
         everything = everything or (bool(self._cut_off()) and any(isinstance(fact, LinkBack) for fact in facts))
         self.contents.forget_before(self._oldest_plan())
         self.contents.take_back(self.nodes())
-        orders = [order for fact in facts for order in self._let_happen(fact)]
+        orders = [*over, *(order for fact in facts for order in self._let_happen(fact))]
         if everything:
             orders += self.trees.renew(self._network_now())
         for name in self.trees.superseded:
@@ -372,7 +404,7 @@ class Coordinator:
                 return list(self.trees.lost_link(one, other))
             case LostNode(node):
                 return list(self.trees.lost_node(node))
-            case Rejoined(node):
+            case Rejoined(node) | Relinked(node):
                 return list(self.trees.links_of(node)) if node not in self._gone else []
             case NodeBack(node):
                 self._gone.discard(node)
@@ -384,6 +416,37 @@ class Coordinator:
                 return [*self.trees.tree_broken(tree, epoch), *self.trees.forgotten(tree, epoch)]
             case _:
                 assert_never(fact)
+
+    # ---------------------------------------------------------------------------------------------------------- memory
+
+    def served(self) -> list[tuple[tuple[str, int], int, int | None]]:
+        """The builds of trees that there are, each with the plan that it serves and from when on."""
+        return [(name, self._plan_of[name], self._from_us[name]) for name in self.trees.builds]
+
+    def returning(self) -> list[tuple[AddSource | AddSink, bool]]:
+        """What lost nodes take up again if they come back, and (true) what those that are back have yet to."""
+        asked = [*self._waiting, *([self._change] if self._change is not None else [])]
+        again = [(each, True) for each in asked if isinstance(each, AddSource | AddSink) and each.number is not None]
+        return [*again, *((each, False) for left in self._left.values() for each in left)]
+
+    def recall_builds(self, builds: Iterable[tuple[tuple[str, int], int, int | None]]) -> None:
+        """What ``served`` told of an earlier coordinator."""
+        for name, plan, from_us in builds:
+            self._plan_of[name], self._from_us[name] = plan, from_us
+
+    def recall_losses(self, nodes: Iterable[str]) -> None:
+        """An earlier coordinator has given up these nodes."""
+        for node in nodes:
+            self._gone.add(node)
+            self._left.setdefault(node, [])
+
+    def returns(self, back: AddSource | AddSink, *, waits: bool) -> None:
+        """What ``returning`` told of an earlier coordinator."""
+        if waits:
+            self._waiting.append(back)
+        else:
+            node = back.source.node if isinstance(back, AddSource) else back.sink.node
+            self._left.setdefault(node, []).append(back)
 
 
 def _after(delivered_us: float) -> int | None:

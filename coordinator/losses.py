@@ -34,6 +34,13 @@ class Rejoined:
 
 
 @dataclass(frozen=True, slots=True)
+class Relinked:
+    """A node remembers everything, but what was on its way between it and the coordinator is lost."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class NodeBack:
     """A node that was lost is here again, with an empty memory."""
 
@@ -54,7 +61,7 @@ class BrokenTree:
     epoch: int
 
 
-Fact: TypeAlias = LostLink | LostNode | Rejoined | NodeBack | LinkBack | BrokenTree
+Fact: TypeAlias = LostLink | LostNode | Rejoined | Relinked | NodeBack | LinkBack | BrokenTree
 
 
 class Question:
@@ -65,6 +72,8 @@ class Question:
         self.number = 0
         self._told: set[str] = set()
         self._marks: dict[TreeName, float] = {}
+        self._known: dict[str, set[TreeName]] = {}
+        """By node the builds that it knows, of those that have answered and remember anything."""
 
     @property
     def is_open(self) -> bool:
@@ -75,7 +84,7 @@ class Question:
         is_first = not self.facts
         if is_first:
             self.number += 1
-            self._told, self._marks = set(), {}
+            self._told, self._marks, self._known = set(), {}, {}
         if fact not in self.facts:
             self.facts.append(fact)
         if isinstance(fact, Rejoined | NodeBack):
@@ -86,6 +95,7 @@ class Question:
         """A node has told; answers to earlier questions are ignored."""
         if self.facts and report.loss == self.number:
             self._told.add(node)
+            self._known[node] = {(mark.tree, mark.epoch) for mark in report.marks}
             for mark in report.marks:
                 name = (mark.tree, mark.epoch)
                 self._marks[name] = max(mark.delivered_us, self._marks.get(name, mark.delivered_us))
@@ -98,6 +108,12 @@ class Question:
         """Everybody has told: what is to be dealt with now."""
         facts, self.facts = self.facts, []
         return facts
+
+    def is_over(self, tree: str, epoch: int) -> bool:
+        """Whether a build that was replaced has drained, although nobody may have told so: its root, which is the first
+        to let go of it, does not know it any more. If the root knows nothing at all, whether the others do not."""
+        known = [self._known[tree]] if tree in self._known else list(self._known.values())
+        return not any((tree, epoch) in each for each in known)
 
     def delivered(self, builds: Collection[TreeName], begun: Mapping[TreeName, int | None]) -> dict[str, float]:
         """For every tree up to where all its builds have delivered. What one node knows is true for all, and ``begun``

@@ -6,11 +6,12 @@ order of the list matters per node only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from coordinator.election import LinkName, children_of, leader, shortest_path_tree
 from protocol.errors import ConfigError
+from protocol.memory import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
 from protocol.network import Network
 from protocol.tree_messages import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink
 
@@ -248,6 +249,39 @@ class TreeKeeper:
         """ConfigError if the network never had such a node."""
         if node not in self._neighbours:
             raise ConfigError(f"the network has no node {node!r}; name one of {', '.join(sorted(self._neighbours))}")
+
+    # -- memory -------------------------------------------------------------------------------------------------------
+
+    def noted(self) -> Iterator[Noted]:
+        """What of this must outlive the coordinator, beside its builds."""
+        for tree, epoch in self.used_epochs.items():
+            yield NotedEpoch(tree, epoch)
+        for link in sorted(self._lost_links | self._times_back.keys()):
+            yield NotedLink(*link, link in self._lost_links, self._times_back.get(link, 0))
+
+    def recall(self, pieces: Iterable[Noted], network: Network) -> None:
+        """Become what another coordinator has noted. Which of the trees stand is not known, so none does."""
+        self.network = network
+        self._lost_links, self._times_back, self._used_epochs = set(), {}, {}
+        self._lost_nodes = {piece.node for piece in pieces if isinstance(piece, NotedLoss)}
+        self._current, self._expected, self._superseded, self._standing = {}, {}, [], set()
+        for piece in pieces:
+            match piece:
+                case NotedEpoch(tree, epoch):
+                    self._used_epochs[tree] = epoch
+                case NotedLink(one, other, lost, times_back):
+                    self.check_link(one, other)
+                    if lost:
+                        self._lost_links.add((one, other))
+                    if times_back:
+                        self._times_back[one, other] = times_back
+                case NotedBuild(tree, epoch, _, _, True):
+                    self._current[tree] = epoch
+                case NotedBuild(tree, epoch):
+                    self._superseded.append((tree, epoch))
+        self._begun = set(self._current)
+        for tree in self._current:
+            self._expected[tree] = shortest_path_tree(network, tree, self._lost_links, self._lost_nodes)
 
     # -- checking -----------------------------------------------------------------------------------------------------
 

@@ -10,10 +10,11 @@ from typing import Any, Final
 
 import msgpack
 
-from protocol import codec, plan_messages, tree_messages
+from protocol import codec, memory, plan_messages, tree_messages
 from protocol.codec import CodecError
 from protocol.edge import Destination, Feed
 from protocol.events import EventType
+from protocol.memory import Recall, Remember
 from protocol.network import Source
 from protocol.plan_messages import Order, ReportToCoordinator
 from protocol.subscriptions import Subscription
@@ -121,11 +122,15 @@ class Answer:
     """Why it cannot be; None: it is done."""
 
 
-Control = Register | Configure | Ordered | Reported | SubscribeClient | UnsubscribeClient | Answer
+Control = Register | Configure | Ordered | Reported | SubscribeClient | UnsubscribeClient | Answer | Remember | Recall
 
 codec.register(
     Source, Subscription, PeerConfig, SourceConfig, SinkConfig, NodeConfig,
-    Register, Configure, Ordered, Reported, SubscribeClient, UnsubscribeClient, Answer,
+    Register, Configure, Ordered, Reported, SubscribeClient, UnsubscribeClient, Answer, Remember, Recall,
+    *(getattr(memory, name) for name in (
+        "NotedPlan", "NotedNetwork", "NotedTypes", "NotedFeed", "NotedDestination", "NotedSource", "NotedSink",
+        "NotedRule", "NotedBuild", "NotedEpoch", "NotedLink", "NotedLoss", "NotedReturn", "NotedAnswer",
+    )),
     *(getattr(plan_messages, name) for name in (
         "PlannedSource", "PlannedSink", "PlannedRule", "Share", "Prepare", "Abort", "Adopt", "BeginTree",
         "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredMark", "DeliveredTo", "PlannedTree",

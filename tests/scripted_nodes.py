@@ -11,6 +11,7 @@ from protocol.edge import ClientFeed, FileTo
 from protocol.events import EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
+from protocol.memory import Noted, Recall, Remember, in_portions, key_of
 from protocol.network import Link, Network, Sink, Source
 from protocol.plan_messages import (
     Adopt,
@@ -68,6 +69,7 @@ class ScriptedNode:
         self.versions: list[int] = []
         self.shares: dict[int, Share] = {}
         self.adopted: Counter[int] = Counter()
+        self.memory: dict[str, Noted] = {}
         self.answers: list[Answer] = []
         self.orders: list[object] = []
         self.promised_us = 1_000.0
@@ -75,6 +77,12 @@ class ScriptedNode:
 
     def registers(self) -> Register:
         return Register(self.name, self.life, f"tcp://{self.name}:1", f"{self.name}:2", "test")
+
+    def recalls(self) -> list[Control]:
+        """What it says to a coordinator that may remember nothing."""
+        version = self.config.version if self.config is not None else 0
+        plan = max(self.shares, default=0)
+        return [*(Recall(plan, version, each) for each in in_portions(list(self.memory.values()))), self.registers()]
 
     def hear(self, payload: bytes) -> list[Control]:
         match control.decode(payload):
@@ -84,6 +92,12 @@ class ScriptedNode:
                 self.versions.append(config.version)
             case Answer() as answer:
                 self.answers.append(answer)
+            case Remember(anew, pieces, gone):
+                if anew:
+                    self.memory = {}
+                self.memory |= {key_of(piece): piece for piece in pieces}
+                for key in gone:
+                    del self.memory[key]
             case Ordered(order):
                 assert self.config is not None, "a node must be configured before it is ordered"
                 self.orders.append(order)

@@ -21,6 +21,7 @@ from coordinator.daemon.inputs import (
     LoseNode,
     NodeIsBack,
     PeerReset,
+    Reborn,
     Replace,
     Setup,
     Subscribe,
@@ -31,6 +32,7 @@ from coordinator.daemon.inputs import (
 )
 from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.texts import read_rules
+from coordinator.memory import recalled
 from node.reach import horizon_us
 from protocol import control
 from protocol.control import Control, SubscribeClient, UnsubscribeClient
@@ -45,7 +47,11 @@ STEPS = 400
 class Storm:
     """A ring of five nodes. Messages wait, in order for each node, until chance lets them arrive."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, amnesia: float = 0.0) -> None:
+        """``amnesia``: how often the coordinator forgets; messages arrive 80 times as often as 1."""
+        self.amnesia = amnesia
+        self.forgotten = 0
+        """Requests up to this number may have been forgotten, or answered before and forgotten."""
         self.chance = random.Random(seed)
         line = a_network(5, self.chance.choice(["st", "mt", "centr"]))
         self.network = line.__class__(
@@ -81,10 +87,24 @@ class Storm:
         out = self.durable.apply(received, self.now_us)
         assert not self.durable.counts["internal_errors"]
         for answer in out.answers:
-            assert answer.request not in self.answered, "one answer for each request"
+            number = int(answer.request.split()[1])
+            assert number <= self.forgotten or answer.request not in self.answered, "one answer for each request"
             self.answered[answer.request] = answer.status
         for name, payloads in out.sends.items():
             self.to_node[name] += payloads
+        if out.outdated:
+            self.cut_links()
+            self.take(Reborn())
+            self.meet_again()
+
+    def cut_links(self) -> None:
+        """What is under way is lost, and with it who waits for what."""
+        for name in self.nodes:
+            self.to_node[name].clear()
+            self.to_coordinator[name].clear()
+            self.seq[name] = 0
+        self.forgotten = self.asked
+        self.answered |= {f"request {number}": 0 for number in range(1, self.asked + 1)}
 
     def deliver(self, name: str) -> None:
         """One message each way, if there is one."""
@@ -127,6 +147,32 @@ class Storm:
             self.to_coordinator[name].clear()
             self.seq[name] = 0
             self.take(PeerReset(name, known.life))
+            self.to_coordinator[name] += self.nodes[name].recalls()
+
+    def lose_memory(self) -> None:
+        """The coordinator forgets everything, or all but the beginning of its journal, and begins a new life; or
+        somebody puts an old copy of its folder in place, which it finds out by itself."""
+        kept = self.chance.randrange(len(self.journal) + 1)
+        self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot, horizon_us)
+        for record in self.journal[:kept]:
+            self.durable.replay(record)
+        del self.journal[kept:]
+        self.cut_links()
+        match self.chance.randrange(3):
+            case 0:
+                self.durable, self.snapshot, self.journal = self._fresh(), None, []
+                self.meet_again()
+            case 1:
+                self.take(Reborn())
+                self.meet_again()
+            case _:
+                for name, node in self.nodes.items():
+                    self.take(PeerReset(name, node.life))
+                self.meet_again()
+
+    def meet_again(self) -> None:
+        for name, node in self.nodes.items():
+            self.to_coordinator[name] += node.recalls()
 
     def an_ask(self) -> Ask:
         chance = self.chance
@@ -152,7 +198,7 @@ class Storm:
 
     def step(self) -> None:
         name = self.chance.choice(self.network.nodes)
-        match self.chance.choices(range(8), [80, 6, 1, 0.5, 2, 1, 1, 0.5])[0]:
+        match self.chance.choices(range(9), [80, 6, 1, 0.5, 2, 1, 1, 0.5, self.amnesia])[0]:
             case 0:
                 self.deliver(name)
             case 1:
@@ -169,6 +215,8 @@ class Storm:
                 self.save()
             case 7:
                 self.relink(name)
+            case 8:
+                self.lose_memory()
             case 6:
                 kind = self.chance.choice([SubscribeClient, UnsubscribeClient])
                 self.to_coordinator[name].append(kind(1, "app", Subscription("Fire")))
@@ -201,11 +249,32 @@ class Storm:
                 number for number, (at, _) in machine.coordinator.sinks.items() if at == name
             }
             assert node.config == machine.registry.sent[name]
+            self.check_memory(machine, node)
+
+    @staticmethod
+    def check_memory(machine: Machine, node: ScriptedNode) -> None:
+        """What each node keeps makes the same coordinator again."""
+        again = recalled(machine.setup.network, horizon_us, node.memory.values())
+        now = machine.coordinator
+        assert (again.plan, again.rules, again.sinks, again.sources) == (now.plan, now.rules, now.sinks, now.sources)
+        assert (again.nodes(), again.trees.used_epochs) == (now.nodes(), now.trees.used_epochs)
+        assert {tree: again.trees.expected(tree) for tree in again.trees.roots} == {
+            tree: now.trees.expected(tree) for tree in now.trees.roots
+        }
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_after_any_storm_everybody_has_the_same_plan(seed: int) -> None:
     storm = Storm(seed)
+    for _ in range(STEPS):
+        storm.step()
+    storm.calm()
+    storm.check()
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_after_any_storm_in_which_the_coordinator_forgets_everybody_has_the_same_plan(seed: int) -> None:
+    storm = Storm(seed, amnesia=0.7)
     for _ in range(STEPS):
         storm.step()
     storm.calm()

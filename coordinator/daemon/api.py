@@ -58,6 +58,10 @@ def failure(status: int, sentence: str) -> web.Response:
     return web.json_response({"error": sentence}, status=status)
 
 
+JUDGED: Final = frozenset(("deploy", "replace", "subscribe", "bring_source"))
+"""Handlers that judge a request by the rules that hold: while these are not known, they cannot."""
+
+
 class Api:
     """One method for each route."""
 
@@ -96,6 +100,8 @@ class Api:
             if key is not None and self._daemon.machine.knows(key):
                 # Read again, what is asked for could be wrong by now: a rule that was deployed is there already.
                 return await self._change(request, None)
+            if route.handler in JUDGED and (why := self._daemon.machine.unsettled()) is not None:
+                raise Refused(503, why)
             return await handler(request)
 
         return checked
@@ -218,6 +224,8 @@ class Api:
         for node in machine.coordinator.nodes():
             if (state := views.node_state(daemon, node)) != "up":
                 yield f"{node} has not registered yet" if state == "unregistered" else f"{node} is down"
+        if not machine.missing() and (why := machine.unsettled()) is not None:
+            yield why
         trees = machine.coordinator.trees
         for tree in trees.roots:
             if not trees.stands(tree):

@@ -10,7 +10,7 @@ from typing import Any
 
 from coordinator.core import Horizon
 from coordinator.daemon import saving
-from coordinator.daemon.inputs import Answered, Heard, Input, Note, PeerMet, PeerReset, Tell
+from coordinator.daemon.inputs import Answered, Heard, Input, Note, Outdated, PeerMet, PeerReset, Reborn, Tell
 from coordinator.daemon.machine import Machine
 from coordinator.daemon.saving import StateError
 from protocol import control
@@ -70,6 +70,8 @@ class Outputs:
     sends: dict[str, list[bytes]] = field(default_factory=dict)
     answers: list[Answered] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    outdated: bool = False
+    """Whether nodes remember more than the machine does."""
 
 
 class Durable:
@@ -105,6 +107,8 @@ class Durable:
             link.life, link.era = received.life, received.era
         elif isinstance(received, PeerReset):
             self.links[received.peer] = LinkState(received.life)
+        elif isinstance(received, Reborn):
+            self._begin_anew()
         out = Outputs()
         try:
             effects = self.machine.handle(received, now_us)
@@ -126,12 +130,22 @@ class Durable:
                 out.answers.append(effect)
             elif isinstance(effect, Note):
                 out.notes.append(effect.sentence)
+            elif isinstance(effect, Outdated):
+                out.notes.append(effect.sentence)
+                out.outdated = True
         return out
 
     def _step_back(self) -> None:
         self.machine = saving.restored(self._base, self._horizon)
         for now_us, received in self._since:
             self.machine.handle(received, now_us)
+
+    def _begin_anew(self) -> None:
+        """Another life: no node was met yet, and what holds must be learnt from them."""
+        self.machine = self.machine.reborn()
+        self.links = {node: LinkState() for node in self.machine.setup.network.nodes}
+        self._base = saving.save(self.machine, self._horizon)
+        self._since.clear()
 
     # --------------------------------------------------------------------------------------------------------- saving
 

@@ -23,7 +23,14 @@ class DataFolder:
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.journal = path / "journal"
         self.life = self._made_once("life", secrets.token_hex(16))
+        if not self.journal.exists():
+            self.new_life()
         self.token = self._made_once("token", secrets.token_urlsafe(32))
+
+    def new_life(self) -> None:
+        """The memory that nodes rely on is lost, or a part of it: they must be able to tell."""
+        self.life = secrets.token_hex(16)
+        write_atomically(self.path / "life", self.life.encode() + b"\n")
 
     def setup(self) -> Setup | None:
         """What the network was when the coordinator first started; None before that."""

@@ -168,7 +168,7 @@ class PeerMet:
 @dataclass(frozen=True, slots=True)
 class PeerReset:
     """The two ends of a link cannot go on where they were, as a rule because the node has lost its memory: nothing
-    that was sent to it and not confirmed will arrive."""
+    that was sent to it and not confirmed will arrive. It will register."""
 
     peer: str
     life: str
@@ -191,7 +191,12 @@ class Tick:
     """Time has passed; something is due."""
 
 
-Input = Started | Heard | PeerMet | PeerReset | Asked | Tick
+@dataclass(frozen=True, slots=True)
+class Reborn:
+    """The coordinator begins a new life: nodes remember more than it does."""
+
+
+Input = Started | Heard | PeerMet | PeerReset | Asked | Tick | Reborn
 
 # ------------------------------------------------------------------------------------------------------------- effects
 
@@ -220,4 +225,11 @@ class Note:
     sentence: str
 
 
-Effect = Tell | Answered | Note
+@dataclass(frozen=True, slots=True)
+class Outdated:
+    """Nodes remember more than this coordinator does: it must begin a new life and learn from them."""
+
+    sentence: str
+
+
+Effect = Tell | Answered | Note | Outdated

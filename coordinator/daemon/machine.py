@@ -6,6 +6,7 @@ was, with the same orders under the same numbers on its links.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -28,8 +29,10 @@ from coordinator.daemon.inputs import (
     LoseNode,
     NodeIsBack,
     Note,
+    Outdated,
     PeerMet,
     PeerReset,
+    Reborn,
     Replace,
     Setup,
     Started,
@@ -37,8 +40,11 @@ from coordinator.daemon.inputs import (
     Tell,
     Tick,
 )
+from coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
 from coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
 from coordinator.daemon.registry import Registry
+from coordinator.losses import LostLink, LostNode
+from coordinator.memory import noted, recalled
 from protocol import control
 from protocol.codec import CodecError
 from protocol.control import Answer, Configure, Ordered, Register, Reported, SubscribeClient, UnsubscribeClient
@@ -46,10 +52,14 @@ from protocol.edge import ClientTo, Destination
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.languages.diagnostics import listed
+from protocol.memory import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
 from protocol.network import Sink
+from protocol.plan_messages import Adopt
+from protocol.tree_messages import DropLink, UseLink
 
 WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake
 KEYS_MAX: Final = 1_000  # answers remembered for those who ask again because they did not hear the first
+KEYS_NOTED: Final = 50  # of these answers, so many of the newest survive the loss of the coordinator's own memory
 HISTORY_MAX: Final = 1_000  # changes that are shown; what holds now is in the plan itself
 
 
@@ -75,8 +85,12 @@ class Past:
 class Machine:
     """One network and everything that was decided about it."""
 
-    def __init__(self, setup: Setup, horizon: Horizon, settings: Settings | None = None) -> None:
+    def __init__(
+        self, setup: Setup, horizon: Horizon, settings: Settings | None = None, found: Iterable[Noted] = ()
+    ) -> None:
+        """``found`` is what is left of the memory of an earlier life."""
         self.setup = setup
+        self._horizon = horizon
         self.settings = settings or Settings()
         self.coordinator = Coordinator(setup.network, setup.network.strategy, horizon)
         self.registry = Registry(setup)
@@ -96,6 +110,18 @@ class Machine:
         self._answers: dict[str, Answered] = {}
         """For each key that somebody gave: the answer."""
         self._planner = Planner(self.coordinator, self.registry)
+        self.memory = Memory(found)
+        self._early: list[LostNode | LostLink] = []
+        """What an operator has given up before the nodes were told a plan."""
+        self.is_outdated = False
+        """Whether nodes remember more than this machine does, so that it must not go on."""
+        if self.memory.found:
+            self._recall()
+
+    def reborn(self) -> Machine:
+        """A new life after a part of the memory was lost, on which nodes rely: what they remember counts, and what is
+        left here only if it is newer."""
+        return Machine(self.setup, self._horizon, self.settings, self.memory.told.values() or self.memory.found)
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -108,11 +134,11 @@ class Machine:
             case Heard(peer, _, payloads):
                 for payload in payloads:
                     self._heard(peer, payload, now_us, out)
-            case PeerReset(peer, life):
-                self._reset(peer, life, out)
+            case PeerReset(peer):
+                self._reset(peer)
             case Asked():
                 self._asked(received, now_us, out)
-            case Tick() | PeerMet():
+            case Tick() | PeerMet() | Reborn():
                 pass
             case _:
                 assert_never(received)
@@ -121,6 +147,7 @@ class Machine:
         if self.begun and self.coordinator.is_idle() and not self.coordinator.trees.superseded:
             self.registry.drop_ended(self.coordinator.sources.keys(), self.coordinator.sinks.keys(), self.lost_nodes)
         self._configure(out)
+        self._remind(out)
         return out
 
     def due_us(self) -> int | None:
@@ -138,6 +165,8 @@ class Machine:
         match message:
             case Register():
                 self._register(peer, message, now_us, out)
+            case Recall():
+                self.memory.recalls(peer, message)
             case Reported(report):
                 if self.begun and peer not in self.lost_nodes:
                     self._order(self.coordinator.reported(peer, report), out)
@@ -153,40 +182,114 @@ class Machine:
         if message.name != peer or peer not in self.setup.network.nodes:
             self.counts["refused_messages"] += 1
             return
+        self.registry.has_version(peer, self.memory.config(peer))
         if peer in self.lost_nodes:
             self._returned[peer] = message
             self.counts["refused_registrations"] += 1
             out.append(Note(f"{peer} registers, but was given up as lost; POST /nodes/{peer}/back takes it back"))
             return
+        if self.begun and self.memory.newest(peer) > self.coordinator.plan:
+            self.is_outdated = True
+            out.append(
+                Outdated(
+                    f"{peer} remembers plan {self.memory.newest(peer)}, this coordinator only plan "
+                    f"{self.coordinator.plan}: its data folder is an old copy, or a part of its journal is gone; it "
+                    f"begins a new life and learns from its nodes what holds"
+                )
+            )
+            return
         self.counts["registrations"] += 1
+        if not self.begun and self.memory.registered(peer):
+            self._recall()
         self.registry.register(message, now_us)
         if not self.begun:
             self._begin_if_complete(out)
         elif peer not in self.registry.sent:
-            out.append(Note(f"{peer} has lost its memory and starts anew"))
+            plan = self.memory.plan(peer)
+            lost = f"what was on its way to {peer} is lost; it is told everything again"
+            out.append(Note(lost if plan else f"{peer} has lost its memory and starts anew"))
             self._configure(out)
-            self._order(self.coordinator.rejoined(peer), out)
+            self._order(self.coordinator.relinked({peer: plan}), out)
 
-    def _reset(self, peer: str, life: str, out: list[Effect]) -> None:
-        """What was on its way to a node, or from it, is lost. If it has lost its memory, too, it will register."""
-        self.registry.forget_sent(peer)
-        known = self.registry.nodes.get(peer)
-        if known is not None and known.life != life and not self.begun:
-            del self.registry.nodes[peer]
-        elif known is not None and known.life == life and self.begun:
-            out.append(Note(f"what was on its way to {peer} is lost; it is told everything again"))
-            self._configure(out)
-            self._order(self.coordinator.rejoined(peer), out)
+    def _reset(self, peer: str) -> None:
+        """What was on its way to a node, or from it, is lost. It will register, and tell what it remembers."""
+        self.registry.await_again(peer)
+        self.memory.forget(peer)
+        if not self.begun:
+            self.registry.nodes.pop(peer, None)
 
     def missing(self) -> list[str]:
         """Nodes that have not registered yet."""
-        return [node for node in self.coordinator.nodes() if node not in self.registry.nodes]
+        waited_for = [node for node in self.coordinator.nodes() if node not in self.lost_nodes]
+        return [node for node in waited_for if node not in self.registry.nodes]
+
+    def unsettled(self) -> str | None:
+        """Why it is not known yet what holds, in a sentence; None: it is. What nodes remember may differ from what the
+        network file says."""
+        if self.begun:
+            return None
+        why = why_not_ours(self.memory.found, self.setup)
+        missing = listed(self.missing())
+        return why or f"{missing} must register before it is known which rules and subscriptions hold; ask again"
 
     def _begin_if_complete(self, out: list[Effect]) -> None:
-        if not self.begun and not self.missing():
-            self.begun = True
+        if self.begun or self.missing():
+            return
+        if (why := why_not_ours(self.memory.found, self.setup)) is not None:
+            out.append(Note(why))
+            return
+        self.begun = True
+        if not self.memory.found:
             self._configure(out)
             self._order(self.coordinator.begin(), out)
+            return
+        plans = {node: self.memory.plan(node) for node in self.coordinator.nodes() if node not in self.lost_nodes}
+        self.coordinator.plan = max(self.coordinator.plan, *plans.values())
+        out.append(Note(found_sentence(self.coordinator, self.setup, plans)))
+        self._configure(out)
+        self._order(self.coordinator.relinked(plans, self._early), out)
+
+    # ---------------------------------------------------------------------------------------------------------- memory
+
+    def _recall(self) -> None:
+        """Become what the newest memory says. Nodes hear of it when all of them have registered."""
+        found = self.memory.found
+        if why_not_ours(found, self.setup) is not None:
+            return
+        self.coordinator = recalled(self.setup.network, self._horizon, found)
+        self.registry.recall(found)
+        self._planner = Planner(self.coordinator, self.registry)
+        self.lost_nodes = {fact.node: None for fact in self._early if isinstance(fact, LostNode)}
+        self.lost_links = {(fact.one, fact.other) for fact in self._early if isinstance(fact, LostLink)}
+        self._answers.clear()
+        for piece in found:
+            match piece:
+                case NotedPlan(operations=operations):
+                    self._operations = max(self._operations, operations)
+                case NotedLoss(node, life):
+                    self.lost_nodes[node] = life
+                case NotedLink(one, other, True):
+                    self.lost_links.add((one, other))
+                case NotedAnswer(key, status, body):
+                    self._answers[key] = Answered("", status, json.loads(body))
+        for node in self.lost_nodes.keys() & self.registry.nodes.keys():
+            known = self.registry.nodes.pop(node)
+            self._returned[node] = Register(node, known.life, known.address, known.http, known.version)
+
+    def _remind(self, out: list[Effect]) -> None:
+        """With a plan, or what is said of links, nodes are told what to keep, before anything follows from it."""
+        orders = (each.message.order for each in out if isinstance(each, Tell) and isinstance(each.message, Ordered))
+        if not any(isinstance(order, Adopt | DropLink | UseLink) for order in orders) or self.coordinator.unanswered():
+            return
+        answers = list(self._answers.items())[-KEYS_NOTED:]
+        pieces = [
+            noted_network(self.setup),
+            *self.registry.noted(),
+            *noted(self.coordinator, self._operations, self.lost_nodes),
+            *(NotedAnswer(key, known.status, json.dumps(known.body, sort_keys=True)) for key, known in answers),
+        ]
+        keepers = [node for node in self.coordinator.nodes() if node in self.registry.sent]
+        out[:0] = [Tell(node, message) for node, message in self.memory.news(pieces, keepers)]
 
     def _configure(self, out: list[Effect]) -> None:
         out += [Tell(node, Configure(config)) for node, config in self.registry.changed(self.lost_nodes)]
@@ -402,21 +505,38 @@ class Machine:
     def _decided(self, ask: LoseNode | LoseLink | NodeIsBack | LinkIsBack, now_us: int, out: list[Effect]) -> Orders:
         match ask:
             case LoseNode(node):
-                orders = self.coordinator.lost_node(node)
+                orders = self._give_up(LostNode(node))
                 known = self.registry.nodes.pop(node, None)
                 self.lost_nodes.setdefault(node, known.life if known is not None else None)
                 self.registry.forget_sent(node)
                 return orders
             case LoseLink(one, other):
-                orders = self.coordinator.lost_link(one, other)
+                orders = self._give_up(LostLink(min(one, other), max(one, other)))
                 self.lost_links.add((min(one, other), max(one, other)))
                 return orders
             case LinkIsBack(one, other):
+                if not self.begun and self.memory.found:
+                    raise Refused(409, "the coordinator does not know yet what holds; ask again when it is ready")
+                self._early = [each for each in self._early if each != LostLink(min(one, other), max(one, other))]
                 orders = self.coordinator.link_back(one, other)
                 self.lost_links.discard((min(one, other), max(one, other)))
                 return orders
             case NodeIsBack(node):
                 return self._take_back(node, now_us, out)
+
+    def _give_up(self, fact: LostNode | LostLink) -> Orders:
+        """At once, unless what holds is not known yet: then when it is."""
+        if isinstance(fact, LostNode):
+            self.coordinator.trees.check_node(fact.node)
+        else:
+            self.coordinator.trees.check_link(fact.one, fact.other)
+        if not self.begun:
+            self._early.append(fact)
+            if self.memory.found:
+                return []
+        if isinstance(fact, LostNode):
+            return self.coordinator.lost_node(fact.node)
+        return self.coordinator.lost_link(fact.one, fact.other)
 
     def _take_back(self, node: str, now_us: int, out: list[Effect]) -> Orders:
         if node not in self.lost_nodes:
@@ -430,8 +550,11 @@ class Machine:
                 f"{node} still has the memory of what it did before it was given up, while the others went on without "
                 f"it; start it with an empty data folder",
             )
+        if not self.begun and self.memory.found:
+            raise Refused(409, "the coordinator does not know yet what holds; ask again when it is ready")
         del self._returned[node]
         del self.lost_nodes[node]
+        self._early = [each for each in self._early if each != LostNode(node)]
         self.registry.register(message, now_us)
         self._configure(out)
         return self.coordinator.node_back(node)

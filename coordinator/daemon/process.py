@@ -19,7 +19,19 @@ from typing import Any, Final
 from coordinator.core import Horizon
 from coordinator.daemon.durable import Durable, LinkState, Outputs
 from coordinator.daemon.folder import DataFolder
-from coordinator.daemon.inputs import Ask, Asked, Heard, Input, LoseNode, PeerMet, PeerReset, Setup, Started, Tick
+from coordinator.daemon.inputs import (
+    Ask,
+    Asked,
+    Heard,
+    Input,
+    LoseNode,
+    PeerMet,
+    PeerReset,
+    Reborn,
+    Setup,
+    Started,
+    Tick,
+)
 from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.statistics import Statistics
 from protocol.control import COORDINATOR
@@ -69,7 +81,7 @@ class CoordinatorDaemon:
         self.last_heard_us: dict[str, int] = {}
         self.journal = Journal.open(folder.journal, "sync", on_warning=log.warning)
         self.durable = self._recovered(setup, horizon)
-        self.hub = Hub(COORDINATOR, folder.life, setup.id, self, keys=settings.keys, deferred_resets=True)
+        self.hub = self._new_hub()
         self.address = ""
         self.http_address = ""
         self.token = folder.token
@@ -82,6 +94,9 @@ class CoordinatorDaemon:
         self._timer: asyncio.TimerHandle | None = None
         self._stopping = asyncio.Event()
         self._is_leaving = False
+        self._is_outdated = False
+        """Whether this life is over, since nodes remember more than it does."""
+        self._is_told_to_leave = False
 
     @property
     def machine(self) -> Machine:
@@ -98,7 +113,24 @@ class CoordinatorDaemon:
             durable.replay(record)
             self.replayed += 1
         durable.machine.settings = self.settings.machine
+        if self.journal.was_cut:
+            log.error(
+                "at least %d records of the journal are lost, on which nodes rely: this coordinator begins a new life "
+                "and learns from its nodes what holds",
+                self.journal.lost_records,
+            )
+        if self.journal.was_cut or durable.machine.is_outdated:
+            self.folder.new_life()
+            now_us = self.now_us()
+            self.journal.append(durable.record(Reborn(), now_us))
+            durable.apply(Reborn(), now_us)
+            self.journal.save_snapshot(durable.save())  # from here on the journal is whole again
         return durable
+
+    def _new_hub(self) -> Hub:
+        keys = self.settings.keys
+        network = self.durable.machine.setup.id
+        return Hub(COORDINATOR, self.folder.life, network, self, keys=keys, deferred_resets=True)
 
     # ------------------------------------------------------------------------------------------------------- the loop
 
@@ -106,9 +138,7 @@ class CoordinatorDaemon:
         """Serve until told to stop; then save and leave."""
         from coordinator.daemon.api import serve
 
-        bound = await self.hub.start(self.settings.listen)
-        for node in self.machine.setup.network.nodes:
-            self._add_peer(node)
+        bound = await self._start_hub(self.settings.listen)
         self.address = self.settings.advertise or bound or ""
         runner, self.http_address = await serve(self, self.settings.http)
         self.folder.write_endpoints(
@@ -119,6 +149,9 @@ class CoordinatorDaemon:
         beat = asyncio.create_task(self._beat())
         try:
             await self._stopping.wait()
+            while self._is_outdated and not self._is_told_to_leave:
+                await self._begin_anew(bound)
+                await self._stopping.wait()
         finally:
             self._is_leaving = True  # what still comes is not taken, so it will come again
             beat.cancel()
@@ -128,6 +161,28 @@ class CoordinatorDaemon:
             await self.hub.close()  # what nodes have not got yet is kept and sent when this coordinator is back
             self.journal.save_snapshot(self.durable.save())
             await self.journal.close()
+
+    async def _start_hub(self, listen: str) -> str | None:
+        bound = await self.hub.start(listen)
+        for node in self.machine.setup.network.nodes:
+            self._add_peer(node)
+        return bound
+
+    async def _begin_anew(self, bound: str | None) -> None:
+        """Nodes remember more than this coordinator: take leave of them and come back in another life."""
+        await self.hub.close()
+        for flying in self._flying:  # what would have been said belongs to the old life
+            flying.outputs, flying.confirm, flying.received = Outputs(), None, Tick()
+        self.folder.new_life()
+        self._is_outdated = False
+        self._stopping.clear()
+        self.take(Reborn())
+        self.hub = self._new_hub()
+        await self._start_hub(bound or self.settings.listen)
+        self.take(self.settings.started)
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_result((503, {"error": "the coordinator began a new life meanwhile; ask again"}))
 
     async def _beat(self) -> None:
         """Give up nodes that were silent for longer than the network file allows."""
@@ -145,6 +200,7 @@ class CoordinatorDaemon:
 
     def stop(self) -> None:
         """Leave in good order."""
+        self._is_told_to_leave = True
         self._stopping.set()
 
     @staticmethod
@@ -155,7 +211,7 @@ class CoordinatorDaemon:
 
     def take(self, received: Input, confirm: tuple[str, int] | None = None) -> None:
         """Put an input into the journal and do what follows from it, when it is there."""
-        if self._is_leaving:
+        if self._is_leaving or self._is_outdated:
             return
         now_us = self.now_us()
         self.journal.append(self.durable.record(received, now_us))
@@ -167,7 +223,7 @@ class CoordinatorDaemon:
     def _release(self) -> None:
         flying = self._flying.popleft()
         outputs = flying.outputs
-        if not self._is_leaving:
+        if not self._is_leaving and not self._is_outdated:
             for peer, payloads in outputs.sends.items():
                 self.hub.send(peer, payloads)
             if flying.confirm is not None:
@@ -176,6 +232,9 @@ class CoordinatorDaemon:
                 self.hub.accept_reset(flying.received.peer)
         for sentence in outputs.notes:
             log.warning(sentence)
+        if outputs.outdated:
+            self._is_outdated = True  # what still comes will come again
+            self._stopping.set()
         if isinstance(flying.received, Asked):
             kept = self._durable_requests.pop(flying.received.request, None)
             if kept is not None and not kept.done():

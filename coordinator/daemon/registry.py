@@ -10,6 +10,7 @@ from coordinator.daemon.inputs import Setup
 from protocol.control import NodeConfig, PeerConfig, Register, SinkConfig, SourceConfig
 from protocol.edge import Destination, Feed, MqttFeed, MqttTo
 from protocol.events import EventType
+from protocol.memory import Noted, NotedDestination, NotedFeed, NotedTypes
 from protocol.network import Sink, Source
 
 _End = TypeVar("_End", bound=Feed | Destination)
@@ -60,6 +61,8 @@ class Registry:
         self.sent: dict[str, NodeConfig] = {}
         """The configuration that each node was last sent."""
         self._versions: dict[str, int] = {}
+        self._awaited: set[str] = set()
+        """Nodes that are told nothing before they have registered again."""
         for number, (source, feed) in enumerate(zip(setup.network.sources, setup.feeds, strict=True)):
             self.add_source(number, source, feed)
         for number, (sink, destination) in enumerate(zip(setup.network.sinks, setup.destinations, strict=True)):
@@ -78,13 +81,42 @@ class Registry:
         is_new_life = known is not None and known.life != message.life
         since_us = now_us if known is None or is_new_life else known.since_us
         self.nodes[message.name] = Registration(message.life, message.address, message.http, message.version, since_us)
+        self._awaited.discard(message.name)
         if is_new_life:
             self.forget_sent(message.name)
         return is_new_life
 
+    def await_again(self, node: str) -> None:
+        """What was on its way to the node is lost: it will register and tell what it remembers."""
+        self.forget_sent(node)
+        self._awaited.add(node)
+
     def forget_sent(self, node: str) -> None:
         """The node remembers nothing of its configuration."""
         self.sent.pop(node, None)
+
+    def has_version(self, node: str, version: int) -> None:
+        """The node has been configured so often, perhaps by another coordinator; it ignores what is not later."""
+        self._versions[node] = max(version, self._versions.get(node, 0))
+
+    def noted(self) -> Iterator[Noted]:
+        """What of this must outlive the coordinator."""
+        for number, source in self.sources.items():
+            yield NotedFeed(number, source.config.source, source.config.feed)
+        for number, sink in self.sinks.items():
+            yield NotedDestination(number, sink.node, sink.config.subscription, sink.config.destination)
+
+    def recall(self, pieces: Iterable[Noted]) -> None:
+        """Have the sources and sinks that another coordinator has noted, and none else."""
+        self.sources, self.sinks = {}, {}
+        for piece in pieces:
+            match piece:
+                case NotedTypes(types):
+                    self.types = {each.name: each for each in types}
+                case NotedFeed(number, source, feed):
+                    self.add_source(number, source, feed)
+                case NotedDestination(number, node, subscription, destination):
+                    self.add_sink(number, Sink(node, subscription), destination)
 
     def add_source(self, number: int, source: Source, feed: Feed) -> None:
         self.sources[number] = KeptSource(source.node, SourceConfig(number, source, feed))
@@ -101,7 +133,7 @@ class Registry:
     def changed(self, lost: Collection[str]) -> Iterator[tuple[str, NodeConfig]]:
         """New configurations for the registered nodes that need one; they count as sent."""
         for node in sorted(self.nodes):
-            if node in lost:
+            if node in lost or node in self._awaited:
                 continue
             config = self._config(node, lost)
             before = self.sent.get(node)

@@ -50,7 +50,8 @@ def coordinator(
     Nodes register with it and are told what to do. It is not in the way of events: while it is down the network goes
     on detecting, and only changes have to wait. It keeps a journal in its data folder and goes on where it was.
 
-    The network file is read when the data folder is new. Later changes are made over HTTP; the token that they need is
+    The network file is read when the data folder is new. If the nodes remember a coordinator before it, what was
+    decided since is found with them. Later changes are made over HTTP; the token that they need is
     in the file `token` of the data folder. Where it listens is written to `endpoints.json` there.
     """
     import logging
@@ -127,7 +128,7 @@ def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys 
         what = f"cannot be read ({error})"
     say(
         f"headwater: {file} {what}; the network goes on as it was. Change it over HTTP (POST /rules, /subscriptions, "
-        f"/sources), or begin anew with an empty --data folder"
+        f"/sources), or begin anew with empty data folders, those of the nodes included"
     )
 
 

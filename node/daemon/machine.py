@@ -30,6 +30,7 @@ from protocol.links import PeerState
 from protocol.links.numbering import Outgoing, digest_with
 from protocol.links.parts import PART_BYTES, Joined, split
 from protocol.links.settings import LinkError
+from protocol.memory import Noted, Recall, Remember, in_portions, key_of
 from protocol.messages import Message
 from protocol.wire import LinkWire
 
@@ -136,12 +137,14 @@ class SinkState:
 class Outputs:
     """What must be done once the records that led to it are durable."""
 
-    __slots__ = ("answers", "configured", "counters", "delivered", "sends", "timers")
+    __slots__ = ("answers", "configured", "counters", "delivered", "failures", "sends", "timers")
 
     def __init__(self) -> None:
         self.sends: dict[str, list[bytes]] = {}
         self.delivered: set[int] = set()
         self.counters: Counter[str] = Counter()
+        self.failures: list[effects.Report] = []
+        """Of rules, on the values they have met."""
         self.answers: list[control.Answer] = []
         self.configured = False
         self.timers = False
@@ -168,6 +171,12 @@ class NodeMachine:
         """The number of the next event that brings none of its own."""
         self.now_us = 0
         self.rebirths = 0
+        self.memory: dict[str, Noted] = {}
+        """What the coordinator wants to be reminded of if it loses its memory."""
+        self._about: tuple[str, str, str] = ("", "", "")
+        """Where this node can be reached, over HTTP too, and its version."""
+        self._requests: dict[int, bytes] = {}
+        """What clients want of the coordinator and it has not answered yet: no more than they may have asked for."""
         self.remembered: dict[str, list[Row]] = {}
         """By type events of an earlier life, until sources of the type are known again."""
         self._settings = settings
@@ -201,6 +210,7 @@ class NodeMachine:
         fresh.now_us = self.now_us
         fresh.positions, fresh.ended, fresh.seen = self.positions, self.ended, self.seen
         fresh.publications, fresh.sinks = self.publications, self.sinks
+        fresh.memory = self.memory
         # Traces tell again what is lost, under the same numbers. Of other events nobody knows which numbers were given.
         replayed = self.config is not None and self.config.replayed
         fresh.next_seq = self.next_seq if replayed else self.next_seq + REBIRTH_GAP
@@ -243,12 +253,19 @@ class NodeMachine:
                 self.ended.update(sources)
                 self._handle(effects.SourcesEnded(tuple(sources)), out)
             case records.Begun(_, address, http, version):
-                about = control.Register(self.name, self.life, address, http, version)
-                self._send(COORDINATOR, control.encode(about), out)
+                self._about = (address, http, version)
+                if self.memory and self.config is None:  # of an earlier life; perhaps nobody else has it
+                    self._recall(out)
+                self._register(out)
             case records.Reset(_, peer, life, era):
                 self.links[peer].reset(life, era)
                 if peer != COORDINATOR:
                     self._handle(effects.LinkReset(peer), out)
+                else:
+                    self._recall(out)
+                    self._register(out)
+                    for payload in self._requests.values():
+                        self._send(COORDINATOR, payload, out)
             case records.Met(_, peer, life, era):
                 self.links[peer].met(life, era)
             case records.Acknowledged(_, peer, seq):
@@ -256,6 +273,9 @@ class NodeMachine:
             case records.Confirmed(_, sink, number):
                 self.sinks[sink].confirm(number)
             case records.Requested(_, payload):
+                asked = control.decode(payload)
+                assert isinstance(asked, control.SubscribeClient | control.UnsubscribeClient)
+                self._requests[asked.request] = payload
                 self._send(COORDINATOR, payload, out)
 
     # ----------------------------------------------------------------------------------------------------------- links
@@ -292,6 +312,16 @@ class NodeMachine:
 
     # ----------------------------------------------------------------------------------------------------- coordinator
 
+    def _register(self, out: Outputs) -> None:
+        self._send(COORDINATOR, control.encode(control.Register(self.name, self.life, *self._about)), out)
+
+    def _recall(self, out: Outputs) -> None:
+        """Tell a coordinator that may remember nothing what an earlier one has told, and how far this node has come."""
+        plan = max(self.core.forest.shares, default=0) if self.core is not None else 0
+        version = self.config.version if self.config is not None else 0
+        for portion in in_portions(list(self.memory.values())):
+            self._send(COORDINATOR, control.encode(Recall(plan, version, portion)), out)
+
     def _told(self, payload: bytes, out: Outputs) -> None:
         try:
             message = control.decode(payload)
@@ -307,7 +337,14 @@ class NodeMachine:
                 if self.remembered and self.core is not None:
                     for name in [name for name in self.remembered if name in self.core.local]:
                         self.core.local[name].remember(self.remembered.pop(name))
-            case control.Answer():
+            case Remember(anew, pieces, gone):
+                if anew:
+                    self.memory = {}
+                self.memory.update((key_of(piece), piece) for piece in pieces)
+                for key in gone:
+                    self.memory.pop(key, None)
+            case control.Answer(request):
+                self._requests.pop(request, None)
                 out.answers.append(message)
             case _:
                 out.counters["unknown_messages"] += 1
@@ -389,7 +426,10 @@ class NodeMachine:
             elif isinstance(effect, effects.SetTimer):
                 out.timers = True
             elif isinstance(effect, effects.Report):
-                out.counters[effect.counter] += effect.count
+                if effect.rule:
+                    out.failures.append(effect)
+                else:
+                    out.counters[effect.counter] += effect.count
             else:
                 self._send(COORDINATOR, control.encode(control.Reported(effect.report)), out)
 

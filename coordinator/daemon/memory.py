@@ -1,0 +1,135 @@
+"""What nodes keep for the coordinator: what each of them was told of it, and what they tell of it to a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from coordinator.core import Coordinator
+from coordinator.daemon.inputs import Setup
+from protocol.languages.diagnostics import listed
+from protocol.memory import Noted, NotedNetwork, NotedPlan, Recall, Remember, in_portions, key_of, plan_of
+
+
+@dataclass(slots=True)
+class _Recalled:
+    """What one node has told since it has met this coordinator."""
+
+    plan: int = 0
+    config: int = 0
+    pieces: dict[str, Noted] = field(default_factory=dict)
+
+
+class Memory:
+    """Nodes keep the newest state of the coordinator that it has told a plan of."""
+
+    def __init__(self, found: Iterable[Noted] = ()) -> None:
+        self.found = tuple(found)
+        """The newest memory of an earlier life that has turned up; empty if there is none."""
+        self.told: dict[str, Noted] = {}
+        """What nodes were last told to keep."""
+        self._keepers: set[str] = set()
+        """Nodes that have all of it."""
+        self._recalled: dict[str, _Recalled] = {}
+
+    # --------------------------------------------------------------------------------------------- what nodes remember
+
+    def recalls(self, node: str, message: Recall) -> None:
+        """A node tells a part of what it keeps; that this is all shows when it registers."""
+        known = self._recalled.setdefault(node, _Recalled())
+        known.plan, known.config = message.plan, message.config
+        known.pieces.update((key_of(piece), piece) for piece in message.pieces)
+
+    def registered(self, node: str) -> bool:
+        """Whether what the node has told is newer than everything that has turned up so far."""
+        pieces = self._told_by(node).pieces.values()
+        if plan_of(pieces) <= plan_of(self.found):
+            return False
+        self.found = tuple(pieces)
+        return True
+
+    def forget(self, node: str) -> None:
+        """Nothing of what was told to the node, or by it, counts any more."""
+        self._keepers.discard(node)
+        self._recalled.pop(node, None)
+
+    def plan(self, node: str) -> int:
+        """The newest plan that a node knows; 0: it remembers nothing."""
+        return self._told_by(node).plan
+
+    def newest(self, node: str) -> int:
+        """The newest plan that a node has heard of, be it only to keep it."""
+        known = self._told_by(node)
+        return max(known.plan, plan_of(known.pieces.values()))
+
+    def config(self, node: str) -> int:
+        """The version of the configuration that a node has."""
+        return self._told_by(node).config
+
+    def _told_by(self, node: str) -> _Recalled:
+        return self._recalled.get(node, _Recalled())
+
+    # ------------------------------------------------------------------------------------------ what nodes are to keep
+
+    def news(self, pieces: Iterable[Noted], nodes: Iterable[str]) -> Iterator[tuple[str, Remember]]:
+        """Tell these nodes what is new; those that have nothing, everything."""
+        now = {key_of(piece): piece for piece in pieces}
+        put = [piece for key, piece in now.items() if (old := self.told.get(key)) is not piece and old != piece]
+        gone = tuple(key for key in self.told if key not in now)
+        for node in nodes:
+            anew = node not in self._keepers
+            if anew or put or gone:
+                # The plan comes last: without it the others are not complete.
+                wanted = sorted(now.values() if anew else put, key=lambda piece: isinstance(piece, NotedPlan))
+                for number, portion in enumerate(in_portions(wanted)):
+                    yield node, Remember(anew and not number, portion, () if anew or number else gone)
+        self._keepers.update(nodes)
+        self.told = now
+
+
+def noted_network(setup: Setup) -> NotedNetwork:
+    """What must be the same for a memory to be one of this network."""
+    network = setup.network
+    links = sorted(" - ".join(sorted((link.one, link.other))) for link in network.links)
+    replayed = any(source.replayed for source in network.sources)
+    return NotedNetwork(tuple(sorted(network.nodes)), tuple(links), network.strategy, replayed)
+
+
+def why_not_ours(pieces: Iterable[Noted], setup: Setup) -> str | None:
+    """Why a memory cannot be that of this network, in a sentence; None: it can."""
+    theirs = next((piece for piece in pieces if isinstance(piece, NotedNetwork)), None)
+    ours = noted_network(setup)
+    if theirs is None or theirs == ours:
+        return None
+    if theirs.strategy != ours.strategy:
+        what = f"the strategy is {theirs.strategy}, not {ours.strategy}"
+    elif theirs.nodes != ours.nodes:
+        what = f"the nodes are {listed(theirs.nodes)}"
+    elif theirs.links != ours.links:
+        what = f"the links are {listed(theirs.links)}"
+    else:
+        what = f"its sources {'replay traces' if theirs.replayed else 'live in the time of the clock'}"
+    return (
+        f"the nodes remember another network than the network file describes: {what}; start the coordinator with an "
+        f"empty data folder and the file of the network that runs, or everything with empty data folders"
+    )
+
+
+def found_sentence(coordinator: Coordinator, setup: Setup, plans: Mapping[str, int]) -> str:
+    """What was found, for the log."""
+    live = {planned.rule.name for planned in coordinator.rules.values() if planned.until_us is None}
+    filed = {rule.name for rule in setup.network.rules}
+    rules = f"rules {listed(sorted(live))}" if live else "no rules"
+    parts = [
+        f"the memory of this coordinator was lost and found again at its nodes: plan {coordinator.plan}, {rules}, "
+        f"{len(coordinator.sinks)} subscriptions, {len(coordinator.sources)} sources"
+    ]
+    if behind := sorted(node for node, plan in plans.items() if 0 < plan < coordinator.plan):
+        parts.append(f"{listed(behind)} had not heard of that plan and hear of it now")
+    if fresh := sorted(node for node, plan in plans.items() if not plan):
+        parts.append(f"{listed(fresh)} remember nothing and start anew")
+    if live != filed:
+        different = [f"{name} is only in the file" for name in sorted(filed - live)]
+        different += [f"{name} is only in the network" for name in sorted(live - filed)]
+        parts.append(f"the network file differs and is not followed: {', '.join(different)}")
+    return "; ".join(parts)

@@ -1,0 +1,57 @@
+"""What a coordinator has decided, as pieces that nodes keep for it, and a coordinator made of such pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from coordinator.changes import AddSink, AddSource
+from coordinator.core import Coordinator, Horizon
+from protocol.memory import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
+from protocol.network import Network, Sink, Source
+from protocol.subscriptions import Subscription
+
+
+def noted(coordinator: Coordinator, operations: int, lives: Mapping[str, str | None]) -> Iterator[Noted]:
+    """Everything that a successor must know, as it is right after nodes were told a plan. ``lives`` are those that lost
+    nodes had."""
+    yield NotedTypes(coordinator.network.types)
+    yield from coordinator.contents.noted()
+    yield from coordinator.trees.noted()
+    for (tree, epoch), plan, from_us in coordinator.served():
+        current = (tree, epoch) not in coordinator.trees.superseded
+        yield NotedBuild(tree, epoch, plan, from_us, current)
+    for node in coordinator.network.nodes:
+        if node not in coordinator.nodes():
+            yield NotedLoss(node, lives.get(node))
+    for back, waits in coordinator.returning():
+        assert back.number is not None
+        if isinstance(back, AddSource):
+            yield NotedReturn(back.number, back.source, back.source.node, None, waits)
+        else:
+            yield NotedReturn(back.number, None, back.sink.node, back.sink.subscription, waits)
+    numbers = (coordinator.contents.next_source, coordinator.contents.next_sink, operations)
+    yield NotedPlan(coordinator.plan, coordinator.plan_from_us, *numbers, coordinator.changed_us)
+
+
+def recalled(network: Network, horizon: Horizon, pieces: Iterable[Noted]) -> Coordinator:
+    """The coordinator that has noted these, of a network with these nodes and links. It waits to be told what its nodes
+    remember (``relinked``)."""
+    pieces = list(pieces)
+    types = next((piece.types for piece in pieces if isinstance(piece, NotedTypes)), network.types)
+    found = Coordinator(replace(network, types=types), network.strategy, horizon)
+    found.contents.recall(pieces)
+    found.trees.recall(pieces, replace(found.network, sinks=found.contents.as_sinks()))
+    for piece in pieces:
+        match piece:
+            case NotedPlan(plan, from_us, changed_us=changed_us):
+                found.plan, found.plan_from_us, found.changed_us = plan, from_us, changed_us
+            case NotedReturn(number, Source() as source, _, _, waits):
+                found.returns(AddSource(source, number), waits=waits)
+            case NotedReturn(number, _, node, Subscription() as subscription, waits):
+                found.returns(AddSink(Sink(node, subscription), number), waits=waits)
+    found.recall_builds(
+        ((piece.tree, piece.epoch), piece.plan, piece.from_us) for piece in pieces if isinstance(piece, NotedBuild)
+    )
+    found.recall_losses(piece.node for piece in pieces if isinstance(piece, NotedLoss))
+    return found
