@@ -8,6 +8,7 @@ from functools import lru_cache
 from node.contests import Candidates
 from node.engine import Engine
 from node.engine.program import Program, compile_rules
+from node.failures import NOTED
 from node.predicates import row_condition
 from protocol.events import EventType
 from protocol.expressions import Attribute, Expression, rewritten, roles_of
@@ -58,7 +59,7 @@ class Catalog:
         named = sorted(types_of(rule.pattern))
         types = tuple(self.types[name] for name in named if name in self.types)
         composites = tuple(self.composites[name] for name in named if name in self.composites)
-        return Engine(compiled(rule, types, composites))
+        return Engine(compiled(rule, types, composites), on_failure=NOTED.note)
 
     def candidates(self, partial: PartialRule) -> list[Candidates]:
         """Where the contested roles of a partial rule are watched."""

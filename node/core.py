@@ -13,6 +13,7 @@ from typing import Any, assert_never
 
 from node import saving, validation
 from node.effects import Born, Effect, Input, LinkReset, Ordered, Received, SourcesEnded, TimerFired
+from node.failures import NOTED
 from node.feeds import Inlet
 from node.forest import Forest
 from node.outbox import Inbox, Outbox
@@ -104,6 +105,7 @@ class NodeCore:
             work.run()
         if work.boxes:
             work.flush()
+        work.effects += NOTED.take()
         return work.effects
 
     def _born(self, born: Born, work: Work) -> None:

@@ -94,6 +94,9 @@ class Report:
 
     counter: str
     count: int = 1
+    rule: str = ""
+    """The rule (or condition) that it concerns, if it does, and what its author should know."""
+    sentence: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from node.engine.code import Columns, Piece, Pool, Scope
 from node.engine.runtime import NAMES
+from node.failures import NOTED
 from protocol.composites import Composite, CompositeSpec
 from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, EventType, Value
@@ -25,7 +26,8 @@ KnownCondition = Callable[[Row, tuple[Value, ...]], bool]
 def row_condition(where: tuple[Expression, ...], event_type: EventType, composite: bool = False) -> Condition | None:
     """Whether every conjunct holds for a row of the type; None if there is nothing to ask.
 
-    All attributes in the conjuncts are the event's own, whatever their role.
+    All attributes in the conjuncts are the event's own, whatever their role. A row whose values cannot be compared does
+    not meet it, and that is noted (``node.failures``).
     """
     return _compiled(where, event_type, composite, "e", row_condition) if where else None
 
@@ -92,7 +94,7 @@ def _compiled(
         "    try:\n"
         f"        return bool({source})\n"
         "    except Exception as error:\n"
-        "        raise failed(e, error) from error\n"
+        "        return failed(e, error)\n"
     )
     exec(compile(program, "<headwater condition>", "exec"), space)
     condition = space["condition"]
@@ -104,10 +106,12 @@ def _no_fold(found: Fold) -> Piece:
     raise RuleError("a condition on one event cannot fold several")
 
 
-def _failed(row: Row, error: Exception) -> RuleError:
-    """Values may only turn out not to be comparable when they are met."""
+def _failed(row: Row, error: Exception) -> bool:
+    """Values may only turn out not to be comparable when they are met: then the condition does not hold."""
     name = row[3].type if isinstance(row[3], Composite) else row[3].name
-    return RuleError(
+    NOTED.note(
+        f"condition on {name}",
         f"a condition on {name} cannot be decided for the event {row[1]}#{row[2]}: {type(error).__name__}: {error}; "
-        f"declare the kinds of its attributes"
+        f"declare the kinds of its attributes",
     )
+    return False

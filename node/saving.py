@@ -12,6 +12,7 @@ from typing import Any
 
 from node.catalog import compiled
 from node.engine import Engine
+from node.failures import NOTED
 from protocol.composites import Composite, carrying_spec
 from protocol.errors import HeadwaterError
 from protocol.events import EventType
@@ -48,7 +49,7 @@ def _engine(
     rules: tuple[Rule, ...], types: tuple[EventType, ...], composites: tuple[EventType, ...], snapshot: bytes
 ) -> Engine:
     (rule,) = rules
-    engine = Engine(compiled(rule, types, composites))
+    engine = Engine(compiled(rule, types, composites), on_failure=NOTED.note)
     engine.restore(snapshot)
     return engine
 

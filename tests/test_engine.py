@@ -357,6 +357,38 @@ def test_a_predicate_that_fails_names_its_rule():
         engine.feed([Event("B", 2, "n", 2, {"v": "one"})])
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Bad: SEQ(A a, B b) WHERE a.v < b.v WITHIN 10 us",
+        "Bad: SEQ(A a, B b, !C c) WHERE a.v < b.v WITHIN 10 us",  # decided by watermark
+        "define Bad() from B() as b and last A(v < b.v) as a within 10 us from b",
+        "Bad: SEQ(A a, B b) WHERE a.v < b.v WITHIN 10 us SKIP TILL NEXT MATCH",
+    ],
+)
+def test_an_engine_that_is_to_go_on_counts_what_fails_and_finds_the_rest(text):
+    language = "tesla" if text.startswith("define") else "sase"
+    told = []
+    rules = parse_rules([Source(text, f"t.{language}", language)])
+    engine = Engine(rules, on_failure=lambda rule, sentence: told.append((rule, sentence)))
+    values = [("A", 1), ("B", "one"), ("B", 2)]
+    found = engine.feed([Event(name, ts, "n", ts, {"v": value}) for ts, (name, value) in enumerate(values, 1)])
+    found += engine.advance(5)
+    found += engine.copy().feed([Event("B", 6, "n", 6, {"v": "two"})])  # a copy goes on like the original
+    found += engine.close()
+    assert [{event.seq for _, event in each.events} for each in found] == [{1, 3}]
+    assert {rule for rule, _ in told} == {"Bad"}
+    assert told[0][1].startswith("rule 'Bad' could not be evaluated: TypeError")
+
+
+def test_an_output_attribute_that_cannot_be_computed_has_no_value_and_the_others_have_theirs():
+    text = "SEQ(A a, B b) WITHIN 10 us RETURN D(odd = a.v + b.v, big = a.n * 1.5, good = b.n)"
+    engine = Engine(parse_rules([Source(text, "t.sase", "sase")]))
+    events = [Event("A", 1, "n", 1, {"v": 1, "n": 10**400}), Event("B", 2, "n", 2, {"v": "one", "n": 7})]
+    (found,) = engine.feed(events)
+    assert found.attributes == {"odd": None, "big": None, "good": 7}
+
+
 @pytest.mark.parametrize("count", [2, 16, 17, 33])
 def test_patterns_of_many_parts_match(count):
     parts_text = ", ".join(f"T{i} t{i}" for i in range(count))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.expressions_eval import Scope, holds
+from node.failures import NOTED
 from node.predicates import row_condition
 from protocol.errors import RuleError
 from protocol.events import Event, EventType
@@ -223,10 +224,13 @@ def test_time_node_and_number_may_be_named() -> None:
     assert not matches(Event(TEMP, 4_999_999, "p1", 2))
 
 
-def test_an_attribute_that_events_lack_and_values_that_cannot_be_compared_are_rule_errors() -> None:
+def test_an_attribute_that_events_lack_is_a_rule_error_and_values_that_cannot_be_compared_meet_nothing() -> None:
     with pytest.raises(RuleError, match="Temp has no attribute 'area'; it has: value"):
         matching(parse("Temp(area = 'x')"), EventType("Temp", {"value": "float"}))
     odd = EventType("Odd", {"v": "any"})
     matches = matching(parse_subscription("Odd(v > 3)"), odd)
-    with pytest.raises(RuleError, match="a condition on Odd cannot be decided for the event p1#1"):
-        matches(Event(odd, 0, "p1", 1, {"v": "text"}))
+    assert not matches(Event(odd, 0, "p1", 1, {"v": "text"}))
+    assert matches(Event(odd, 0, "p1", 2, {"v": 4}))
+    (failure,) = NOTED.take()
+    assert (failure.counter, failure.count, failure.rule) == ("rule_errors", 1, "condition on Odd")
+    assert failure.sentence.startswith("a condition on Odd cannot be decided for the event p1#1: TypeError")

@@ -56,6 +56,10 @@ class Engine:
     to objects with ``lookup(arguments, ts)``. ``composites`` declares types of composite events whose rules run
     elsewhere: their rows are fed like events. With ``count_only`` matches are counted (see ``counts``) instead of
     listed, which for repetitions is much cheaper.
+
+    A rule that fails on the values of an event (they cannot be compared or added, a function fails, too many matches at
+    once) raises a RuleError. With ``on_failure`` it is told the rule and the sentence instead: the event completes
+    nothing, and everything goes on with the next one.
     """
 
     def __init__(
@@ -67,7 +71,9 @@ class Engine:
         functions: Functions | None = None,
         remote: Mapping[str, Any] | None = None,
         count_only: bool = False,
+        on_failure: Callable[[str, str], None] | None = None,
     ) -> None:
+        self._on_failure = on_failure
         if isinstance(rules, Program):
             self.program = rules
         else:
@@ -98,6 +104,7 @@ class Engine:
         self._stores = [Store(compiled, names, program.types) for compiled in program.stores]
         for store in self._stores:
             store.fell_asleep = self._dismiss
+            store.failed = self._failed
         for machine, place in machines:
             machine.attach(self._stores[place])
         self._running: list[_Running] = []
@@ -148,24 +155,22 @@ class Engine:
         """
         dispatch = self._dispatch
         watermark = self.watermark
-        try:
-            if self.program.composites:
-                events = self._take_composites(events)
-            for event in events:
-                try:
-                    handler = dispatch[event[3]]
-                except KeyError:
-                    handler = self._admit(event[3])
-                if handler is not None:
-                    if event[0] <= watermark:
-                        self._late.append(event)
-                    else:
+        if self.program.composites:
+            events = self._take_composites(events)
+        for event in events:
+            try:
+                handler = dispatch[event[3]]
+            except KeyError:
+                handler = self._admit(event[3])
+            if handler is not None:
+                if event[0] <= watermark:
+                    self._late.append(event)
+                else:
+                    try:
                         handler(event)
-            return self._collect()
-        except HeadwaterError:
-            raise
-        except Exception as error:
-            raise self._failure(error) from error
+                    except Exception as error:
+                        self._failed(error)
+        return self._collect()
 
     def _take_composites(self, rows: Iterable[Row]) -> list[Row]:
         """Hand composite rows to their readers; the other rows."""
@@ -183,7 +188,10 @@ class Engine:
                 if row[0] <= self.watermark:
                     self._late.append(row)
                 else:
-                    handler(row)
+                    try:
+                        handler(row)
+                    except Exception as error:
+                        self._failed(error)
         return others
 
     def insert_old(self, rows: Iterable[Row]) -> list[Composite]:
@@ -200,57 +208,63 @@ class Engine:
             )
         newer: list[Row] = []
         self._output = None
-        try:
-            for row in rows:
-                if row[0] > self.watermark:
-                    newer.append(row)
-                    continue
-                kind = row[3].type if isinstance(row[3], Composite) else row[3]
-                if kind not in self._dispatch_old:
-                    self._dispatch_old[kind] = self._route_old(kind)
-                handler = self._dispatch_old[kind]
-                if handler is not None:
+        for row in rows:
+            if row[0] > self.watermark:
+                newer.append(row)
+                continue
+            kind = row[3].type if isinstance(row[3], Composite) else row[3]
+            if kind not in self._dispatch_old:
+                self._dispatch_old[kind] = self._route_old(kind)
+            handler = self._dispatch_old[kind]
+            if handler is not None:
+                try:
                     handler(row)
-            return self.feed(newer)
-        except HeadwaterError:
-            raise
-        except Exception as error:
-            raise self._failure(error) from error
+                except Exception as error:
+                    self._failed(error)
+        return self.feed(newer)
 
     def advance(self, watermark: float) -> list[Composite]:
         """Promise that no event at or before ``watermark`` will follow; the composites that this decides."""
         self._output = None
         if watermark > self.watermark:
             self.watermark = watermark
-        try:
-            if not self._read:
-                for store in self._used:
-                    store.advance(self.watermark)
-                return self._collect()
-            for store in self._used:
-                store.advance(self._watermark_of(store))
-                self._pass_on()
-            return self._collect()
-        except HeadwaterError:
-            raise
-        except Exception as error:
-            raise self._failure(error) from error
+        for store in self._used:
+            try:
+                store.advance(self._watermark_of(store) if self._read else self.watermark)
+                if self._read:
+                    self._pass_on()
+            except Exception as error:
+                self._failed(error)
+        return self._collect()
 
     def close(self) -> list[Composite]:
         """The end of time: everything still undecided is decided."""
         return self.advance(FOREVER)
 
-    def _failure(self, error: Exception) -> RuleError:
-        """A predicate or a user function failed: say in which rule."""
+    def _failed(self, error: Exception) -> None:
+        """Raise what went wrong as what it means to people, or tell whoever wants to go on."""
+        if isinstance(error, HeadwaterError):
+            raise error
+        rule, sentence = self._failure(error)
+        if self._on_failure is None:
+            raise RuleError(sentence) from error
+        self._on_failure(rule, sentence)
+
+    def _failure(self, error: Exception) -> tuple[str, str]:
+        """A predicate or a user function failed: in which rule, and in words."""
         rules: dict[str, None] = {}
-        for frame in traceback.extract_tb(error.__traceback__):
-            for store in self._stores:
-                if frame.filename == f"<headwater {store.compiled.name}>" and frame.name in store.compiled.owners:
-                    rules[store.compiled.owners[frame.name]] = None
-        where = f"rule {next(iter(rules))!r}" if rules else "a rule"
+        if len(self._running) == 1:
+            rules[self._running[0].plan.rule.name] = None
+        else:
+            for frame in traceback.extract_tb(error.__traceback__):
+                for store in self._stores:
+                    if frame.filename == f"<headwater {store.compiled.name}>" and frame.name in store.compiled.owners:
+                        rules[store.compiled.owners[frame.name]] = None
+        rule = next(iter(rules), "")
+        where = f"rule {rule!r}" if rules else "a rule"
         if isinstance(error, TooManySubsets):
-            return RuleError(f"{where}: {error}")
-        return RuleError(
+            return rule, f"{where}: {error}"
+        return rule, (
             f"{where} could not be evaluated: {type(error).__name__}: {error}; "
             f"declare the kinds of its attributes, or check the functions it calls"
         )
@@ -289,7 +303,10 @@ class Engine:
 
     def _collect(self) -> list[Composite]:
         if self._read:
-            self._pass_on()
+            try:
+                self._pass_on()
+            except Exception as error:
+                self._failed(error)
         if not self._found:
             return []
         result = self._found[:]
@@ -402,7 +419,7 @@ class Engine:
 
     def copy(self) -> Engine:
         """Another engine in the same state; from here on they go their own ways."""
-        made = Engine(self.program)
+        made = Engine(self.program, on_failure=self._on_failure)
         made.restore(self.snapshot())
         return made
 

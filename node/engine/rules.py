@@ -93,7 +93,7 @@ def composite_spec(
     )
     values = [_declared(output, scope) for output in rule.attributes]
     arguments = [*variables.values(), *(f"p{number}" for number in range(len(parameters)))]
-    source = f"def values({', '.join(arguments)}):\n    return ({''.join(value + ', ' for value in values)})\n"
+    source = _values_source(", ".join(arguments), values)
     space: dict[str, Any] = {**NAMES, **pool.objects}
     exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
     event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
@@ -115,6 +115,18 @@ def composite_spec(
     places = tuple(map(place, rule.attributes))
     spec = CompositeSpec(*made_of, space["values"], plain, _latest(rule, logical.roles), places)
     return spec, parameters
+
+
+def _values_source(arguments: str, values: list[str]) -> str:
+    """The program of ``values``. What cannot be computed from the values of events (a text plus a number, an integer
+    too large for a float) has no value, like a division by zero; then the attributes are computed one by one."""
+    source = ""
+    for number, value in enumerate(values):
+        source += f"def value{number}({arguments}):\n    try:\n        return {value}\n"
+        source += "    except (TypeError, ArithmeticError):\n        return None\n"
+    alone = "".join(f"value{number}({arguments}), " for number in range(len(values)))
+    source += f"def values({arguments}):\n    try:\n        return ({''.join(value + ', ' for value in values)})\n"
+    return source + f"    except (TypeError, ArithmeticError):\n        return ({alone})\n"
 
 
 def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:

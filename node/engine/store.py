@@ -85,6 +85,8 @@ class Store:
         self.fell_asleep: Callable[[str], None] = lambda event_type: None
         """Told when a buffer of the type is empty and will not be looked at before ``wake``: rules whose events do not
         come cost nothing."""
+        self.failed: Callable[[Exception], None] = _raise
+        """Told when a row or a decision fails; if it returns, the next one is looked at."""
         self.accept: list[Callable[[Composite], None]] = []
         self._bind()
 
@@ -186,12 +188,18 @@ class Store:
                 if row != before:
                     before = row
                     kind = row[3]
-                    (handlers[kind.type] if isinstance(kind, Composite) else by_type[kind])(row)
+                    try:
+                        (handlers[kind.type] if isinstance(kind, Composite) else by_type[kind])(row)
+                    except Exception as error:
+                        self.failed(error)
             return
         for row in rows:
             if row != before:  # otherwise the same event was delivered again
                 before = row
-                by_type[row[3]](row)
+                try:
+                    by_type[row[3]](row)
+                except Exception as error:
+                    self.failed(error)
 
     def _decide(self, watermark: float) -> None:
         for machine in self.machines:
@@ -211,8 +219,11 @@ class Store:
             _, serial, check, match = heapq.heappop(waiting)
             if self._ends is not None:
                 self._ends.gone.add(serial)
-            if self._checks[check](match):
-                self.accept[check](match)
+            try:
+                if self._checks[check](match):
+                    self.accept[check](match)
+            except Exception as error:
+                self.failed(error)
         if self._ends is not None and len(self._ends.gone) > 2 * len(waiting) + CHUNK_EVENTS:
             self._ends = None  # nobody asks any more, or a fresh look is cheap
 
@@ -331,6 +342,10 @@ class Store:
         for rows in self.state.rows:
             held += sum(map(len, rows.values())) if isinstance(rows, dict) else len(rows)
         return held + sum(machine.held() for machine in self.machines)
+
+
+def _raise(error: Exception) -> None:
+    raise error
 
 
 class _Ends:

@@ -91,6 +91,38 @@ for _name, _help in (
     _metric(f"events_{_name}_total", "counter", ("type",), _help)(_by_type(_name))
 
 
+@_metric(
+    "source_devices",
+    "gauge",
+    ("source", "state"),
+    "Devices of a source with a last will that this process has heard of: present, or left.",
+)
+def _devices(observed: Observed) -> Values:
+    if observed.edge is not None:
+        for number, devices in sorted(observed.edge.devices.items()):
+            yield (str(number), "left"), devices.left_count
+            yield (str(number), "present"), devices.present_count
+
+
+@_metric(
+    "source_left",
+    "gauge",
+    ("source", "type"),
+    "1 while all devices that a source with a last will was heard of have left, else 0.",
+)
+def _left(observed: Observed) -> Values:
+    if observed.edge is not None:
+        for number, devices in sorted(observed.edge.devices.items()):
+            yield (str(number), devices.type), int(devices.all_left)
+
+
+@_metric("edge_happenings_total", "counter", ("what",), "What adapters of sources and sinks have to tell.")
+def _happenings(observed: Observed) -> Values:
+    if observed.edge is not None:
+        for name, number in sorted(observed.edge.counters.items()):
+            yield (name,), number
+
+
 @_metric("deliveries_total", "counter", ("sink",), "Events and composite events given to a sink of this node.")
 def _deliveries(observed: Observed) -> Values:
     for sink, number in sorted(observed.counters.delivered.items()):
@@ -115,6 +147,17 @@ def _matches(observed: Observed) -> Values:
         for (kind, text), counts in sorted(found.items()):
             if kind == "rule":
                 yield (text,), counts.passed
+
+
+@_metric(
+    "rule_errors_total",
+    "counter",
+    ("rule",),
+    "Events on whose values a rule, or a condition on one type, could not be evaluated; they completed no match of it.",
+)
+def _rule_errors(observed: Observed) -> Values:
+    for rule, number in sorted(observed.counters.rule_errors.items()):
+        yield (rule,), number
 
 
 @_metric("core_reports_total", "counter", ("report",), "Things that should be rare, as the core reports them.")

@@ -85,6 +85,7 @@ class NodeCounters:
         "replayed_records",
         "reports",
         "restarts",
+        "rule_errors",
         "since_us",
         "snapshot_bytes",
         "snapshots",
@@ -101,6 +102,8 @@ class NodeCounters:
         """By sink: from the latest part of a match to its delivery."""
         self.reports: dict[str, int] = {}
         """What the core reports (``node.effects.Report``)."""
+        self.rule_errors: dict[str, int] = {}
+        """By rule, how often it could not be evaluated on the values it met."""
         self.journal_records = 0
         self.journal_bytes = 0
         self.commits = Histogram(COMMIT_BOUNDS_US)
@@ -126,6 +129,9 @@ class NodeCounters:
     def reported(self, counter: str, number: int) -> None:
         """The core has something to report."""
         self.reports[counter] = self.reports.get(counter, 0) + number
+
+    def rule_failed(self, rule: str, number: int) -> None:
+        self.rule_errors[rule] = self.rule_errors.get(rule, 0) + number
 
     def delivered_to(self, sink: int, latency_us: int | None) -> None:
         """A sink was given something; with a latency if that means something, as it does for live sources."""

@@ -37,6 +37,32 @@ class JournalView(Protocol):
     def is_full(self) -> bool: ...
 
 
+class DevicesView(Protocol):
+    """What is read of the devices of a source."""
+
+    @property
+    def type(self) -> str: ...
+
+    @property
+    def left_count(self) -> int: ...
+
+    @property
+    def present_count(self) -> int: ...
+
+    @property
+    def all_left(self) -> bool: ...
+
+
+class EdgeView(Protocol):
+    """What is read of the adapters."""
+
+    @property
+    def counters(self) -> Mapping[str, int]: ...
+
+    @property
+    def devices(self) -> Mapping[int, DevicesView]: ...
+
+
 def clock_us() -> int:
     return time_ns() // 1000
 
@@ -53,6 +79,7 @@ class Observed:
     accounts: Accounts | None = None
     hub: HubView | None = None
     journal: JournalView | None = None
+    edge: EdgeView | None = None
     peers: Sequence[str] = ()
     """All ends of links of this node; the coordinator is one of them."""
     now_us: Callable[[], int] = clock_us
