@@ -32,6 +32,7 @@ from protocol.links.parts import Joined
 PUBLICATIONS_MAX: Final = 32  # that may wait for their answers; ``publish`` waits for room
 EVENTS_MAX: Final = 10_000  # in one publication
 CONFIRM_S: Final = 0.02  # an acknowledgement waits so long for something to go with
+TAKEN_S: Final = 3.0  # a program that was killed is known to be gone before that; longer, and its name is taken
 GOT_EVERY: Final = 500  # deliveries read before the node is told, while more are there
 
 
@@ -60,13 +61,16 @@ class Client:
         self._subscriptions: dict[int, _Subscription] = {}
         self._numbers = 0
         self._up = asyncio.Event()
+        """Set while the node answers, and for good when it has turned this client away."""
+        self._taken_since_s: float | None = None
+        self._turned_away: str | None = None
         self._unconfirmed = 0
         self._joined = Joined()
         self._confirming: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Client:
         peer = CLIENT + self.name
-        hub = Hub(peer, secrets.token_hex(8), self._network, self, keys=self._keys)
+        hub = Hub(peer, secrets.token_hex(8), self._network, self, keys=self._keys, on_refused=self._link_refused)
         await hub.start(None)
         hub.add_peer(self.node, dial=self._address)
         self._hub = hub
@@ -88,6 +92,8 @@ class Client:
             raise ClientError(
                 f"{self.node} does not answer at {self._address}; is it running, and is {self.name!r} allowed there?"
             ) from None
+        if self._turned_away is not None:
+            raise ClientError(f"{self.node} refuses: {self._turned_away}")
 
     # ------------------------------------------------------------------------------------------------------ publishing
 
@@ -158,6 +164,8 @@ class Client:
     def _send(self, payload: bytes) -> None:
         if self._hub is None:
             raise ClientError("the client is not connected; use it in an `async with` block")
+        if self._turned_away is not None:
+            raise ClientError(f"{self.node} refuses: {self._turned_away}")
         self._confirm()
         self._hub.send(self.node, [payload])
 
@@ -166,7 +174,7 @@ class Client:
         if self._confirming is not None:
             self._confirming.cancel()
             self._confirming = None
-            if self._hub is not None:
+            if self._hub is not None and self._turned_away is None:
                 self._hub.confirm(self.node, self._unconfirmed)
 
     def received(self, peer: str, last_seq: int, payloads: list[bytes]) -> None:
@@ -197,7 +205,25 @@ class Client:
         for subscription in self._subscriptions.values():
             subscription.answered(why)
 
+    def _link_refused(self, peer: str, key: str, text: str) -> None:
+        """Another program has the name. It may be the last life of this one, which the node still believes to be there;
+        when that can no longer be, this client is at its end: nothing that it was asked to say may leave later."""
+        if key != "taken":
+            return
+        now_s = asyncio.get_running_loop().time()
+        if self._taken_since_s is None:
+            self._taken_since_s = now_s
+        if now_s - self._taken_since_s >= TAKEN_S and self._hub is not None:
+            self._turned_away = (
+                f"the name {self.name!r} is taken by another program that is connected there now; "
+                "give this one another name, or end the other"
+            )
+            self._hub.remove_peer(peer)
+            self._refused(self._turned_away)
+            self._up.set()
+
     def link_up(self, peer: str) -> None:
+        self._taken_since_s = None
         self._up.set()
 
     def link_down(self, peer: str, reason: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ TEMP = EventType("Temp", {"area": "string", "value": "float"})
 RULE = """define Fire(area: string, temperature: float)
 from Smoke() and each Temp(area = Smoke.area, value > 45) within 5 min from Smoke
 where area = Smoke.area, temperature = Temp.value"""
+PROJECT = Path(__file__).parent.parent
 LONG = 30.0  # seconds that an answer may take on a busy machine
 
 
@@ -124,13 +127,14 @@ def test_a_new_subscription_holds_from_now_on(tmp_path: Path) -> None:
     assert fire["attributes"] == {"area": "A1", "temperature": 60.0}
 
 
-def test_what_a_node_does_not_take_is_said_in_a_sentence(tmp_path: Path) -> None:
-    async def refusal(asked: Any) -> str:
-        with pytest.raises(ClientError) as refused:
-            async with asyncio.timeout(LONG):
-                await asked
-        return str(refused.value)
+async def refusal(asked: Any) -> str:
+    with pytest.raises(ClientError) as refused:
+        async with asyncio.timeout(LONG):
+            await asked
+    return str(refused.value)
 
+
+def test_what_a_node_does_not_take_is_said_in_a_sentence(tmp_path: Path) -> None:
     async def run(network: Cluster) -> None:
         async with client(network, "p3", "sensors") as sensors:
             await sensors.connected(LONG)
@@ -147,6 +151,61 @@ def test_what_a_node_does_not_take_is_said_in_a_sentence(tmp_path: Path) -> None
 
     with cluster(tmp_path) as network:
         asyncio.run(run(network))
+
+
+def test_a_second_program_under_a_name_in_use_is_refused_and_the_first_goes_on(tmp_path: Path) -> None:
+    async def run(network: Cluster) -> None:
+        async with client(network, "p3", "sensors") as first:
+            await first.publish("Smoke", {"area": "A1"})
+            async with client(network, "p3", "sensors") as second:
+                why = await refusal(second.publish("Smoke", {"area": "A2"}))
+                assert why == (
+                    "p3 refuses: the name 'sensors' is taken by another program that is connected there now; "
+                    "give this one another name, or end the other"
+                )
+                assert await refusal(second.publish("Smoke", {"area": "A3"})) == why
+                assert await refusal(second.connected(LONG)) == why
+                assert "is taken" in await refusal(take(second.subscribe("Fire"), 1))
+                async with asyncio.timeout(LONG):
+                    await first.publish("Smoke", {"area": "A4"})
+        async with client(network, "p3", "sensors") as third, asyncio.timeout(LONG):  # the name is free again
+            await third.publish("Smoke", {"area": "A5"})
+
+    with cluster(tmp_path) as network:
+        asyncio.run(run(network))
+        page = network.metrics("p3")
+    assert 'headwater_events_born_total{type="Smoke"} 3.0' in page
+    assert 'headwater_events_repeated_total{type="Smoke"} 0.0' in page
+
+
+PUBLISHER = """
+import asyncio, sys
+from node.client import Client
+
+async def main():
+    async with Client("p3", sys.argv[1], name="sensors", network="test") as sensors:
+        await sensors.publish("Smoke", {"area": "A1"})
+        print("published", flush=True)
+        await asyncio.sleep(3600)
+
+asyncio.run(main())
+"""
+
+
+def test_a_program_that_was_killed_has_its_name_when_it_is_started_again(tmp_path: Path) -> None:
+    async def run(network: Cluster) -> None:
+        async with client(network, "p3", "sensors") as sensors, asyncio.timeout(LONG):
+            await sensors.publish("Smoke", {"area": "A2"})
+
+    with cluster(tmp_path) as network:
+        address = network.log("p3").with_suffix(".address")
+        until(address.exists, "p3 listens", network)
+        command = [sys.executable, "-c", PUBLISHER, address.read_text()]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=PROJECT) as program:
+            assert program.stdout is not None
+            assert program.stdout.readline() == b"published\n"
+            program.kill()
+            asyncio.run(run(network))
 
 
 def test_a_node_that_is_not_there_is_said(tmp_path: Path) -> None:

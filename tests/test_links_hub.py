@@ -114,6 +114,22 @@ def test_closing_waits_for_acknowledgements_and_takes_leave() -> None:
     run(test())
 
 
+def test_closing_frees_everything_although_nobody_waits_until_it_is_done() -> None:
+    async def test() -> None:
+        a, b = await a_pair()
+        b.confirms = False
+        a.hub.send("b", [b"never acknowledged"])
+        closing = asyncio.create_task(a.hub.close(drain_s=20.0))
+        await until(lambda: b.got("a"))
+        closing.cancel()
+        await asyncio.gather(closing, return_exceptions=True)
+        assert closing.cancelled()
+        await until(lambda: ("down", "a", "the peer took leave") in b.log)
+        await closed(b)
+
+    run(test())
+
+
 def test_a_closed_hub_can_be_closed_again_and_one_that_never_began_too() -> None:
     async def test() -> None:
         a, b = await a_pair()
@@ -558,5 +574,36 @@ def test_whoever_is_dialed_does_not_take_a_call_from_the_same_peer() -> None:
         await until(lambda: a.hub.counters["refused_direction"] and b.hub.counters["refused_direction"])
         assert not a.hub.is_up("b")
         await closed(a, b)
+
+    run(test())
+
+
+def test_a_name_that_is_in_use_is_refused_to_others_and_not_to_the_same_process_over_another_connection() -> None:
+    async def test() -> None:
+        b = Ends("b")
+        b.admits = lambda name, key: LinkSettings(exclusive=True)
+        address = await b.hub.start("tcp://127.0.0.1:0")
+        refusals: list[tuple[str, str, str]] = []
+        first = Ends("a")
+        second = Ends("a", life="second", on_refused=lambda *told: refusals.append(told))
+        for end in (first, second):
+            end.hub.add_peer("b", dial=address)
+        await first.hub.start(None)
+        await until(lambda: b.log == [("up", "a")])
+        await second.hub.start(None)
+        await until(lambda: len(refusals) >= 2)  # it asks again: the name may be free some time
+        assert set(refusals) == {("b", "taken", "another process is connected as 'a' now")}
+        assert first.hub.is_up("b")
+        assert b.log == [("up", "a")]
+
+        again = Ends("a")  # the life of the first: its connection broke, and nobody has noticed
+        again.hub.add_peer("b", dial=address)
+        await again.hub.start(None)
+        await until(lambda: again.hub.is_up("b"))
+        assert not b.hub.counters["resets"]
+
+        await closed(first, again)
+        await until(lambda: second.hub.is_up("b"))
+        await closed(second, b)
 
     run(test())

@@ -107,7 +107,8 @@ class Clients:
             self._daemon.watching.reported({"refused_clients": len(deaf) or 1})
             if not deaf:
                 return None
-        return LinkSettings()
+        # Of two programs under one name, what the one publishes would count as a repetition of the other's.
+        return LinkSettings(exclusive=True)
 
     def left(self, peer: str) -> None:
         """The link is down. What was on its way to the program is forgotten: when it is back, both begin anew, and it

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -19,9 +19,7 @@ import zmq
 from protocol.errors import ConfigError
 from protocol.links.addresses import check_dialed, check_listening
 from protocol.links.frames import OFFER, VERSION, Frame, FrameError, Kind, decode, encode, speaks_another_version
-from protocol.links.keys import Keys, raw_key
-from protocol.links.link import Link, Traffic
-from protocol.links.session import (
+from protocol.links.happenings import (
     Acknowledged,
     Down,
     Happening,
@@ -29,10 +27,12 @@ from protocol.links.session import (
     Received,
     Refused,
     Reset,
-    Session,
     Up,
     Whispered,
 )
+from protocol.links.keys import Keys, raw_key
+from protocol.links.link import Link, Traffic
+from protocol.links.session import Session
 from protocol.links.settings import FRAME_BYTES_MAX, Handler, LinkError, LinkSettings, PeerState
 from protocol.links.wires import LINGER_MS, Wire, new_socket
 from protocol.links.zap import Gate
@@ -69,7 +69,9 @@ class Hub:
         *,
         keys: Keys | None = None,
         deferred_resets: bool = False,
+        on_refused: Callable[[str, str, str], None] | None = None,
     ) -> None:
+        """``on_refused`` hears of each refusal by a peer that is dialed: its name, the key and the sentence."""
         self.name = name
         self.counters: Counter[str] = Counter()
         """Frames and bytes in and out, payloads, resent, duplicates, resets, refused_* by reason."""
@@ -77,6 +79,7 @@ class Hub:
         self._handler = handler
         self._keys = keys
         self._deferred_resets = deferred_resets
+        self._on_refused = on_refused
         self._links: dict[str, Link] = {}
         self._routes: dict[bytes, Link] = {}
         self._strangers: dict[bytes, None] = {}
@@ -137,14 +140,18 @@ class Hub:
         sent was acknowledged."""
         if self._is_closing:
             return
-        if self._loop is not None and drain_s > 0:
-            try:
+        try:
+            if self._loop is not None and drain_s > 0:
                 async with asyncio.timeout(drain_s):
                     while any(link.session.queued[0] for link in self._links.values()):
                         self._progress.clear()
                         await self._progress.wait()
-            except TimeoutError:
-                pass
+        except TimeoutError:
+            pass
+        finally:
+            self._free()  # also when nobody wants to wait any more: sockets left open would hold up the process
+
+    def _free(self) -> None:
         self._is_closing = True
         for handle in (self._flushing, self._ticking):
             if handle is not None:
@@ -410,6 +417,9 @@ class Hub:
         if link.session.dials:
             self._refuse(route, frame.session, "direction", f"{self.name!r} dials {name!r}, not the other way round")
             return None
+        if link.route != route and self._is_taken(link, frame.body.life):
+            self._refuse(route, frame.session, "taken", f"another process is connected as {name!r} now")
+            return None
         if link.route != route or link.wire is None:
             if frame.body.network == self._me.network:
                 self._routes.pop(link.route, None)
@@ -422,6 +432,15 @@ class Hub:
                 self._refuse(route, frame.session, "network", text)
                 return None
         return link
+
+    @staticmethod
+    def _is_taken(link: Link, life: str) -> bool:
+        """Whether another process than the one with this life has the link for itself. The same one may come back over
+        another connection before anybody has noticed that the last one broke."""
+        session = link.session
+        if not session.settings.exclusive or not session.is_up or session.meeting is None:
+            return False
+        return session.meeting[0] != life
 
     def _take(self, link: Link, frame: Frame, size: int) -> None:
         assert self._loop is not None
@@ -465,6 +484,8 @@ class Hub:
                         link.refusal = key
                         who = f"{name} refused us" if link.session.dials else f"{name} was refused"
                         log.warning("%s: %s: %s", self.name, who, text)
+                    if self._on_refused is not None and link.session.dials:
+                        self._on_refused(name, key, text)
 
     # -- strangers and bad frames
 

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -41,7 +40,19 @@ from protocol.links.frames import (
     Kind,
     encode,
 )
+from protocol.links.happenings import (
+    Acknowledged,
+    Down,
+    Happening,
+    Identity,
+    Received,
+    Refused,
+    Reset,
+    Up,
+    Whispered,
+)
 from protocol.links.numbering import Incoming, Outgoing
+from protocol.links.resuming import why_not
 from protocol.links.settings import LinkError, LinkSettings, PeerState
 
 FRAME_BYTES_AIM: Final = 256 << 10
@@ -56,6 +67,9 @@ OFFER_WAIT_MAX_S: Final = 4.0
 
 REFUSED_WAIT_S: Final = 5.0
 """A peer that refused us for good is asked again so rarely: an operator may have cured it."""
+
+TAKEN_WAIT_S: Final = 0.5
+"""A name that another process has may be free soon: it is asked for again after so long."""
 
 RESEND_S: Final = 3.0
 RESEND_MAX_S: Final = 60.0
@@ -74,61 +88,6 @@ class Phase(Enum):
     GREETING = "greeting"  # the dialer has offered, or the other end has replied
     RESETTING = "resetting"  # everything is agreed; whoever uses the session must accept the reset
     OPEN = "open"
-
-
-@dataclass(frozen=True, slots=True)
-class Up:
-    pass
-
-
-@dataclass(frozen=True, slots=True)
-class Down:
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reset:
-    """The numbering must begin anew; it does with `accept_reset`, and nothing travels before that."""
-
-    life: str
-    era: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Received:
-    last_seq: int
-    payloads: list[bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Whispered:
-    payload: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged:
-    seq: int
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The peer does not want this link, or is not who it should be."""
-
-    key: str
-    text: str
-
-
-Happening = Up | Down | Reset | Received | Whispered | Acknowledged | Refused
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who an end is."""
-
-    name: str
-    life: str
-    network: str
 
 
 class Session:
@@ -442,7 +401,9 @@ class Session:
                 self._offer(now)
             return []
         if self.phase is Phase.GREETING and frame.session in (0, self._attempt):
-            if key != "stranger":  # a neighbour that was started with us may be told of us a little later
+            if key == "taken":
+                self._offer_due = now + TAKEN_WAIT_S
+            elif key != "stranger":  # a neighbour that was started with us may be told of us a little later
                 self._offer_due = now + REFUSED_WAIT_S
             self._count("refused_by_peer")
             return [Refused(key, text)]
@@ -539,25 +500,7 @@ class Session:
         return [*down, Reset(hello.life, hello.era, hello.verdict)]
 
     def _why_not(self, theirs: Hello) -> str:
-        """Why these two ends cannot go on where they were; empty if they can."""
-        if self._life is not None and self._life != theirs.life:
-            return f"{theirs.name} has lost its memory"
-        if theirs.peer_life is not None and theirs.peer_life != self.me.life:
-            return f"{self.me.name} has lost its memory"
-        if self._era != theirs.era:
-            return "only one end remembers the last reset"
-        out = self._out
-        if theirs.received > out.last:
-            return f"{self.me.name} no longer remembers what it has sent"
-        if theirs.confirmed < out.acknowledged:
-            return f"{theirs.name} no longer remembers what it has confirmed"
-        if self._in.received > theirs.sent:
-            return f"{theirs.name} no longer remembers what it has sent"
-        if self._in.confirmed < theirs.acknowledged:
-            return f"{self.me.name} no longer remembers what it has confirmed"
-        if theirs.digest is not None and theirs.digest != out.digest_at(theirs.received):
-            return f"{self.me.name} has given numbers to something else"
-        return ""
+        return why_not(self.me, self._life, self._era, self._out, self._in, theirs)
 
     def _begin_anew(self, life: str, era: str) -> None:
         self._life = life

@@ -33,6 +33,9 @@ class LinkSettings:
     buffer_bytes: int = 64 << 20
     """What is kept for sending again; past it the peer counts as full, and sources must wait."""
     frame_bytes_max: int = FRAME_BYTES_MAX
+    exclusive: bool = False
+    """While the peer is up, no other process of its name gets in. Without it the latest one has the link, as is right
+    for a process that is watched over and may have been started again."""
 
 
 @dataclass(frozen=True, slots=True)
