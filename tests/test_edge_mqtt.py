@@ -189,10 +189,19 @@ def test_a_last_will_says_that_a_device_has_left(tmp_path: Path, kind: str) -> N
                 assert edge.counters == {}
                 await device_that_dies(broker, "s/t7/left", b"gone")
                 await until(lambda: edge.counters == {"devices_left": 1})
+                (gone,) = edge.devices[0].shown()["who_left"]
+                assert gone["device"] == "t7"
+                assert edge.devices[0].all_left
                 silent = await device_that_dies(broker, "s/t7/left", b"gone", keepalive_s=1)
                 await until(lambda: edge.counters == {"devices_left": 2})
                 silent.close()
-            assert (len(taken.arrivals), taken.bad) == (1, [])
+                await publish(broker, "s/t8", {"area": "A1"})
+                await until(lambda: len(taken.arrivals) == 2)
+                assert not edge.devices[0].all_left  # another one is there
+                await publish(broker, "s/t7", {"area": "A1"})
+                await until(lambda: edge.devices[0].left_count == 0)
+                assert edge.devices[0].present_count == 2
+            assert (len(taken.arrivals), taken.bad) == (3, [])
 
     run(scenario())
 
@@ -427,6 +436,27 @@ def test_a_port_that_is_taken_is_said() -> None:
                 await EmbeddedBroker("127.0.0.1", first.port).start()
         finally:
             await first.stop()
+
+    run(scenario())
+
+
+def test_the_command_says_in_one_line_that_its_port_is_taken() -> None:
+    async def scenario() -> None:
+        first = EmbeddedBroker("127.0.0.1", free_port())
+        await first.start()
+        words = [sys.executable, "-m", "deploy.command", "broker", "--listen", f"127.0.0.1:{first.port}"]
+        process = await asyncio.create_subprocess_exec(
+            *words, cwd=Path(__file__).parent.parent, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            _, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+        finally:
+            await first.stop()
+        where = f"127.0.0.1:{first.port}"
+        assert said.decode() == (
+            f"headwater: the broker cannot listen at {where}: Address already in use; choose another address\n"
+        )
+        assert process.returncode == 1
 
     run(scenario())
 

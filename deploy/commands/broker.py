@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from deploy.commands.common import RunFailed
 from deploy.network.brokers import host_and_port
 from protocol.errors import ConfigError
 
@@ -40,4 +41,7 @@ async def _until_stopped(host: str, port: int) -> None:
     serving = asyncio.ensure_future(serve(host, port))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)
     with contextlib.suppress(asyncio.CancelledError):
-        await serving
+        try:
+            await serving
+        except ConfigError as error:
+            raise RunFailed(str(error)) from error  # the address is one, and somebody else has it

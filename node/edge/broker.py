@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import deque
 from functools import cache
 from typing import Any, Final
@@ -45,10 +46,21 @@ class EmbeddedBroker:
             "timeout_disconnect_delay": SILENCE_S,
         }
         self._broker = broker_class(settings)
+        told = logging.getLogger("amqtt.broker")
+        level = told.level
+        told.setLevel(logging.CRITICAL)  # amqtt would show a traceback of what is said in a sentence here
         try:
             await self._broker.start()
         except Exception as error:
-            raise ConfigError(f"the broker cannot listen at {self.host}:{self.port}: {error}") from error
+            self._broker = None
+            why = error.__cause__
+            number = why.errno if isinstance(why, OSError) else None
+            shown = os.strerror(number) if number is not None and number > 0 else str(why or error)
+            raise ConfigError(
+                f"the broker cannot listen at {self.host}:{self.port}: {shown}; choose another address"
+            ) from error
+        finally:
+            told.setLevel(level)
 
     async def stop(self) -> None:
         if self._broker is not None:

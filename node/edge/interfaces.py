@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from node.edge.dead_letters import DeadLetters
+from node.edge.devices import Devices
 from node.edge.turns import Turns
 from protocol.events import Value
 
@@ -83,6 +84,8 @@ class Edge:
     """The node has lost a part of its memory once: it may deliver again what it does not remember."""
     counters: dict[str, int] = field(default_factory=dict)
     """What adapters count, by name: reconnects, devices that left, webhooks that were tried again, .."""
+    devices: dict[int, Devices] = field(default_factory=dict)
+    """By source, the devices of those that hear of last wills."""
     turns: Turns = field(default_factory=Turns)
 
     def count(self, name: str, by: int = 1) -> None:

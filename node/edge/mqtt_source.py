@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 from node.edge.backoff import Backoff
+from node.edge.devices import Devices, device_of_topic, device_of_will
 from node.edge.interfaces import Edge, Intake
 from node.edge.mqtt_client import acknowledge, acknowledge_by_hand, connection, failures, wildcards
 from node.edge.payloads import PayloadReader
@@ -38,6 +40,10 @@ class MqttSourceAdapter:
         self._edge = edge
         self._reader = PayloadReader(event_type, feed.payload, feed.device, feed.counter, feed.time, edge.node)
         self.is_connected = False
+        self._devices: Devices | None = None
+        edge.devices.pop(number, None)
+        if feed.will is not None:
+            self._devices = edge.devices[number] = Devices(event_type.name)
 
     async def run(self, intake: Intake, position: Any) -> None:
         backoff = Backoff()
@@ -90,9 +96,10 @@ class MqttSourceAdapter:
     def _take(self, intake: Intake, client: aiomqtt.Client, message: aiomqtt.Message, alive: list[bool]) -> None:
         feed = self._feed
         topic = str(message.topic)
-        if feed.will is not None and wildcards(topic, feed.will) is not None:
-            self._edge.count("devices_left")
-            log.warning("source %d: a device has left: %s %.200r", self._number, topic, message.payload)
+        payload = bytes(message.payload) if isinstance(message.payload, bytes | bytearray) else b""
+        will_of = None if feed.will is None else wildcards(topic, feed.will)
+        if will_of is not None:
+            self._left(device_of_will(feed, topic, will_of, payload), payload, is_old=bool(message.retain))
             acknowledge(client, message)
             return
         stood_for = wildcards(topic, feed.topic)
@@ -112,14 +119,23 @@ class MqttSourceAdapter:
             if alive[0]:
                 acknowledge(client, message)
 
-        payload = message.payload
-        arrivals = self._reader.read(
-            bytes(payload) if isinstance(payload, bytes | bytearray) else b"", refuse, stood_for
-        )
+        arrivals = self._reader.read(payload, refuse, stood_for)
+        if self._devices is not None:
+            said = {device_of_topic(topic, stood_for) if each.device is None else each.device for each in arrivals}
+            for device in sorted(said):
+                if self._devices.heard(device):
+                    log.info("source %d: the device %.200s is back", self._number, device)
         if arrivals:
             intake.publish(self._number, arrivals, done=done)
         else:
             done()
+
+    def _left(self, device: str, payload: bytes, *, is_old: bool) -> None:
+        assert self._devices is not None
+        if self._devices.left(device, time.time_ns() // 1000, is_old=is_old):
+            self._edge.count("devices_left")
+            more = "; no device of the source is left" if self._devices.all_left else ""
+            log.warning("source %d: the device %.200s has left: %.200r%s", self._number, device, payload, more)
 
     def overflowed(self) -> None:
         self._edge.count("mqtt_messages_dropped")

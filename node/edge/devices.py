@@ -1,0 +1,92 @@
+"""The devices of a source: which were heard of, and which have left by their last wills."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from protocol.edge import MqttFeed
+
+DEVICES_MAX: Final = 100_000
+"""As many as a node remembers the counters of; beyond that the one that was silent longest is forgotten."""
+NAME_CHARACTERS_MAX: Final = 256  # as in payloads; what a topic says beyond is cut off
+SHOWN_MAX: Final = 100  # devices that have left and are named over HTTP; the others are only counted
+
+
+class Devices:
+    """Of one source. A device has left from its last will until the next event of it.
+
+    In memory only: a process that starts knows of nobody until it hears of somebody.
+    """
+
+    def __init__(self, event_type: str) -> None:
+        self.type = event_type
+        self._known: dict[str, int | None] = {}
+        """Since when a device has left, None if it has not; the one that was silent longest first."""
+        self.left_count = 0
+
+    def heard(self, device: str) -> bool:
+        """There was an event of it. Whether it had left before."""
+        return self._note(device, None) is not None
+
+    def left(self, device: str, now_us: int, *, is_old: bool = False) -> bool:
+        """Its last will has come. Whether it counts: one ``is_old`` that the broker had kept tells nothing of a device
+        that was heard of since."""
+        if is_old and device in self._known:
+            return False
+        self._note(device, now_us)
+        return True
+
+    def _note(self, device: str, since_us: int | None) -> int | None:
+        before = self._known.pop(device, None)
+        self._known[device] = since_us
+        self.left_count += (since_us is not None) - (before is not None)
+        if len(self._known) > DEVICES_MAX:
+            self.left_count -= self._known.pop(next(iter(self._known))) is not None
+        return before
+
+    @property
+    def present_count(self) -> int:
+        return len(self._known) - self.left_count
+
+    @property
+    def all_left(self) -> bool:
+        """Whether the source has left: somebody was heard of, and nobody is there any more."""
+        return 0 < len(self._known) == self.left_count
+
+    def shown(self) -> dict[str, Any]:
+        """For people: how many are there, and who has left since when (microseconds), the latest first."""
+        gone = sorted(((since, name) for name, since in self._known.items() if since is not None), reverse=True)
+        return {
+            "left": self.all_left,
+            "devices_present": self.present_count,
+            "devices_left": len(gone),
+            "who_left": [{"device": name, "since": since} for since, name in gone[:SHOWN_MAX]],
+        }
+
+
+def device_of_will(feed: MqttFeed, topic: str, stood_for: Sequence[str], payload: bytes) -> str:
+    """Whose last will it is, named as its events name it.
+
+    With ``device: +1`` that is what this wildcard of the will's topic stands for; with a field, what the payload of the
+    will says there, if it is a JSON object that has it. Otherwise it is what the wildcards of the topic stand for.
+    """
+    if feed.device is not None and re.fullmatch(r"\+[0-9]+", feed.device):
+        place = int(feed.device[1:]) - 1
+        if place < len(stood_for):
+            return stood_for[place][:NAME_CHARACTERS_MAX]
+    elif feed.device is not None:
+        try:
+            said = json.loads(payload)
+        except (ValueError, RecursionError):
+            said = None
+        if isinstance(said, dict) and isinstance(said.get(feed.device), str | int):
+            return str(said[feed.device])[:NAME_CHARACTERS_MAX]
+    return device_of_topic(topic, stood_for)
+
+
+def device_of_topic(topic: str, stood_for: Sequence[str]) -> str:
+    """Who speaks, if only the topic tells: what its wildcards stand for, or the topic itself."""
+    return ("/".join(stood_for) or topic)[:NAME_CHARACTERS_MAX]
