@@ -196,15 +196,18 @@ class Cluster:
         except (OSError, ValueError):
             return None
 
-    def metric(self, node: str, name: str) -> float | None:
-        """The value of a metric without labels."""
+    def metrics(self, node: str) -> str:
+        """The page of a node's metrics; empty while it says nothing."""
         try:
             address = self.log(node).with_suffix(".http").read_text()
             with urllib.request.urlopen(address + "/metrics", timeout=5) as answer:
-                text = answer.read().decode()
+                return str(answer.read().decode())
         except OSError:
-            return None
-        found = re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", text, re.MULTILINE)
+            return ""
+
+    def metric(self, node: str, name: str) -> float | None:
+        """The value of a metric without labels."""
+        found = re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.metrics(node), re.MULTILINE)
         return float(found[1]) if found else None
 
     def ask_coordinator(self, method: str, path: str, body: Any = None, key: str | None = None) -> tuple[int, Any]:
@@ -267,13 +270,8 @@ class Cluster:
         return found
 
     def reports_of(self, node: str) -> dict[str, int]:
-        try:
-            address = self.log(node).with_suffix(".http").read_text()
-            with urllib.request.urlopen(address + "/metrics", timeout=5) as answer:
-                text = answer.read().decode()
-        except OSError:
-            return {}
-        found = re.findall(r'^headwater_core_reports_total{report="(\w+)"} (\S+)$', text, re.MULTILINE)
+        pattern = r'^headwater_core_reports_total{report="(\w+)"} (\S+)$'
+        found = re.findall(pattern, self.metrics(node), re.MULTILINE)
         return {name: int(float(number)) for name, number in found}
 
     def bugs(self) -> list[str]:

@@ -130,8 +130,10 @@ class NodeDaemon:
             beat.cancel()
             await self.adapters.close()
             await self.watching.close()
-            await self.journal.close()  # what it tells at last may still leave
-            await self.hub.close()
+            await self.hub.close()  # from here on nothing comes in, and what has not left waits in the machine
+            if self._draining:
+                await self._save_at_last()
+            await self.journal.close()
 
     def stop(self) -> None:
         """Leave in good order."""
@@ -146,6 +148,11 @@ class NodeDaemon:
         while self.loop.time() < ends and not self._is_drained():
             await asyncio.sleep(0.02)
         self._confirm()
+
+    async def _save_at_last(self) -> None:
+        """When nothing is handled any more: the next process has nothing to replay."""
+        while self.journal.is_saving and not self.journal.is_full:
+            await asyncio.sleep(0.02)  # that one lacks what came since; closing would wait for it, too
         self.save_snapshot()
 
     def _is_drained(self) -> bool:
@@ -201,6 +208,8 @@ class NodeDaemon:
             group.counts[sink] = self.machine.sinks[sink].count
         if out.counters:
             self.watching.reported(out.counters)
+        for failure in out.failures:
+            self.watching.rule_failed(failure.rule, failure.count, failure.sentence)
         for answer in out.answers:
             self.adapters.answered(answer)
         if out.configured:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("headwater.node")
 
+SAY_AGAIN_S: Final = 60.0  # a rule that fails on every event must not fill the log
 STATISTICS_EVERY_S: Final = 2  # beats, which are seconds
 
 NOWHERE: Final = EventType("?")
@@ -54,6 +55,8 @@ class Watching:
         self._lag: LoopLag | None = None
         self._beats = 0
         self._whispers = Whispers(self._observed)
+        self._say_again_s: dict[str, float] = {}
+        """By rule that has failed, when it may be said again."""
 
     def configured(self, config: NodeConfig) -> None:
         """Event types may be new: accounts go on with them."""
@@ -70,6 +73,15 @@ class Watching:
     def reported(self, counters: Mapping[str, int]) -> None:
         for name, number in counters.items():
             self.counters.reported(name, number)
+
+    def rule_failed(self, rule: str, number: int, sentence: str) -> None:
+        """A rule could not be evaluated on the values it met: counted each time, and said now and then."""
+        rule = rule.partition("/")[0]  # what follows are the parts of it that are evaluated here
+        self.counters.rule_failed(rule, number)
+        now_s = self._daemon.loop.time()
+        if now_s >= self._say_again_s.get(rule, 0.0):
+            self._say_again_s[rule] = now_s + SAY_AGAIN_S
+            log.warning("%s (no match; %d so far)", sentence, self.counters.rule_errors[rule])
 
     # The machine calls these in the midst of its work, which must never fail because of them: a machine that applies
     # its journal again has no watcher and would go another way.
@@ -113,7 +125,7 @@ class Watching:
 
     def restarted(self, replayed: int) -> None:
         self.counters.replayed_records = replayed
-        self.counters.restarts = self._restarts(replayed > 0)
+        self.counters.restarts = self._restarts(self._daemon.machine.now_us > 0)  # it has handled something before
 
     def _restarts(self, again: bool) -> int:
         """How often this node has come back; counted in a file, since every process begins at nothing."""
@@ -144,6 +156,7 @@ class Watching:
     def _refresh(self) -> None:
         self._observed.core = self._daemon.machine.core
         self._observed.hub = self._daemon.hub
+        self._observed.edge = self._daemon.adapters.edge
         known = set(self._daemon.hub.peers())  # a neighbour whose address is not known yet is not among them
         self._observed.peers = tuple(peer for peer in self._daemon.machine.links if peer in known)
 
@@ -162,6 +175,7 @@ class Watching:
             "/statistics": self._statistics,
             "/waiting": lambda: json_response(self.waiting()),
             "/config": self._config,
+            "/sources": lambda: json_response(self._sources()),
         }
         self._server = await serve(host.strip("[]") or "127.0.0.1", int(port), routes, self.counters.http)
         return f"http://{host}:{self._server.port}"
@@ -188,6 +202,18 @@ class Watching:
     def _tables(self) -> dict[str, Any]:
         core = self._daemon.machine.core
         return {} if core is None else core.tables()
+
+    def _sources(self) -> list[dict[str, Any]]:
+        """The sources of this node, and of those that hear of last wills who is there and who has left."""
+        config, ended = self._daemon.machine.config, self._daemon.machine.ended
+        devices = self._daemon.adapters.edge.devices
+        found = []
+        for each in () if config is None else config.sources:
+            shown: dict[str, Any] = {"source": each.number, "type": each.source.type, "ended": each.number in ended}
+            if each.number in devices:
+                shown |= devices[each.number].shown()
+            found.append(shown)
+        return found
 
     def waiting(self) -> list[str]:
         """Everything that is still under way, in sentences; nothing when all sources have ended and all was said."""
