@@ -6,9 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
 from typing import Any, Final
 
-from protocol.events import RESERVED_ATTRIBUTES, EventType
 from protocol.expressions import Attribute, Binary, Constant, Expression
-from protocol.languages.sources import common_kind
 from protocol.network import Link
 from protocol.pattern import Chain, Disjunction, Leaf, Negation, Part, Rule, Selection, leaves, positive_leaves
 
@@ -34,20 +32,6 @@ def connected_parts(nodes: Sequence[str], links: Iterable[Link]) -> list[list[st
                     waiting.append(other)
         parts.append([each for each in nodes if each in part])
     return parts
-
-
-def composite_types(rules: Iterable[Rule]) -> dict[str, EventType]:
-    """What the rules emit; where several emit the same type, with the kinds that hold all their values."""
-    kinds: dict[str, dict[str, str]] = {}
-    for rule in rules:
-        known = kinds.setdefault(rule.emits, {})
-        for each in rule.attributes:
-            if each.name not in RESERVED_ATTRIBUTES:
-                known[each.name] = common_kind(each.kind, known.get(each.name, each.kind))
-    return {
-        name: EventType(name, {attribute: kind + "?" for attribute, kind in attributes.items()})
-        for name, attributes in kinds.items()
-    }
 
 
 def can_match(part: Part | Chain, available: Collection[str]) -> bool:

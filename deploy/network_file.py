@@ -32,7 +32,6 @@ from deploy.network.sections import (
 )
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
 from deploy.network_check import (
-    composite_types,
     connected_parts,
     contradiction,
     counts_events,
@@ -48,14 +47,15 @@ from protocol.expressions import Call, walk
 from protocol.functions import Functions
 from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
 from protocol.languages.diagnostics import closest, listed, suggestion
+from protocol.languages.emitted import composite_types
 from protocol.languages.sources import LANGUAGES
-from protocol.network import STRATEGIES, Link, Network, Sink
+from protocol.network import STRATEGIES, Link, Network, Sink, why_not_in_time
 from protocol.pattern import Rule, leaves
 from protocol.subscriptions import SUBJECT, Subscription, parse_subscription
 
 __all__ = [
     "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed", "TraceFeed",
-    "read_network", "running_feeds", "running_network",
+    "check_running", "read_network", "running_feeds", "running_network",
 ]  # fmt: skip
 
 DEFAULT_STRATEGY = "st"
@@ -87,14 +87,26 @@ class NetworkFile:
     """The broker that is started with the network, if one is."""
     live_feeds: tuple[Feed, ...] | None = None
     """Where the events come from in a running network, if that is not the same."""
+    only_simulated: tuple[Diagnostic, ...] = ()
+    """Why the network can be simulated and cannot run (`check_running`)."""
 
     def running(self) -> tuple[Feed, ...]:
         """Where the events of each source come from in a running network."""
         return self.feeds if self.live_feeds is None else self.live_feeds
 
 
+def check_running(network_file: NetworkFile) -> None:
+    """A NetworkFileError if this network can be simulated and cannot run."""
+    if network_file.only_simulated:
+        raise NetworkFileError([*network_file.only_simulated], [*network_file.warnings])
+
+
 def running_network(network_file: NetworkFile) -> Network:
-    """The network as running nodes know it: sources that read a trace are replayed, and not live as in a simulation."""
+    """The network as running nodes know it: sources that read a trace are replayed, and not live as in a simulation.
+
+    A NetworkFileError if it cannot run.
+    """
+    check_running(network_file)
     network = network_file.network
     sources = tuple(
         replace(source, replayed=isinstance(feed, TraceFeed))
@@ -208,6 +220,7 @@ class _Reading:
             listen=listen,
             lost_after_us=lost_after,
             embedded_broker=brokers.embedded,
+            only_simulated=self._mixed_times(sources),
         )
 
     # Settings
@@ -337,6 +350,16 @@ class _Reading:
                     f"the trace of this source numbers its events (seq), but another source at {node} does not",
                     "give seq in all traces of a node or in none",
                 )
+
+    def _mixed_times(self, sources: list[SourceEntry]) -> tuple[Diagnostic, ...]:
+        """Sources that cannot run beside the first one: only virtual time serves traces and rates alike."""
+        found = []
+        replayed = [isinstance(entry.feed, TraceFeed) for entry in sources]
+        for entry, each in zip(sources, replayed, strict=True):
+            if (why := why_not_in_time(each, replayed[0])) is not None:
+                cure = "give every source a trace, or none; only a simulation can have both"
+                found.append(self.sheet.source.diagnostic(entry.place.start_mark.index, why, cure))
+        return tuple(found)
 
     def _check_rules(self, rules: RuleSet, entries: list[RuleEntry], sources: list[SourceEntry], strategy: str) -> None:
         texts = rule_texts(entries)

@@ -45,6 +45,15 @@ class Source:
     replayed: bool = False
 
 
+def why_not_in_time(replayed: bool, network_replayed: bool) -> str | None:
+    """Why a source cannot be part of a running network whose time is that of its traces (``network_replayed``) or that
+    of the clock; None if it can. The two have nothing to do with each other."""
+    if replayed == network_replayed:
+        return None
+    time = "the times of its traces" if network_replayed else "the time of the clock"
+    return f"this network lives in {time}, and this source would not; they cannot be mixed"
+
+
 @dataclass(frozen=True, slots=True)
 class Sink:
     """Somebody at a node wants to hear of certain events."""

@@ -508,8 +508,12 @@ def check(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[objec
     return left.value.code, said.out, said.err
 
 
+LIVE = changed("trace: smoke.csv", "client: any")
+"""The same network, as it can run."""
+
+
 def test_check_says_what_a_network_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "network.yaml").write_text(GOOD)
+    (folder / "network.yaml").write_text(LIVE)
     code, out, err = check(capsys, folder / "network.yaml")
     assert code == 0
     first, rule, last = out.splitlines()
@@ -530,10 +534,32 @@ def test_check_shows_all_mistakes_of_all_files_and_fails(folder: Path, capsys: p
 
 
 def test_check_warns_and_succeeds(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (folder / "network.yaml").write_text(changed("duration: 10 min\n", ""))
+    (folder / "network.yaml").write_text(LIVE.replace("duration: 10 min\n", ""))
     code, _, err = check(capsys, folder / "network.yaml")
     assert code == 0
     assert "network.yaml:11:5: warning: this source never ends" in err
+
+
+@pytest.mark.parametrize("command", ["check", "up", "coordinator"])
+def test_traces_beside_sources_that_live_by_the_clock_are_refused_where_they_stand(
+    folder: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    (folder / "network.yaml").write_text(GOOD)  # Smoke from a trace, Temp at a rate
+    more = ["--data", str(folder / "data")] if command == "coordinator" else []
+    with pytest.raises(SystemExit) as left:
+        main([command, str(folder / "network.yaml"), *more])
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert "network.yaml:11:5: this network lives in the times of its traces, and this source would not" in said
+    assert "they cannot be mixed" in said
+    assert "only a simulation can have both" in said
+
+    swapped = LIVE.replace("rate: 2/s, values: {area: {choice: [A1, A2]}}", "trace: temp.csv")
+    (folder / "temp.csv").write_text("type,ts,area\nTemp,1000,A1\n")
+    (folder / "network.yaml").write_text(swapped)
+    with pytest.raises(SystemExit):
+        main([command, str(folder / "network.yaml"), *more])
+    assert "network.yaml:11:5: this network lives in the time of the clock" in capsys.readouterr().err
 
 
 def test_check_takes_no_trace_for_a_network(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

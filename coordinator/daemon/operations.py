@@ -39,7 +39,7 @@ from coordinator.daemon.registry import Registry
 from protocol.edge import ClientTo
 from protocol.events import EventType
 from protocol.languages.diagnostics import listed, suggestion
-from protocol.network import Sink
+from protocol.network import Sink, why_not_in_time
 from protocol.pattern import Rule, types_of
 from protocol.subscriptions import Subscription, print_subscription
 
@@ -172,9 +172,8 @@ class Planner:
                 self._check_node(source.node)
                 if source.type not in self._registry.types:
                     raise Refused(400, f"unknown event type {source.type!r}; {self._other_types(source.type)}")
-                if source.replayed != self._registry.replayed:
-                    time = "the times of its traces" if self._registry.replayed else "the time of the clock"
-                    raise Refused(400, f"this network lives in {time}, and this source would not; they cannot be mixed")
+                if (why := why_not_in_time(source.replayed, self._registry.replayed)) is not None:
+                    raise Refused(400, why)
                 return [AddSource(source)]
             case EndSource(number):
                 known = self._coordinator.sources.get(number)

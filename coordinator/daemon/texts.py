@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from coordinator.daemon.operations import Refused
-from protocol.events import RESERVED_ATTRIBUTES, EventType
+from protocol.events import EventType
 from protocol.expressions import Remote, walk
 from protocol.languages import Language, PrintError, RuleTextError, Source, parse_rules, print_rule
-from protocol.languages.sources import common_kind
+from protocol.languages.emitted import composite_types
 from protocol.pattern import Rule
 from protocol.subscriptions import Subscription, parse_subscription
 
@@ -75,20 +75,6 @@ def _check_served(rule: Rule, strategy: str) -> None:
     looked_at = [*rule.pattern.where, *(each.value for each in rule.attributes)]
     if any(isinstance(part, Remote) for expression in looked_at for part in walk(expression)):
         raise Refused(400, f"rule {rule.name!r} looks into a remote table; networks do not serve these yet")
-
-
-def composite_types(rules: Iterable[Rule]) -> dict[str, EventType]:
-    """What the rules emit; where several emit the same type, with the kinds that hold all their values."""
-    kinds: dict[str, dict[str, str]] = {}
-    for rule in rules:
-        known = kinds.setdefault(rule.emits, {})
-        for each in rule.attributes:
-            if each.name not in RESERVED_ATTRIBUTES:
-                known[each.name] = common_kind(each.kind, known.get(each.name, each.kind))
-    return {
-        name: EventType(name, {attribute: kind + "?" for attribute, kind in attributes.items()})
-        for name, attributes in kinds.items()
-    }
 
 
 def read_subscription(text: str, deployed: Iterable[Rule], types: Mapping[str, EventType]) -> Subscription:

@@ -24,7 +24,7 @@ from deploy.bringup.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
 from deploy.bringup.plan import Kind, Plan
 from deploy.bringup.processes import end_all, usage
 from deploy.bringup.runs import MARK, Run
-from deploy.bringup.stage import Wishes, note, processes, short_id, token_of
+from deploy.bringup.stage import Wishes, note, plan_here, short_id
 from deploy.commands.common import RunFailed
 from protocol.errors import ConfigError
 
@@ -56,15 +56,7 @@ class InMininet:
         paths = {node: f"/proc/{pid}/ns/net" for node, pid in pids.items()}
         layout = addresses.layout(made, broker=wishes.file.embedded_broker is not None, namespaces=paths)
         layout = keys.with_keys(run, layout)
-        return Plan(
-            name=run.name,
-            kind=self.kind,
-            network=str(wishes.file.path.resolve()),
-            token_file=token_of(wishes),
-            processes=processes(run, wishes, layout),
-            stage={"hosts": pids, "bridge": bridge},
-            forks=wishes.forks,
-        )
+        return plan_here(run, self.kind, wishes, layout, {"hosts": pids, "bridge": bridge})
 
     def remove(self, run: Run, made: Mapping[str, Any]) -> None:
         end_all(lambda: _drivers(run), END_S_MAX)

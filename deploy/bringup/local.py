@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from deploy.bringup.plan import Kind, Plan
 from deploy.bringup.runs import Run
-from deploy.bringup.stage import Layout, Place, Wishes, processes, token_of
+from deploy.bringup.stage import Layout, Place, Wishes, plan_here
 from deploy.commands.common import RunFailed
 from protocol.edge import Broker
 
@@ -31,14 +31,7 @@ class Local:
             broker=None if wishes.file.embedded_broker is None else _broker(wishes.file.embedded_broker),
             nodes={node: place_of(ports, HOST) for node in wishes.file.network.nodes},
         )
-        return Plan(
-            name=run.name,
-            kind=self.kind,
-            network=str(wishes.file.path.resolve()),
-            token_file=token_of(wishes),
-            processes=processes(run, wishes, layout),
-            forks=wishes.forks,
-        )
+        return plan_here(run, self.kind, wishes, layout)
 
     def remove(self, run: Run, made: Mapping[str, Any]) -> None:
         """There is nothing but processes."""

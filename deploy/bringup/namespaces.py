@@ -15,7 +15,7 @@ from deploy.bringup.addresses import Subnets
 from deploy.bringup.machine import batch, call, require_linux, require_root, require_tools, succeeds
 from deploy.bringup.plan import Kind, Plan
 from deploy.bringup.runs import Run
-from deploy.bringup.stage import Wishes, names_of, note, processes, short_id, token_of
+from deploy.bringup.stage import Wishes, names_of, note, plan_here, short_id
 
 MANAGEMENT_DEVICE: Final = "mgmt0"
 NAMESPACES: Final = Path("/run/netns")  # where ``ip netns`` keeps them
@@ -42,15 +42,7 @@ class Namespaces:
         paths = {node: str(NAMESPACES / name) for node, name in names.items()}
         layout = addresses.layout(made, broker=wishes.file.embedded_broker is not None, namespaces=paths)
         layout = keys.with_keys(run, layout)
-        return Plan(
-            name=run.name,
-            kind=self.kind,
-            network=str(wishes.file.path.resolve()),
-            token_file=token_of(wishes),
-            processes=processes(run, wishes, layout),
-            stage={"namespaces": names, "bridge": bridge},
-            forks=wishes.forks,
-        )
+        return plan_here(run, self.kind, wishes, layout, {"namespaces": names, "bridge": bridge})
 
     def remove(self, run: Run, made: Mapping[str, Any]) -> None:
         # The system removes devices of a namespace some time after it; removed before, they are gone at once.

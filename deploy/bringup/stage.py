@@ -73,6 +73,20 @@ class Stage(Protocol):
         """Take away what ``build`` made, as far as it is there; processes have ended already."""
 
 
+def plan_here(run: Run, kind: Kind, wishes: Wishes, layout: Layout, made: dict[str, Any] | None = None) -> Plan:
+    """The plan of a network whose processes this machine starts itself, in this layout. ``made`` is what the stage has
+    made for them and must remove."""
+    return Plan(
+        name=run.name,
+        kind=kind,
+        network=str(wishes.file.path.resolve()),
+        token_file=token_of(wishes),
+        processes=processes(run, wishes, layout),
+        stage=made or {},
+        forks=wishes.forks,
+    )
+
+
 def processes(run: Run, wishes: Wishes, layout: Layout) -> tuple[Process, ...]:
     """The processes of a network in this layout, as this machine starts them."""
     run.logs.mkdir(parents=True, exist_ok=True)

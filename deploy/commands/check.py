@@ -17,7 +17,7 @@ from deploy.commands.common import (
     say,
     the_trace,
 )
-from deploy.network_file import NetworkFile, read_network
+from deploy.network_file import NetworkFile, check_running, read_network
 from node.explain_parts import named, show_us
 from node.traces.reader import TraceSource
 from protocol.errors import ConfigError, HeadwaterError
@@ -94,6 +94,7 @@ def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
     for file in files:
         try:
             found = read_network(file)
+            check_running(found)
         except HeadwaterError as error:
             yield error
             continue

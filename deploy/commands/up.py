@@ -73,7 +73,7 @@ def up(
     from deploy.bringup.stage import Wishes
     from deploy.bringup.stages import stage_of
     from deploy.bringup.start import start
-    from deploy.network_file import read_network
+    from deploy.network_file import check_running, read_network
 
     if on not in KINDS:
         near = closest(on, KINDS)
@@ -86,6 +86,7 @@ def up(
     stage = stage_of(on, image)
     stage.check()
     file = read_network(network, strategy=strategy)
+    check_running(file)
     for warning in file.warnings:
         if "never ends" not in warning.message:  # of a simulation; here that is what sources do
             say(str(warning))

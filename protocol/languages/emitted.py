@@ -1,0 +1,23 @@
+"""The types of the composite events that rules emit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from protocol.events import RESERVED_ATTRIBUTES, EventType
+from protocol.languages.sources import common_kind
+from protocol.pattern import Rule
+
+
+def composite_types(rules: Iterable[Rule]) -> dict[str, EventType]:
+    """What the rules emit; where several emit the same type, with the kinds that hold all their values."""
+    kinds: dict[str, dict[str, str]] = {}
+    for rule in rules:
+        known = kinds.setdefault(rule.emits, {})
+        for each in rule.attributes:
+            if each.name not in RESERVED_ATTRIBUTES:
+                known[each.name] = common_kind(each.kind, known.get(each.name, each.kind))
+    return {
+        name: EventType(name, {attribute: kind + "?" for attribute, kind in attributes.items()})
+        for name, attributes in kinds.items()
+    }
