@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from node.outbox import is_composite
+from node.outbox import holds_composites
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, Want
 from protocol.tally_messages import TallyAnswer, TallyRequest
 from protocol.wire import Wire
@@ -61,7 +61,7 @@ class Accounts:
             kind, events = _described(message)
             if kind == "events":
                 assert isinstance(message, Notify)
-                kind = "composite" if is_composite(message.rows[0]) else "primitive"
+                kind = "composite" if holds_composites(message.rows) else "primitive"
             self._add(neighbour, kind, events, copies, size * copies)
 
     def note_received(self, neighbour: str, message: Message, size: int) -> None:

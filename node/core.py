@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from operator import itemgetter
 from typing import Any, assert_never
 
 from node import saving, validation
@@ -21,6 +23,7 @@ from node.outlets import Outlet
 from node.review import review
 from node.testimony import Testimony, are_exact
 from node.work import Work
+from protocol.columns import Columns
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
 from protocol.tally_messages import TallyAnswer, TallyRequest
 
@@ -30,6 +33,9 @@ TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
 IDLE_DOUBLINGS = 8  # a node where nothing comes keeps house up to 2^8 times less often
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
+
+
+_ts_of = itemgetter(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,8 +183,8 @@ class NodeCore:
             inbox.forget_before(batch.floor_us)
         if batch.runs:
             self._woken(work)
-            real: dict[int, list[Any]] = {}
-            blockers: dict[int, list[Any]] = {}
+            real: dict[int, list[Sequence[Any]]] = {}
+            blockers: dict[int, list[Sequence[Any]]] = {}
             for run in batch.runs:
                 rows = inbox.rows(run)
                 if len(rows) < len(run.identities):
@@ -190,20 +196,21 @@ class NodeCore:
                 for number in run.streams:
                     known = found.get(number)
                     if known is None:
-                        found[number] = list(rows)
+                        found[number] = [rows]
                     else:
-                        known += rows
-            for number, taken in blockers.items():
+                        known.append(rows)
+                if self.settings.replayed:
+                    self._saw(rows.greatest_us if type(rows) is Columns else max(map(_ts_of, rows)))
+            for number, pieces in blockers.items():
                 inlet = self._inlet(neighbour, number, work)
+                taken = _joined(pieces)
                 if inlet is not None and inlet.admits(taken, True, work):
                     inlet.pass_blockers(taken, work)
-            for number, taken in real.items():
+            for number, pieces in real.items():
                 inlet = self._inlet(neighbour, number, work)
+                taken = _joined(pieces)
                 if inlet is not None and inlet.admits(taken, False, work):
                     inlet.pass_on(taken, work)
-            if self.settings.replayed:
-                times = [row[0] for taken in (*real.values(), *blockers.values()) for row in taken]
-                self._saw(max(times, default=self._latest_us or 0))
         for mark in batch.marks:
             inlet = self._inlet(neighbour, mark.number, work)
             if inlet is not None:
@@ -329,3 +336,8 @@ class NodeCore:
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())
         kept += self._testimony.held()
         return kept + sum(len(inbox.bodies) for inbox in self._inboxes.values())
+
+
+def _joined(pieces: list[Sequence[Any]]) -> Sequence[Any]:
+    """What came for one stream; columns that came alone stay what they are."""
+    return pieces[0] if len(pieces) == 1 else list(chain.from_iterable(pieces))

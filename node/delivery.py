@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
+from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
@@ -13,6 +13,7 @@ from node.found import Found
 from node.outbox import by_type, identities_of, identity_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
+from protocol.columns import Columns
 from protocol.errors import RuleError
 from protocol.messages import Notify
 from protocol.plan_messages import PlannedSink
@@ -149,7 +150,7 @@ class Subscribers:
 
     def deliver(self, rows: Sequence[Row], work: Work, origin: str | None = None) -> None:
         """Give rows to local sinks and to the children that want them, except the one they came from."""
-        down: dict[str, list[Row]] = {}
+        down: dict[str, list[Sequence[Row]]] = {}
         for name, same in [(rows.spec.type.name, rows)] if isinstance(rows, Found) else by_type(rows):
             sinks, children = self._route(name)
             for sink, condition in sinks:
@@ -169,9 +170,10 @@ class Subscribers:
                 if None not in conditions:
                     wanted = [row for row in same if any(condition(row) for condition in conditions if condition)]
                 if wanted:
-                    down.setdefault(child, []).extend(wanted)
+                    down.setdefault(child, []).append(wanted)
         for child, found in down.items():
-            work.send(child, Notify(self.tree, self.epoch, tuple(found)))
+            as_they_came = len(found) == 1 and type(found[0]) is Columns
+            work.send(child, Notify(self.tree, self.epoch, found[0] if as_they_came else tuple(chain(*found))))
 
     def _route(self, name: str) -> _Route:
         known = self._routes.get(name)
@@ -237,6 +239,9 @@ def _latest(given: Sequence[tuple[int, Sequence[Row], int]], known: float) -> fl
 def _between(rows: Sequence[Row], least: int | None, greatest: int | None) -> Sequence[Row]:
     if isinstance(rows, Found):
         return rows.between(least, greatest)
+    if type(rows) is Columns:  # mostly all of them
+        least = None if least is not None and least <= rows.least_us else least
+        greatest = None if greatest is not None and greatest >= rows.greatest_us else greatest
     if least is not None:
         rows = [row for row in rows if row[0] >= least]
     if greatest is not None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
+from node.known import Known
 from node.testimony import Testimony, are_exact, is_exact
 from node.work import Work
+from protocol.columns import Columns
 from protocol.composites import Composite
 from protocol.events import EventType
 from protocol.messages import Batch, Mark, Run
@@ -20,8 +22,8 @@ from protocol.messages import Batch, Mark, Run
 Row = tuple[Any, ...]
 
 HISTORY_MAX: Final = 400_000
-"""Bodies that are remembered to be with a neighbour, some 100 MB at both ends: about a second of the busiest link. Past
-it the older half is forgotten; should one of these be needed once more, its body crosses again."""
+"""Bodies that are remembered to be with a neighbour, at most some 100 MB at both ends: about a second of the busiest
+link. Past it the older half is forgotten; should one of these be needed once more, its body crosses again."""
 
 FEW: Final = 16  # events in a batch up to which it is quicker to look at each than to put them into tables
 REFERENCE: Final = "reference"
@@ -40,6 +42,8 @@ def identity_of(row: Row) -> Any:
 
 def identities_of(rows: Sequence[Row]) -> list[Any]:
     """The identity of each row."""
+    if type(rows) is Columns:
+        return list(rows.identities)
     if len(rows) > 1 and set(map(type, map(_inner_of, rows))) == {EventType}:
         return list(map(_name_of, rows))
     return list(map(identity_of, rows))
@@ -54,6 +58,8 @@ def type_of(row: Row) -> str:
 
 def by_type(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:
     """The rows with the names of their types, those of one type that follow each other together."""
+    if type(rows) is Columns:
+        return [(rows.event_type.name, rows)]
     if len(rows) > 1:
         inner = list(map(_inner_of, rows))
         kinds = set(map(type, inner))
@@ -72,8 +78,8 @@ class Outbox:
         self._blockers: list[tuple[Sequence[Row], int, str]] = []
         """What was added since the last batch: rows, their stream, and why they are sent."""
         self._marks: dict[int, Mark] = {}
-        self.history: dict[Any, int] = {}
-        """Identity and ts of every body the neighbour has."""
+        self.history: Known[int] = Known(_ts_of, int)
+        """The ts of every body the neighbour has."""
         self._floor_us: int | None = None
 
     def add(self, rows: Sequence[Row], stream: int, kind: str) -> None:
@@ -105,8 +111,7 @@ class Outbox:
             floor, self._floor_us = self._floor_us, None
             work.send(self.neighbour, Batch(tuple(runs), marks, floor))
             if len(self.history) > HISTORY_MAX:
-                times = sorted(self.history.values())
-                self.forget_before(times[len(times) // 2])
+                self.forget_before(self.history.middle_us() + 1)
 
     def _take(self, taken: list[tuple[Sequence[Row], int, str]], blocker: bool, runs: list[Run]) -> None:
         """Each event once, for all its streams, in the order in which they came."""
@@ -119,6 +124,16 @@ class Outbox:
                 self.history[identity] = row[0]
                 runs.append(Run((identity,), (row,), (stream,), blocker, kind))
             return
+        if _are_apart(taken):  # so it is where events only pass
+            for rows, stream, kind in taken:
+                if self.history.add(rows):
+                    runs.append(Run(rows.identities, rows, (stream,), blocker, kind))
+                else:
+                    self._take_rows([(rows, stream, kind)], blocker, runs)
+            return
+        self._take_rows(taken, blocker, runs)
+
+    def _take_rows(self, taken: list[tuple[Sequence[Row], int, str]], blocker: bool, runs: list[Run]) -> None:
         if sum([len(rows) for rows, _, _ in taken]) < FEW:
             self._take_each(taken, blocker, runs)
             return
@@ -128,10 +143,11 @@ class Outbox:
             self._take_each(taken, blocker, runs)
             return
         for by_identity, (rows, stream, kind) in zip(found, taken, strict=True):
-            if not history.keys().isdisjoint(by_identity.keys()):
+            if not history.has_none_of(by_identity):
                 self._take_each([(rows, stream, kind)], blocker, runs)
             elif by_identity:
-                bodies = tuple(by_identity.values())
+                whole = type(rows) is Columns and len(rows) == len(by_identity)
+                bodies = rows if whole else tuple(by_identity.values())
                 history.update(zip(by_identity, map(_ts_of, bodies), strict=True))
                 runs.append(Run(tuple(by_identity), bodies, (stream,), blocker, kind))
 
@@ -166,9 +182,7 @@ class Outbox:
 
     def forget_before(self, ts: int) -> None:
         """Bodies older than this will not be referred to; the neighbour hears of it with the next batch."""
-        kept = {identity: sent for identity, sent in self.history.items() if sent >= ts}
-        if len(kept) < len(self.history):
-            self.history = kept
+        if self.history.forget_before(ts):
             self._floor_us = ts
 
 
@@ -176,7 +190,7 @@ class Inbox:
     """Bodies that came from one neighbour and may be referred to again."""
 
     def __init__(self, testimony: Testimony) -> None:
-        self.bodies: dict[Any, Row] = {}
+        self.bodies: Known[Row] = Known(tuple, _ts_of)
         self._testimony = testimony
 
     def rows(self, run: Run) -> Sequence[Row]:
@@ -184,20 +198,26 @@ class Inbox:
         was told before of the same events."""
         bodies, identities, rows = self.bodies, run.identities, run.rows
         if rows is None:
-            return [bodies[identity] for identity in identities if identity in bodies]
+            return [row for row in map(bodies.get, identities) if row is not None]
+        if type(rows) is Columns and bodies.has_room_for(rows) and self._testimony.notes(rows):
+            bodies.add(rows)
+            return rows
         if len(rows) == 1:  # so it is where traffic is thin
             return rows if self._takes(identities[0], rows[0]) else ()
         if rows:
             told = dict(zip(identities, rows, strict=True))
-            if len(told) == len(rows) and bodies.keys().isdisjoint(told.keys()) and are_exact(rows):
+            if len(told) == len(rows) and bodies.has_none_of(told) and are_exact(rows):
                 bodies.update(told)
                 return rows
-        return [row for identity, row in zip(identities, rows, strict=True) if self._takes(identity, row)]
+        taken = [row for identity, row in zip(identities, rows, strict=True) if self._takes(identity, row)]
+        return rows if len(taken) == len(rows) else taken
 
     def _takes(self, identity: Any, row: Row) -> bool:
         inner = row[3]
-        known = self.bodies.setdefault(identity, row)
-        if known is not row and known != row:
+        known = self.bodies.get(identity)
+        if known is None:
+            self.bodies[identity] = row
+        elif known is not row and known != row:
             return False
         if (type(inner) is EventType and is_exact(inner)) or self._testimony.agrees(identity, row):
             return True
@@ -205,11 +225,12 @@ class Inbox:
         return False
 
     def forget_before(self, ts: int) -> None:
-        self.bodies = {identity: row for identity, row in self.bodies.items() if row[0] >= ts}
+        self.bodies.forget_before(ts)
 
 
-def is_composite(row: Row) -> bool:
-    return isinstance(row[3], Composite)
+def holds_composites(rows: Sequence[Row]) -> bool:
+    """Whether the first of these is a composite event."""
+    return type(rows) is not Columns and isinstance(rows[0][3], Composite)
 
 
 def _run(names: list[Any], bodies: list[Row], alike: tuple[tuple[int, ...], str], blocker: bool) -> Run:
@@ -217,7 +238,14 @@ def _run(names: list[Any], bodies: list[Row], alike: tuple[tuple[int, ...], str]
     return Run(tuple(names), None if kind == REFERENCE else tuple(bodies), streams, blocker, kind)
 
 
-def _are_disjoint(sets: list[dict[Any, Row]]) -> bool:
+def _are_apart(taken: Sequence[tuple[Sequence[Row], int, str]]) -> TypeGuard[list[tuple[Columns, int, str]]]:
+    """Whether all of them came in columns, and no event can be in two of them."""
+    if not all(type(rows) is Columns for rows, _, _ in taken):
+        return False
+    return len(taken) == 1 or _are_disjoint([dict.fromkeys(identities_of(rows)) for rows, _, _ in taken])
+
+
+def _are_disjoint(sets: Sequence[dict[Any, Any]]) -> bool:
     """Whether no two of them have an identity in common."""
     together: set[Any] = set()
     for each in sets:

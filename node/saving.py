@@ -18,7 +18,7 @@ from protocol.errors import HeadwaterError
 from protocol.events import EventType
 from protocol.pattern import Rule
 
-VERSION = 1
+VERSION = 2  # of what cores and machines are made of
 
 
 class StateError(HeadwaterError):

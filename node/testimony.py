@@ -12,6 +12,8 @@ from operator import itemgetter
 from typing import Any, Final
 
 from node.catalog import Catalog
+from node.known import Known
+from protocol.columns import Columns
 from protocol.composites import Composite
 from protocol.events import HEADER_WIDTH, EventType
 
@@ -43,6 +45,8 @@ class Shapes:
 
     def foreign(self, rows: Sequence[Row]) -> int:
         """How many of the rows are nothing that the stream may bring."""
+        if type(rows) is Columns:
+            return 0 if rows.event_type in self._primitive else len(rows)
         if len(rows) == 1:  # so it is where traffic is thin
             (row,) = rows
             return 0 if (type(row[3]) is EventType and row[3] in self._primitive) or self._is_own(row) else 1
@@ -72,6 +76,8 @@ def is_exact(event_type: EventType) -> bool:
 
 def are_exact(rows: Sequence[Row]) -> bool:
     """The same of some rows."""
+    if type(rows) is Columns:
+        return is_exact(rows.event_type)
     if len(rows) == 1:
         inner = rows[0][3]
         return type(inner) is EventType and is_exact(inner)
@@ -82,19 +88,24 @@ class Testimony:
     """What events are like of which two accounts could not be compared, whoever told of them."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Row] = {}
+        self._known: Known[Row] = Known(tuple, _ts_of)
 
     def agrees(self, identity: Any, row: Row) -> bool:
         """Whether nobody has told otherwise. What was told first counts: nobody can tell which one is true."""
-        known = self._known.setdefault(identity, row)
-        return known is row or known == row
+        known = self._known.get(identity)
+        if known is None:
+            self._known[identity] = row
+        return known is None or known is row or known == row
 
-    def forget_before(self, ts: float) -> None:
+    def notes(self, columns: Columns) -> bool:
+        """Whether nobody can have told otherwise of any of them; else they must be looked at one by one."""
+        return is_exact(columns.event_type) or self._known.add(columns)
+
+    def forget_before(self, ts: int) -> None:
         if len(self._known) > REMEMBERED_MAX:
-            times = sorted(map(_ts_of, self._known.values()))
-            ts = max(ts, times[len(times) // 2] + 1)
+            ts = max(ts, self._known.middle_us() + 1)
         if self._known:
-            self._known = {identity: row for identity, row in self._known.items() if row[0] >= ts}
+            self._known.forget_before(ts)
 
     def held(self) -> int:
         return len(self._known)

@@ -6,6 +6,7 @@ of a partial rule's matches, or the composites of a whole rule. The parent numbe
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -205,9 +206,10 @@ class Run(NamedTuple):  # tuples, like marks and batches: they are made for ever
     A blocker takes part in selections and makes them fail; it never matches. The same event may follow as a real one.
     """
 
-    identities: tuple[Any, ...]
+    identities: Sequence[Any]
     """(node, seq) of an event, the id of a composite."""
-    rows: tuple[Row, ...] | None
+    rows: Sequence[Row] | None
+    """A tuple, or the columns in which they came."""
     streams: tuple[int, ...]
     blocker: bool = False
     kind: str = ""
@@ -241,7 +243,8 @@ class Notify:
 
     tree: str
     epoch: int
-    rows: tuple[Row, ...]
+    rows: Sequence[Row]
+    """A tuple, or the columns in which they came."""
 
 
 Message = (

@@ -7,8 +7,9 @@ what is needed to read a message travels with the first message that needs it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, cast, get_args
 
 import msgpack
@@ -28,6 +29,7 @@ from protocol.wire_rows import TIME_MAX, RowReader, RowWriter, Schemas, made_of,
 
 _BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, _SCHEMAS = range(8)
 _SHIFT_MAX: Final = 1074  # the least float is 2 ** -1074: no sum of floats needs more
+PIECEWISE_BYTES: Final = 128  # smaller messages hold few events and are read faster as a whole
 SCHEMAS_MAX: Final = 10_000  # of one link: far more types and rules than any network has, far less than hurts
 
 # Pieces of msgpack. Batches are put together from them, so that the bytes of a row serve for every link it goes to.
@@ -129,7 +131,11 @@ class Wire:
 
     def decode(self, data: bytes) -> Message:
         """The message that these bytes are, or a CodecError."""
-        return _checked(lambda: _message(msgpack.unpackb(data), self._reader))
+        return _checked(lambda: self._read(data))
+
+    def _read(self, data: bytes) -> Message:
+        found = _piecewise(data, self._reader)
+        return found if found is not None else _message(msgpack.unpackb(data), self._reader)
 
 
 class LinkWire:
@@ -181,9 +187,13 @@ class LinkWire:
 
     def decode(self, data: bytes) -> Message:
         """The message that these bytes are, or a CodecError. Schemas that came with it are known from then on."""
-        return _checked(lambda: self._read(msgpack.unpackb(data)))
+        return _checked(lambda: self._read(data))
 
-    def _read(self, plain: Any) -> Message:
+    def _read(self, data: bytes) -> Message:
+        found = _piecewise(data, self._reader)
+        if found is not None:
+            return found
+        plain = msgpack.unpackb(data)
         match plain:
             case [7, list(schemas), inside]:
                 for schema in schemas:
@@ -257,19 +267,65 @@ def _checked(read: Callable[[], Message]) -> Message:
         raise CodecError(f"not a message: {type(error).__name__}: {error}") from error
 
 
+def _piecewise(data: bytes, reader: RowReader) -> Message | None:
+    """A large batch or notification, read piece by piece, so that the bytes of each piece are known and can be passed
+    on. None: it is something else, or begins as none of ours would begin, and is to be read as a whole."""
+    if len(data) < PIECEWISE_BYTES or not data.startswith((_BATCH_HEAD, _NOTIFY_HEAD)):
+        return None
+    pieces = msgpack.Unpacker(max_buffer_size=len(data), read_size=len(data))
+    pieces.feed(data)
+    unpack, tell, list_size = pieces.unpack, pieces.tell, pieces.read_array_header
+
+    def rows() -> tuple[Sequence[Any], Sequence[Any]]:
+        start = tell()
+        plain = unpack()
+        return reader.rows(plain, data[start : tell()])
+
+    list_size()
+    message: Message
+    if unpack() == _BATCH:
+        runs = []
+        for _ in range(list_size()):
+            size = list_size()
+            if size == 4:
+                streams, blocker = _streams(unpack(), unpack())
+                unpack()
+                runs.append(Run(*rows(), streams, blocker))
+            else:
+                runs.append(_run([unpack() for _ in range(size)], reader))
+        message = _batch(runs, unpack(), unpack())
+    else:
+        tree, epoch = unpack(), unpack()
+        message = _notify(tree, epoch, [rows()[1] for _ in range(list_size())])
+    if tell() != len(data):
+        raise CodecError("something follows after a message")
+    return message
+
+
+def _batch(runs: list[Run], marks: Any, floor_us: Any) -> Batch:
+    if type(marks) is not list:
+        raise CodecError("a batch without marks")
+    if floor_us is not None:
+        _ts(floor_us)
+    return Batch(tuple(runs), tuple([_read_mark(mark) for mark in marks]), floor_us)
+
+
+def _notify(tree: Any, epoch: Any, found: list[Sequence[Any]]) -> Notify:
+    if type(tree) is not str or not found:
+        raise CodecError("events for a tree without a name, or no events")
+    rows = found[0] if len(found) == 1 else tuple(chain.from_iterable(found))
+    return Notify(tree, _integer(epoch), rows)
+
+
 def _message(plain: Any, reader: RowReader) -> Message:
     if type(plain) is list and len(plain) == 4 and plain[0] == _BATCH:  # most are batches
         _, items, marks, floor_us = plain
-        if type(items) is not list or type(marks) is not list:
-            raise CodecError("a batch without events or marks")
-        if floor_us is not None:
-            _ts(floor_us)
-        runs = tuple([_run(item, reader) for item in items])
-        return Batch(runs, tuple([_read_mark(mark) for mark in marks]), floor_us)
+        if type(items) is not list:
+            raise CodecError("a batch without events")
+        return _batch([_run(item, reader) for item in items], marks, floor_us)
     match plain:
-        case [1, str(tree), epoch, list(found)] if found:
-            rows = [row for each in found for row in reader.rows(each)[1]]
-            return Notify(tree, _integer(epoch), tuple(rows))
+        case [1, tree, epoch, list(found)]:
+            return _notify(tree, epoch, [reader.rows(each)[1] for each in found])
         case [2, number, ts]:
             return Want(_integer(number), _time(ts))
         case [3, number, serial, least_us, greatest_us, list(where)]:
@@ -290,12 +346,17 @@ def _message(plain: Any, reader: RowReader) -> Message:
 
 def _run(plain: Any, reader: RowReader) -> Run:
     streams, blocker, identity, *body = plain
+    streams, blocker = _streams(streams, blocker)
+    if not body:
+        return Run((_identity(identity),), None, streams, blocker)
+    (data,) = body
+    return Run(*reader.rows(data), streams, blocker)
+
+
+def _streams(streams: Any, blocker: Any) -> tuple[tuple[int, ...], bool]:
     if type(streams) is not list or set(map(type, streams)) != _INTEGERS or type(blocker) is not bool:
         raise CodecError("events for streams that are no numbers")
-    if not body:
-        return Run((_identity(identity),), None, tuple(streams), blocker)
-    (data,) = body
-    return Run(*reader.rows(data), tuple(streams), blocker)
+    return tuple(streams), blocker
 
 
 def _identity(plain: Any) -> Any:

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgpack
 
 from protocol.codec import CodecError
+from protocol.columns import LAZY_LEAST, Columns
 from protocol.composites import Composite, CompositeSpec, from_wire, to_wire
 from protocol.events import EventType
 
@@ -72,7 +73,14 @@ class RowWriter:
         return known[1]
 
     def rows(self, rows: Sequence[Row]) -> list[bytes]:
-        """Several rows in order, those of one type that follow each other together."""
+        """Several rows in order, those of one type that follow each other together. Columns that came over a link go on
+        as they came, if the number of their type is the same here."""
+        if type(rows) is Columns:
+            if self._number.get(rows.event_type) == rows.number:
+                if self.used is not None:
+                    self.used[rows.number] = rows.event_type
+                return [rows.data]
+            rows = rows.rows()
         if len(rows) == 1:
             return [self.row(rows[0])]
         types = list(map(_type_of, rows))
@@ -105,8 +113,9 @@ class RowReader:
         self._types = types
         self._specs = specs
 
-    def rows(self, plain: Any) -> tuple[tuple[Any, ...], tuple[Row, ...]]:
-        """The identities and the rows that one piece of bytes holds: at least one."""
+    def rows(self, plain: Any, data: bytes | None = None) -> tuple[Sequence[Any], Sequence[Row]]:
+        """The identities and the rows that one piece of bytes holds: at least one. If the bytes are given, too, they
+        are kept instead of rows where that is worth while."""
         if type(plain) is not list or not plain:
             raise CodecError("an event that is no list")
         kind = plain[0]
@@ -119,7 +128,7 @@ class RowReader:
             _check_composite(composite)
             return (composite.id,), (composite.row(),)
         (number,) = kind
-        return self._columns(number, plain)
+        return self._columns(number, plain, data)
 
     def _type(self, number: Any) -> EventType:
         found = self._types.get(number) if type(number) is int else None
@@ -143,7 +152,7 @@ class RowReader:
                 raise CodecError(f"an event that is no {event_type!r}")
         return (ts, node, seq, event_type, *values)
 
-    def _columns(self, number: Any, plain: list[Any]) -> tuple[tuple[Any, ...], tuple[Row, ...]]:
+    def _columns(self, number: Any, plain: list[Any], data: bytes | None) -> tuple[Sequence[Any], Sequence[Row]]:
         _, times, node, seqs, *values = plain
         event_type = self._type(number)
         kinds = kinds_of(event_type)
@@ -156,12 +165,20 @@ class RowReader:
         for column, kind in columns:
             if type(column) is not list or len(column) != count or not kind.issuperset(map(type, column)):
                 raise CodecError(f"events that are no {event_type!r}")
+        if data is not None and count >= LAZY_LEAST:
+            found = Columns(event_type, number, data, plain)
+            _check_bounds(event_type, found.least_us, found.greatest_us, found.first, found.last)
+            return found.identities, found
         times, seqs = list(accumulate(times)), list(accumulate(seqs))
-        if max(-min(times), max(times)) >= TIME_MAX or max(-min(seqs), max(seqs)) >= _BIG:
-            raise CodecError(f"{event_type.name}: the times or numbers of events are beyond all bounds")
+        _check_bounds(event_type, min(times), max(times), min(seqs), max(seqs))
         nodes = [node] * count if type(node) is str else node
         rows = tuple(zip(times, nodes, seqs, repeat(event_type), *values))
         return tuple(zip(nodes, seqs, strict=True)), rows
+
+
+def _check_bounds(event_type: EventType, least_us: int, greatest_us: int, first: int, last: int) -> None:
+    if max(-least_us, greatest_us) >= TIME_MAX or max(-first, last) >= _BIG:
+        raise CodecError(f"{event_type.name}: the times or numbers of events are beyond all bounds")
 
 
 @lru_cache(maxsize=4096)

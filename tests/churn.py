@@ -21,7 +21,18 @@ from node.core import NodeSettings
 from protocol.events import Event
 from protocol.network import Network
 from protocol.pattern import Rule, types_of
-from tests.law import MATCHES_MAX, ORACLE_SECONDS, READ_MAX, TooSlow, Unjudged, Verdict, compare, time_limit, wanted
+from tests.law import (
+    MATCHES_MAX,
+    ORACLE_SECONDS,
+    READ_MAX,
+    TooSlow,
+    Unjudged,
+    Verdict,
+    columns_from,
+    compare,
+    time_limit,
+    wanted,
+)
 from tests.networks import Birth, NetworkCase, network_case
 from tests.oracle import TooManyMatches, as_item, evaluate, primitive
 
@@ -113,7 +124,7 @@ def _reads(rule: Rule, other: Rule) -> bool:
 
 
 def run(case: ChurnCase, strategy: str) -> Outcome:
-    with time_limit(40):
+    with time_limit(40), columns_from(2):
         return simulate(
             case.begins,
             case.births,

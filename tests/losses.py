@@ -36,6 +36,7 @@ from tests.law import (
     Unjudged,
     Verdict,
     check,
+    columns_from,
     compare,
     content,
     expected,
@@ -217,7 +218,7 @@ def busy_case(seed: int) -> tuple[NetworkCase, int] | None:
 def check_busy(case: NetworkCase, detection_us: int, strategy: str) -> Verdict:
     try:
         remembered(case, promised(case))
-        with time_limit(RUN_SECONDS):
+        with time_limit(RUN_SECONDS), columns_from(2):
             outcome = simulate(
                 case.network,
                 case.births,

@@ -26,6 +26,7 @@ from protocol import control
 from protocol.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
 from protocol.edge import ClientFeed, ClientTo
 from protocol.network import Network
+from tests.law import columns_from
 from tests.networks import NetworkCase, network_case
 
 STRATEGIES = ("st", "mt-pp")
@@ -106,18 +107,24 @@ def configuration(network: Network, node: str) -> NodeConfig:
     return NodeConfig(1, "test", node, network.types, peers, sources, sinks, "sync", network.strategy, True)
 
 
-def run(seed: int, strategy: str) -> World:
-    """A whole run of a case: all its events, then the end of its sources."""
+def run(seed: int, strategy: str, together: int = 1) -> World:
+    """A whole run of a case: all its events, so many of each source at once, then the end of its sources."""
     case = network_case(seed)
     world = World(case, strategy)
     births = sorted((birth for birth in case.births if not case.is_late(birth)), key=lambda birth: birth[2])
-    last: dict[int, int] = {}
-    for _, source, event in births:
-        last[source] = max(event.ts, last.get(source, event.ts))
-    for _, source, event in births:
-        row = [event.ts, event.node, event.seq, *event[4:]]
-        born = records.Births(world.now_us(), source, [row], event.ts - 1, None)
+    waiting: dict[int, list[Any]] = {}
+
+    def bear(source: int) -> None:
+        rows = [[event.ts, event.node, event.seq, *event[4:]] for event in waiting.pop(source)]
+        born = records.Births(world.now_us(), source, rows, rows[-1][0] - 1, None)
         world.give(world.network.sources[source].node, born)
+
+    for _, source, event in births:
+        waiting.setdefault(source, []).append(event)
+        if len(waiting[source]) == together:
+            bear(source)
+    for source in list(waiting):
+        bear(source)
     world.settle()
     for number, source in enumerate(world.network.sources):
         world.give(source.node, records.Ended(world.now_us(), [number]))
@@ -129,10 +136,13 @@ def deliveries(machine: NodeMachine) -> dict[int, list[Any]]:
     return {number: [as_json(row) for row in sink.waiting] for number, sink in machine.sinks.items()}
 
 
+@pytest.mark.parametrize("together", [1, 20])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", [502, 505, 506, 511, 512, 525])
-def test_records_that_are_applied_again_give_the_same_payloads_and_deliveries(seed: int, strategy: str) -> None:
-    world = run(seed, strategy)
+def test_records_that_are_applied_again_give_the_same_payloads_and_deliveries(
+    seed: int, strategy: str, together: int
+) -> None:
+    world = run(seed, strategy, together)
     for node, given in world.records.items():
         again = NodeMachine(node, f"life of {node}")
         for record, sent in zip(given, world.sent[node], strict=True):
@@ -140,10 +150,11 @@ def test_records_that_are_applied_again_give_the_same_payloads_and_deliveries(se
         assert deliveries(again) == deliveries(world.machines[node])
 
 
+@pytest.mark.parametrize("together", [1, 20])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("seed", [502, 505, 506, 511, 512, 525])
-def test_a_machine_restored_from_a_snapshot_goes_on_in_the_same_way(seed: int, strategy: str) -> None:
-    world = run(seed, strategy)
+def test_a_machine_restored_from_a_snapshot_goes_on_in_the_same_way(seed: int, strategy: str, together: int) -> None:
+    world = run(seed, strategy, together)
     rng = random.Random(f"{seed} {strategy}")
     for node, given in world.records.items():
         machine = NodeMachine(node, f"life of {node}")
@@ -153,6 +164,20 @@ def test_a_machine_restored_from_a_snapshot_goes_on_in_the_same_way(seed: int, s
                 machine = NodeMachine.restored(machine.save())
             assert machine.apply(record).sends == sent
         assert deliveries(machine) == deliveries(world.machines[node])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("seed", [502, 505, 506, 511, 512, 525])
+def test_what_is_passed_on_as_it_came_is_what_would_have_been_written(seed: int, strategy: str) -> None:
+    passed = run(seed, strategy, 20)
+    with columns_from(1 << 30):
+        written = run(seed, strategy, 20)
+    assert passed.sent == written.sent
+    assert all(map(same_deliveries, passed.machines.values(), written.machines.values()))
+
+
+def same_deliveries(one: NodeMachine, other: NodeMachine) -> bool:
+    return deliveries(one) == deliveries(other)
 
 
 def test_some_of_these_runs_find_something() -> None:
