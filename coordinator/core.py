@@ -149,7 +149,7 @@ class Coordinator:
             tuple(source for at, source in self.sources.values() if at == node),
             tuple(sink for at, sink in self.sinks.values() if at == node),
             tuple(rules),
-            tuple(PlannedTree(*name, self._from_us[name]) for name in self._builds_without(node)),
+            tuple(PlannedTree(*name, self._from_us[name]) for name in self._partial_builds()),
         )
 
     def _builds_at(self, node: str) -> list[tuple[str, int]]:
@@ -158,6 +158,11 @@ class Coordinator:
 
     def _builds_without(self, node: str) -> list[tuple[str, int]]:
         return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if node not in self.trees.expected(tree)]
+
+    def _partial_builds(self) -> list[tuple[str, int]]:
+        """Builds that do not reach everybody. How far they deliver is no use: what takes their place, and reaches those
+        they do not, begins where they began."""
+        return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if self.trees.cut_off(tree)]
 
     def _oldest_plan(self) -> int:
         """The earliest plan that a tree still serves or drains."""
@@ -371,7 +376,7 @@ class Coordinator:
         if any(isinstance(fact, Relinked) for fact in self._question.facts):  # that they have drained may be lost, too
             for name in [name for name in self.trees.superseded if self._question.is_over(*name)]:
                 over += self.trees.drained(*name)
-        delivered = self._question.delivered(self.trees.builds, self._from_us)
+        delivered = self._question.delivered(self.trees.builds, self._from_us, self._partial_builds())
         facts = self._question.taken()
         everything = bool(self.trees.superseded) or any(
             isinstance(fact, Rejoined | Relinked | NodeBack) for fact in facts

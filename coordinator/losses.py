@@ -115,13 +115,15 @@ class Question:
         known = [self._known[tree]] if tree in self._known else list(self._known.values())
         return not any((tree, epoch) in each for each in known)
 
-    def delivered(self, builds: Collection[TreeName], begun: Mapping[TreeName, int | None]) -> dict[str, float]:
+    def delivered(
+        self, builds: Collection[TreeName], begun: Mapping[TreeName, int | None], partial: Collection[TreeName] = ()
+    ) -> dict[str, float]:
         """For every tree up to where all its builds have delivered. What one node knows is true for all, and ``begun``
-        says from where on each build had to deliver at all."""
+        says from where on each build had to deliver at all. ``partial`` ones have not delivered what they should."""
         found: dict[str, float] = {}
         for name in builds:
             from_us = begun.get(name)
             least = -float("inf") if from_us is None else from_us - 1
-            mark = max(least, self._marks.get(name, least))
+            mark = least if name in partial else max(least, self._marks.get(name, least))
             found[name[0]] = min(mark, found.get(name[0], mark))
         return found

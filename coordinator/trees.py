@@ -24,9 +24,9 @@ _TREE_PER_SINK = ("mt", "mt-pp")
 class TreeKeeper:
     """Decides the roots: the leader for strategies with one tree, every node with a sink for the others.
 
-    A leader stays until it is lost, even if another node has become nearer to all: each change costs every node a new
-    tree. A tree that stood and was replaced stays with the nodes until ``drained``; a build that never stood is taken
-    back at once.
+    A leader stays until it is lost or reaches fewer nodes than another could, even if another node has become nearer to
+    all: each change costs every node a new tree. A tree that stood and was replaced stays with the nodes until
+    ``drained``; a build that never stood is taken back at once.
     """
 
     def __init__(
@@ -166,14 +166,30 @@ class TreeKeeper:
         self._lost_links.add(link)
         if one in self._lost_nodes or other in self._lost_nodes:
             return []  # nobody uses it now; nor will they when the node is back
+        known = self.roots
+        orders: Orders = [(one, DropLink(other)), (other, DropLink(one)), *self._replace_leader()]
         concerned = [
             tree
             for tree in self.roots
-            if tree not in self._standing
+            if (tree in known and tree not in self._standing)
             or other == self._expected[tree].get(one)
             or one == self._expected[tree].get(other)
         ]
-        return [(one, DropLink(other)), (other, DropLink(one)), *self._rebuild(concerned)]
+        return orders + self._rebuild(concerned)
+
+    def _replace_leader(self) -> Orders:
+        """The network has fallen apart, and the leader is not where most nodes are: another takes its place."""
+        known = self.leader
+        if known is None or known not in self._begun:
+            return []
+        reached = shortest_path_tree(self.network, known, self._lost_links, self._lost_nodes)
+        better = leader(self.network, self._lost_links, self._lost_nodes)
+        if len(shortest_path_tree(self.network, better, self._lost_links, self._lost_nodes)) <= len(reached):
+            return []
+        orders = self._end(known)
+        orders += [order for name in self.superseded if name[0] == known for order in self.drained(*name)]
+        self._next_epoch(better)
+        return [*orders, self._start(better)]
 
     def lost_node(self, node: str) -> Orders:
         """A node is lost: its tree ends, a lost leader is replaced, and every other tree it was in is built anew."""

@@ -103,8 +103,8 @@ class Forest:
         self._awaited: dict[TreeName, float] = {}
         """Trees that are being built or have not yet begun here, each with how far those before it deliver."""
         self._cut_off_us: float | None = None
-        """Where trees of the newest plan begin that do not reach this node; None: they all do, or too much is kept for
-        those that may take their place."""
+        """Where trees of the newest plan begin that do not reach every node; None: they all do, or too much is kept
+        for those that may take their place."""
         self._torn: dict[TreeName, float] = {}
         """Trees that have lost a link here and were given up, each with how far it had delivered; the coordinator has
         not yet decided what takes their place."""

@@ -78,7 +78,7 @@ class Share:
     rules: tuple[PlannedRule, ...] = ()
     """The rules that are kept at this node."""
     cut_off: tuple[PlannedTree, ...] = ()
-    """Builds that do not reach the node: what takes their place may reach it again and begin where they began."""
+    """Builds that do not reach every node: what takes their place may reach more and begin where they began."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ KEPT = (
     ("changes+losses", 9120450),
     ("storms", 10),
     ("storms", 70036),
+    ("storms", 51000114),
     ("busy", 16),
     ("busy", 71),
     ("busy", 717261961),

@@ -14,6 +14,7 @@ from node.effects import LinkReset, Ordered, Received, Report, Send, Tell
 from node.reach import horizon_us
 from protocol import control
 from protocol.errors import ConfigError
+from protocol.events import Event
 from protocol.messages import TreeReady
 from protocol.network import STRATEGIES, Link, Network, Sink, Source
 from protocol.plan_messages import (
@@ -331,6 +332,36 @@ def test_a_link_that_was_given_up_and_is_back_carries_again(strategy):
     alone = times(simulate(network, births, strategy=strategy))
     assert sorted(times(outcome)) == sorted(alone)
     assert any(outcome.traffic[link].messages for link in outcome.traffic if link[:2] in (("p2", "p3"), ("p3", "p2")))
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_root_that_was_cut_off_and_is_reached_again_finds_what_the_others_kept(strategy):
+    """Alone it had no sources, and so nothing to wait for: that must not count as having delivered everything."""
+    sources = (Source("p2", "Smoke"), Source("p2", "Temp"))
+    sinks = (Sink("p2", Subscription("Fire")),)
+    network = Network((SMOKE, TEMP), ("p1", "p2"), (Link("p1", "p2", 5000),), sources, sinks, (rule(FIRE),), strategy)
+    births = []
+    for number, second in enumerate(range(1, 31)):
+        at = second * S
+        births.append((at, 1, Event(TEMP, at, "p2", 2 * number, {"area": "a", "value": 60.0})))
+        births.append((at + 10, 0, Event(SMOKE, at + 10, "p2", 2 * number + 1, {"area": "a"})))
+    cut = LinkOutage("p1", "p2", 8 * S + 500_000, 15 * S + 500_000, given_up=True)
+    outcome = simulate(network, births, strategy=strategy, faults=Faults(link_outages=(cut,)), check=True)
+    assert sorted(times(outcome)) == sorted(times(simulate(network, births, strategy=strategy)))
+
+
+def test_a_leader_that_reaches_fewer_nodes_than_another_could_is_replaced():
+    links = (Link("p1", "p2", 5000), Link("p2", "p3", 5000), Link("p3", "p4", 5000))
+    network = Network((SMOKE, TEMP), ("p1", "p2", "p3", "p4"), links, (), (), (), "st")
+    coordinator = standing(network)
+    assert coordinator.trees.leader == "p2"
+    orders = tell(coordinator, coordinator.lost_link("p1", "p2"), {})
+    assert coordinator.trees.leader == "p2", "it still reaches most of them"
+    stand(coordinator, orders)
+    orders = tell(coordinator, coordinator.lost_link("p2", "p3"), {})
+    assert coordinator.trees.leader == "p3"
+    assert ("p3", StartTree("p3", 1)) in orders
+    assert coordinator.trees.cut_off("p3") == ("p1", "p2")
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
