@@ -23,7 +23,7 @@ class Contents:
     """The current plan, and what was part of earlier ones that trees still serve."""
 
     def __init__(self, network: Network, horizon: Horizon) -> None:
-        self._horizon = horizon
+        self.horizon = horizon
         self.sources = {n: (s.node, _planned(n, s)) for n, s in enumerate(network.sources)}
         self.sinks = {n: (s.node, PlannedSink(n, s.subscription)) for n, s in enumerate(network.sinks)}
         self.rules = {rule.name: PlannedRule(rule) for rule in network.rules}
@@ -38,7 +38,7 @@ class Contents:
         return max((self._reach(rule, rules, ()) for rule in rules), default=0)
 
     def _reach(self, rule: Rule, rules: Collection[Rule], above: tuple[str, ...]) -> int:
-        own = self._horizon(rule)
+        own = self.horizon(rule)
         if own is None:
             return UNBOUNDED_US
         read = types_of(rule.pattern)

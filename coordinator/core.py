@@ -25,9 +25,11 @@ from coordinator.changes import UndeployRule as UndeployRule
 from coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from coordinator.contents import Contents, composite_type
 from coordinator.contents import Horizon as Horizon
+from coordinator.graphs import Ground, Planner, at_the_middle, laid
 from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined, Relinked
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
+from protocol.graphs import Graph
 from protocol.network import Network
 from protocol.pattern import Rule
 from protocol.plan_messages import (
@@ -57,9 +59,17 @@ Orders: TypeAlias = list[tuple[str, Order]]
 class Coordinator:
     """One network. Changes are made one after the other; each holds from an event time above all promises."""
 
-    def __init__(self, network: Network, strategy: str, horizon: Horizon, *, computed_trees: bool = False) -> None:
+    def __init__(
+        self,
+        network: Network,
+        strategy: str,
+        horizon: Horizon,
+        *,
+        computed_trees: bool = False,
+        lay_out: Planner = at_the_middle,
+    ) -> None:
         """``horizon`` tells how long a rule needs its inputs. ``computed_trees``: have trees put in place as computed
-        here, instead of built by the nodes."""
+        here, instead of built by the nodes. ``lay_out`` decides for 'inev' what is evaluated where."""
         self._computed_trees = computed_trees
         self.network = network
         self.strategy = strategy
@@ -73,6 +83,9 @@ class Coordinator:
         """Every change that was made, with the event time from which it holds."""
         self.changed_us = -UNBOUNDED_US
         """From where on the last change holds: none that follows it may hold earlier."""
+        self._lay_out = lay_out
+        self._graphs: dict[tuple[str, int], dict[str, Graph]] = {}
+        """Of the builds of the newest plan, where streams flow in graphs."""
         self._waiting: list[Change] = []
         self._change: Change | None = None
         self._changes = 0
@@ -150,6 +163,7 @@ class Coordinator:
             tuple(sink for at, sink in self.sinks.values() if at == node),
             tuple(rules),
             tuple(PlannedTree(*name, self._from_us[name]) for name in self._partial_builds()),
+            tuple(graphs[node] for name, graphs in self._graphs.items() if node in graphs),
         )
 
     def _builds_at(self, node: str) -> list[tuple[str, int]]:
@@ -173,9 +187,30 @@ class Coordinator:
         for name in self.trees.builds:
             self._plan_of.setdefault(name, self.plan)
             self._from_us.setdefault(name, from_us.get(name[0]))
+        if self.strategy == "inev":
+            self._lay_graphs()
         self._plan_of = {name: self._plan_of[name] for name in self.trees.builds}
         self._from_us = {name: self._from_us[name] for name in self.trees.builds}
         self.contents.forget_before(self._oldest_plan())
+
+    def _lay_graphs(self) -> None:
+        """Graphs for builds that are new. Nodes have been told of the others."""
+        current = {(tree, self.trees.epoch(tree)) for tree in self.trees.roots}
+        self._graphs = {name: graphs for name, graphs in self._graphs.items() if name in current}
+        for tree, epoch in sorted(current - self._graphs.keys()):
+            ground = self._ground(tree)
+            layout, routes = self._lay_out(ground)
+            self._graphs[tree, epoch] = laid(ground, layout, routes, tree, epoch, self.plan)
+
+    def _ground(self, tree: str) -> Ground:
+        nodes = tuple(node for node in self.network.nodes if node in self.trees.expected(tree))
+        sources: dict[str, tuple[str, ...]] = {}
+        for node, source in self.sources.values():
+            if node in nodes and node not in sources.get(source.type, ()):
+                sources[source.type] = (*sources.get(source.type, ()), node)
+        sinks = tuple((node, sink.subscription.type) for node, sink in self.sinks.values() if node in nodes)
+        links = tuple(link for link in self.trees.links() if link[0] in nodes and link[1] in nodes)
+        return Ground(nodes, links, sources, sinks, tuple(self.rules.values()), self.contents.horizon)
 
     def _home(self, rule: Rule) -> str:
         """Where a rule is kept: at the one root, or spread by its name over the nodes that every tree reaches."""

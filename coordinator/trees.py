@@ -17,7 +17,7 @@ from protocol.tree_messages import DropLink, ForgetTree, InstallTree, StartTree,
 
 Orders: TypeAlias = list[tuple[str, TreeOrder]]
 
-_ONE_TREE = ("centr", "st", "st-pp")
+_ONE_TREE = ("centr", "st", "st-pp", "inev")
 _TREE_PER_SINK = ("mt", "mt-pp")
 
 
@@ -79,6 +79,11 @@ class TreeKeeper:
     def builds(self) -> tuple[tuple[str, int], ...]:
         """All builds (tree, epoch) that serve something: the current ones, and those that still drain."""
         return tuple(sorted([*self._current.items(), *self._superseded]))
+
+    def links(self) -> list[tuple[str, str]]:
+        """The links that are there, with both their ends."""
+        pairs = ((link.one, link.other) for link in self.network.links)
+        return [(one, other) for one, other in pairs if self._joins(one, other)]
 
     def epoch(self, tree: str) -> int:
         """The epoch under which a tree is, or is being, built."""
@@ -172,6 +177,7 @@ class TreeKeeper:
             tree
             for tree in self.roots
             if (tree in known and tree not in self._standing)
+            or (tree in known and self.strategy == "inev")  # streams may flow over any link
             or other == self._expected[tree].get(one)
             or one == self._expected[tree].get(other)
         ]

@@ -11,29 +11,16 @@ from node.engine.program import Program, compile_rules
 from node.failures import NOTED
 from node.predicates import row_condition
 from protocol.events import EventType
-from protocol.expressions import Attribute, Expression, rewritten, roles_of
-from protocol.messages import Filter, Part, Whole
+from protocol.expressions import roles_of
 from protocol.partial import PartialRule
 from protocol.pattern import Rule, leaves, types_of
-from protocol.subscriptions import SUBJECT
+from protocol.streams import Part, Whole, about_subject
 
 
 @lru_cache(maxsize=8192)
 def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
     """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them."""
     return compile_rules([rule], types, composites=composites)
-
-
-def about_subject(expression: Expression) -> Expression:
-    """The same condition about the one event it speaks of, whatever its role was called."""
-    return rewritten(expression, lambda part: Attribute(SUBJECT, part.name))
-
-
-def filter_of(partial: PartialRule) -> Filter:
-    """A partial rule of one role as a filter, the same for all rules that ask for the same events."""
-    (leaf,) = leaves(partial.pattern.root)
-    where = {about_subject(conjunct) for conjunct in partial.pattern.where}
-    return Filter(leaf.type, tuple(sorted(where, key=repr)))
 
 
 class Catalog:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, assert_never
 
 from node.delivery import Delivered
 from node.effects import Send, Tell
 from node.feeds import Inlet
+from node.graph_work import GraphWork
 from node.local_feeds import LocalFeed
 from node.outlets import Outlet
 from node.plan_share import ONE_TREE, PlanShare
@@ -30,9 +31,7 @@ from protocol.messages import (
     TreeOver,
     TreeReady,
     TreeStart,
-    Whole,
 )
-from protocol.pattern import may_wait, types_of
 from protocol.plan_messages import (
     Abort,
     Adopt,
@@ -50,6 +49,7 @@ from protocol.plan_messages import (
     TreeDrained,
     TreeStands,
 )
+from protocol.streams import whole_streams
 from protocol.tally_messages import Tally
 from protocol.tree_messages import (
     CreateTree,
@@ -272,7 +272,7 @@ class Forest:
         before = set(self.trees.broken())
         self._send_all(self.trees.link_reset(neighbour), work)
         for name, found in list(self.works.items()):
-            if neighbour == found.parent or neighbour in found.children:
+            if found.uses(neighbour):
                 self._forget_work(*name)
                 self._torn[name] = found.delivered
         self._early = [(sender, message) for sender, message in self._early if sender != neighbour]
@@ -378,7 +378,8 @@ class Forest:
         for name, feed in self.local.items():  # what is left of sources that have ended
             if all(source.until_us is not None for source in feed.sources.values()):
                 names.add(name)
-        found = TreeWork(
+        graph = next((each for each in share.share.graphs if (each.tree, each.epoch) == (tree, epoch)), None)
+        found = (TreeWork if graph is None else GraphWork)(
             tree,
             epoch,
             self.trees.parent(tree, epoch),
@@ -393,6 +394,11 @@ class Forest:
             pulls=share.strategy.endswith("-pp"),
             values=self._values,
         )
+        if isinstance(found, GraphWork):
+            assert graph is not None
+            found.lay(graph)
+            self.outlets |= {(outlet.neighbour, number): outlet for number, outlet in found.outlets.items()}
+            self._took_on(found)
         self.works[tree, epoch] = found
         self._awaited.pop((tree, epoch), None)
         if epoch > 1 or self._gone:
@@ -412,12 +418,16 @@ class Forest:
             return
         if found.parent is not None:
             work.send(found.parent, Advertise(found.tree, found.epoch, found.advertisement()))
-            work.send(found.parent, Subscribe(found.tree, found.epoch, found.subscribers.combined()))
+            wanted = () if isinstance(found, GraphWork) else found.subscribers.combined()
+            work.send(found.parent, Subscribe(found.tree, found.epoch, wanted))
         else:
             self._arrange(found, work)
 
     def _arrange(self, found: TreeWork, work: Work) -> None:
         """At the root: have rules evaluated and their composites delivered."""
+        if isinstance(found, GraphWork):
+            found.start(work)
+            return
         share = self.shares[found.plan]
         wanted = found.subscribers.wanted_types()
         if share.strategy in ONE_TREE:
@@ -429,7 +439,7 @@ class Forest:
         if share.strategy != "centr":
             for planned in rules:
                 found.hear(planned.rule, work)
-        for stream in _streams(rules):
+        for stream in whole_streams(((each.rule, each.since_us, each.until_us) for each in rules), horizon_us):
             evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
             found.dispatch(evaluate(stream, work), stream)
         for name in wanted:
@@ -450,15 +460,16 @@ class Forest:
     def settle(self, work: Work) -> None:
         """Now and then, for trees that have their root here: tell how far they have come."""
         for found in self.works.values():
-            if found.parent is None:
+            if found.settles:
                 found.settle(work)
 
     def end_drained(self, work: Work) -> None:
         """End the trees of earlier plans that have nothing left to find."""
         for found in list(self.works.values()):
-            if found.parent is None and found.until_us is not None:
+            if found.settles and found.until_us is not None:
                 found.settle(work)
-                self._end_if_drained(found, work)
+                if found.parent is None:
+                    self._end_if_drained(found, work)
 
     def _end_if_drained(self, found: TreeWork, work: Work) -> None:
         if found.is_drained(work.now_us):
@@ -502,14 +513,3 @@ class Forest:
 def _before(planned: PlannedTree) -> float:
     """Up to where others deliver what a build need not."""
     return -FOREVER if planned.from_us is None else planned.from_us - 1
-
-
-def _streams(rules: Iterable[PlannedRule]) -> Iterator[Whole]:
-    """The streams of rules, given after those whose composites they read, with how long each may wait for decisions."""
-    waits_us: dict[str, int] = {}
-    for planned in rules:
-        rule = planned.rule
-        own_us = (horizon_us(rule) or 0) if may_wait(rule) else 0
-        through_us = max((waits_us.get(name, 0) for name in types_of(rule.pattern)), default=0)
-        waits_us[rule.emits] = max(waits_us.get(rule.emits, 0), own_us + through_us)
-        yield Whole(rule, planned.since_us, planned.until_us, own_us + through_us)

@@ -8,7 +8,7 @@ from node.catalog import Catalog
 from node.rule_store import RuleStore
 from protocol.plan_messages import Share
 
-ONE_TREE = ("centr", "st", "st-pp")
+ONE_TREE = ("centr", "st", "st-pp", "inev")
 """Strategies in which one tree serves all sinks."""
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from node.catalog import Catalog
-from node.engine.program import in_dependency_order
 from node.work import Work
+from protocol.dependencies import in_dependency_order
 from protocol.messages import FetchRules, RulesFetched
 from protocol.pattern import types_of
 from protocol.plan_messages import PlannedRule

@@ -14,14 +14,13 @@ from typing import Any
 from node.aggregates.completion import Completion
 from node.aggregates.planning import asking_rule
 from node.aggregates.tallies import Tallies
-from node.catalog import Catalog, filter_of
+from node.catalog import Catalog
 from node.delivery import Delivered, Dispatcher, Subscribers
 from node.feeds import Feed, Inlet, Merge, Sieve
 from node.local_feeds import EpochFeed, LocalFeed
 from node.outlets import Outlet
 from node.partition import split
 from node.predicates import row_condition
-from node.projection import beside_all_of, joinable_components, project
 from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
 from node.tasks import JoinTask
@@ -30,6 +29,8 @@ from protocol.languages.printing import PrintError
 from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
 from protocol.partial import PartialRule
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
+from protocol.projection import beside_all_of, joinable_components, project
+from protocol.streams import filter_of
 from protocol.subscriptions import Subscription, print_subscription
 from protocol.tally_messages import Tally
 
@@ -82,7 +83,7 @@ class TreeWork:
         self.feeds: dict[Stream, Feed] = {}
         self._wanted_above: set[Whole] = set()
         """Rules whose composites somebody above wants."""
-        self.inlets: dict[tuple[str, Stream], Inlet] = {}
+        self.inlets: dict[tuple[str, Stream | int], Inlet] = {}
         self.outlets: dict[int, Outlet] = {}
         self.tasks: list[JoinTask] = []
         self.completions: list[Completion] = []
@@ -241,7 +242,7 @@ class TreeWork:
         rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
         candidates = self._catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
         task = JoinTask(
-            self._numbers.next(), stream, self._catalog.engine(stream), tuple(inputs), candidates, _needed_us(stream)
+            self._numbers.next(), stream, self._catalog.engine(stream), tuple(inputs), candidates, needed_us(stream)
         )
         if subscribe:
             for feed in task.inputs:
@@ -348,6 +349,15 @@ class TreeWork:
         for feed in self._local.values():
             feed.leave()
 
+    def uses(self, neighbour: str) -> bool:
+        """Whether anything here runs over this neighbour."""
+        return neighbour == self.parent or neighbour in self.children
+
+    @property
+    def settles(self) -> bool:
+        """Whether it is this node that finds out, now and then, how far everything has come."""
+        return self.parent is None
+
     def settle(self, work: Work) -> None:
         """At the root, now and then: tell how far everything has been sent to the sinks.
 
@@ -395,7 +405,8 @@ class TreeWork:
             "aggregates": self.tallies.table(),
             "routes": {
                 "asked": [
-                    f"{inlet.number} from {child}: {describe(stream)}" for (child, stream), inlet in self.inlets.items()
+                    f"{inlet.number} from {child}: {describe(inlet.stream)}"
+                    for (child, _), inlet in self.inlets.items()
                 ],
                 "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
             },
@@ -414,7 +425,7 @@ class TreeWork:
         return asked + sum(task.held() for task in self.tasks) + sum(outlet.held() for outlet in self.outlets.values())
 
 
-def _needed_us(stream: Whole | Part) -> int | None:
+def needed_us(stream: Whole | Part) -> int | None:
     """How long a task needs its inputs. A part may reach further than its rule: what tightens the rule's windows may be
     a condition that only a node above can judge."""
     if isinstance(stream, Whole):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from node.aggregates.completion import Completion
 from node.feeds import Feed, Inlet, Merge, Sieve
+from node.graph_work import GraphWork
 from node.local_feeds import EpochFeed
 from node.push_pull import Slot
 from node.tasks import JoinTask
@@ -96,11 +97,14 @@ def _streams(core: NodeCore) -> Iterator[str]:
             yield f"stream {inlet.number} from {inlet.child}: it was asked for, but what comes would not find it"
     given = {id(outlet) for outlet in core.outlets.values()}
     for found in core.works.values():
+        in_graph = isinstance(found, GraphWork)
         for (child, stream), inlet in found.inlets.items():
-            if child not in found.children or (inlet.child, inlet.stream) != (child, stream):
+            kept_as = inlet.number if in_graph else inlet.stream
+            if (child not in found.children and not in_graph) or (inlet.child, kept_as) != (child, stream):
                 yield f"tree {found.tree}: stream {inlet.number} of {inlet.child} is kept as one of {child}"
         for number, outlet in found.outlets.items():
-            if (outlet.neighbour, outlet.number) != (found.parent, number) or id(outlet) not in given:
+            to = outlet.neighbour if in_graph else found.parent
+            if (outlet.neighbour, outlet.number) != (to, number) or id(outlet) not in given:
                 yield f"tree {found.tree}: stream {number} to {found.parent} is not the one that the node knows"
 
 

@@ -10,13 +10,15 @@ from typing import Any, Final
 
 import msgpack
 
-from protocol import codec, memory, plan_messages, tree_messages
+from protocol import codec, graphs, memory, plan_messages, tree_messages
 from protocol.codec import CodecError
 from protocol.edge import Destination, Feed
 from protocol.events import EventType
 from protocol.memory import Recall, Remember
 from protocol.network import Source
+from protocol.partial import Contest, PartialRule
 from protocol.plan_messages import Order, ReportToCoordinator
+from protocol.streams import Filter, Part, Whole
 from protocol.subscriptions import Subscription
 
 COORDINATOR: Final = "@coordinator"
@@ -136,6 +138,10 @@ codec.register(
         "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredMark", "DeliveredTo", "PlannedTree",
         "TellDelivered",
     )),
+    *(getattr(graphs, name) for name in (
+        "Graph", "GraphInlet", "GraphTask", "GraphOutlet", "GraphDelivery", "BornHere", "TakenFrom", "MadeBy",
+    )),
+    Filter, Whole, Part, PartialRule, Contest,
     *(getattr(tree_messages, name) for name in ("StartTree", "InstallTree", "ForgetTree", "DropLink", "UseLink")),
 )  # fmt: skip
 

@@ -1,7 +1,7 @@
 """What neighbours say to each other. Frozen values; ``protocol.wire`` gives their bytes.
 
-A *stream* is what one node sends its parent in a tree for one purpose: the events that pass a filter, the constituents
-of a partial rule's matches, or the composites of a whole rule. The parent numbers the streams it asks a child for.
+In a tree the parent asks its children for streams (``protocol.streams``) and numbers them. In a graph the coordinator
+has numbered them all, with numbers below zero.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from protocol.expressions import Expression
-from protocol.partial import PartialRule
-from protocol.pattern import Rule
 from protocol.plan_messages import PlannedRule
+from protocol.streams import Filter as Filter
+from protocol.streams import Part as Part
+from protocol.streams import Stream as Stream
+from protocol.streams import Whole as Whole
 from protocol.subscriptions import Subscription
 from protocol.tally_messages import Tally, TallyAnswer, TallyRequest
 from protocol.tree_messages import CreateTree, LinkAgain, TreeAck, TreeNack
@@ -22,41 +24,6 @@ Row = tuple[Any, ...]
 
 Conditions = tuple[tuple[str, tuple[Expression, ...]], ...]
 """By event type, conjuncts over one event alone."""
-
-
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Events of one type that meet every conjunct, each over the event alone (its role is SUBJECT)."""
-
-    type: str
-    where: tuple[Expression, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """The composite events of a rule between its bounds, as PlannedRule has them.
-
-    They may be decided up to ``waits_us`` after their end, because what follows may forbid them or one of their parts.
-    """
-
-    rule: Rule
-    since_us: int | None = None
-    until_us: int | None = None
-    waits_us: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """The constituents of the matches of a partial rule, and blockers; but for events of the types in ``heard``, which
-    the receiver gets anyway, all of them."""
-
-    partial: PartialRule
-    since_us: int | None = None
-    heard: tuple[str, ...] = ()
-
-
-Stream = Filter | Whole | Part
-"""What a stream carries."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from protocol.events import EventType
 from protocol.pattern import Rule
 from protocol.subscriptions import Subscription
 
-STRATEGIES: Final = ("centr", "st", "mt", "st-pp", "mt-pp")
+STRATEGIES: Final = ("centr", "st", "mt", "st-pp", "mt-pp", "inev")
 
 
 @dataclass(frozen=True, slots=True)

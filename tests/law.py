@@ -22,6 +22,7 @@ from protocol import wire, wire_rows
 from protocol.composites import Composite
 from protocol.events import Event
 from protocol.subscriptions import SUBJECT, Subscription
+from tests.layouts import random_planner
 from tests.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive
 
@@ -179,6 +180,7 @@ def run(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:
             case.births,
             strategy=strategy,
             seed=case.seed,
+            lay_out=random_planner(case.seed),
             faults=case.chosen_faults() if faults else None,
             check=True,
             wire=case.seed % 3 == 0,

@@ -45,6 +45,7 @@ from tests.law import (
     remembered,
     time_limit,
 )
+from tests.layouts import random_planner
 from tests.networks import NetworkCase, network_case
 
 Missing = str | frozenset[str]
@@ -224,6 +225,7 @@ def check_busy(case: NetworkCase, detection_us: int, strategy: str) -> Verdict:
                 case.births,
                 strategy=strategy,
                 seed=case.seed,
+                lay_out=random_planner(case.seed),
                 faults=case.faults,
                 check=True,
                 wire=case.seed % 3 == 0,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from node.engine import Engine
 from node.partition import LOCAL, split
-from node.projection import project
 from protocol.composites import Composite
 from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Expression, Parameter
 from protocol.partial import PartialRule
 from protocol.pattern import Absence, Aggregate, Chain, Leaf, Pattern, Rule, Selection, Step, Within, leaves
+from protocol.projection import project
 from tests.generators import REMOTE, TYPES, Named, RuleMaker, random_values
 
 MORE_TYPES: Mapping[str, EventType] = {

@@ -13,9 +13,9 @@ from deploy.simulation.simulator import Simulation
 from node.effects import Report, TimerFired
 from node.engine.store import Store
 from node.outlets import Outlet
-from node.projection import project
 from node.tasks import JoinTask
 from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode
+from protocol.projection import project
 from tests.builders import chain, each, last, rule, trace
 from tests.test_simulator import a_network, births_of, run
 

@@ -10,7 +10,6 @@ import pytest
 
 from node.core import NodeCore, NodeSettings
 from node.effects import Born, Deliver, Effect, Ordered, Received, Report, Send, SetTimer, SourcesEnded, TimerFired
-from node.projection import project
 from node.saving import StateError, restore, save
 from protocol.events import Event, EventType
 from protocol.messages import (
@@ -32,6 +31,7 @@ from protocol.messages import (
 )
 from protocol.pattern import Rule
 from protocol.plan_messages import Adopt, BeginTree, PlannedRule, PlannedSink, PlannedSource, PlannedTree, Share
+from protocol.projection import project
 from protocol.subscriptions import parse_subscription
 from protocol.tree_messages import InstallTree
 from tests.builders import TYPES, chain, each, last, rule

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from node.core import NodeCore
-from node.effects import Effect, Input, Report, SetTimer, TimerFired
+from node.effects import Effect, Input, Ordered, Report, SetTimer, TimerFired
+from node.graph_work import GraphWork
+from node.outlets import Outlet
 from node.tree_work import TreeWork, describe
 from node.validation import forgotten_bodies
 from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Message, Notify, Part, SetMode, Stream
+from protocol.plan_messages import Adopt
 from protocol.tally_messages import Tally
 
 FORBIDDEN = frozenset(
@@ -70,6 +73,9 @@ class Checkers:
     def handled(self, node: str, received: Input, effects: Sequence[Effect], now_us: int, clock_us: int) -> None:
         """A node has taken an input; ``clock_us`` is what it took for the time."""
         self._now_us = now_us
+        if isinstance(received, Ordered) and isinstance(received.order, Adopt):
+            for inlet in (inlet for graph in received.order.share.graphs for inlet in graph.inlets):
+                self._streams.setdefault((inlet.neighbour, node, inlet.number), _Stream(inlet.stream))
         for effect in effects:
             if isinstance(effect, Report) and effect.counter in FORBIDDEN:
                 self._fail(f"node {node}", f"{effect.counter} after {received!r}")
@@ -227,13 +233,19 @@ def disagreements(nodes: Mapping[str, NodeCore]) -> Iterator[str]:
             what = f"stream {number} from {inlet.child} to {node} ({describe(inlet.stream)})"
             if below is None:
                 yield f"{what}: the child does not know it"
-            elif not any(below.feed is work.feeds.get(inlet.stream) for work in nodes[inlet.child].works.values()):
+            elif not any(_gives(work, number, below, inlet.stream) for work in nodes[inlet.child].works.values()):
                 yield f"{what}: the child gives something else"
         for parent, number in core.outlets:
             above = nodes[parent].inlets.get(number)
             if above is None or above.child != node:
                 yield f"stream {number} from {node} to {parent}: the parent has not asked for it"
         yield from forgotten_bodies(core, nodes)
+
+
+def _gives(work: TreeWork, number: int, outlet: Outlet, stream: Stream) -> bool:
+    if isinstance(work, GraphWork):
+        return work.outlets.get(number) is outlet and work.given[number] == stream
+    return outlet.feed is work.feeds.get(stream)
 
 
 def _with_parent(node: str, found: TreeWork, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
@@ -251,5 +263,6 @@ def _with_parent(node: str, found: TreeWork, nodes: Mapping[str, NodeCore]) -> I
     if above.advertised.get(node) != frozenset(found.advertisement()):
         known = sorted(above.advertised.get(node, ()))
         yield f"{where}: it advertises {found.advertisement()}, the parent {found.parent} knows {known}"
-    if above.subscribers.children.get(node) != found.subscribers.combined():
+    told = () if isinstance(found, GraphWork) else found.subscribers.combined()
+    if above.subscribers.children.get(node) != told:
         yield f"{where}: the parent {found.parent} knows other subscriptions of it"

@@ -14,6 +14,7 @@ from itertools import chain, count
 from typing import Any
 
 from coordinator.core import Change, Coordinator, DeployRule, Orders
+from coordinator.graphs import Planner, at_the_middle
 from deploy.simulation.accounts import Accounts
 from deploy.simulation.checkers import Checkers
 from deploy.simulation.faults import Faults
@@ -69,12 +70,14 @@ def simulate(
     on_delivery: Callable[[Delivery], None] | None = None,
     computed_trees: bool = False,
     detection_us: int = DETECTION_US,
+    lay_out: Planner = at_the_middle,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
     ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
     sends every message as bytes and reads it again. With ``computed_trees`` the coordinator puts trees in place instead
-    of having them built. ``detection_us``: so long after a loss the coordinator hears of it. ``until_us`` stops the run
+    of having them built. ``lay_out`` decides under 'inev' what is evaluated where. ``detection_us``: so long after a
+    loss the coordinator hears of it. ``until_us`` stops the run
     at that virtual time, whatever is on its way then; without it the sources end and everything is heard out.
     ``on_delivery`` is told of each delivery as it happens; with ``keep`` off the outcome only counts what is born and
     delivered ("born", "delivered" among its counters), so that a run of any length needs no more memory than the nodes
@@ -97,6 +100,7 @@ def simulate(
             on_delivery=on_delivery,
             computed_trees=computed_trees,
             detection_us=detection_us,
+            lay_out=lay_out,
         )
         if made.set_up(starts_us - setup_us) < starts_us:
             break
@@ -121,6 +125,7 @@ class Simulation:
         on_delivery: Callable[[Delivery], None] | None = None,
         computed_trees: bool = False,
         detection_us: int = DETECTION_US,
+        lay_out: Planner = at_the_middle,
     ) -> None:
         self.network = network
         self.strategy = strategy
@@ -137,7 +142,7 @@ class Simulation:
         self._around = network.neighbours()
         self.nodes = {node: self._new_core(node) for node in network.nodes}
         self._links = self._wires("set-up")  # nothing goes wrong before the first event
-        self.coordinator = Coordinator(network, strategy, horizon_us, computed_trees=computed_trees)
+        self.coordinator = Coordinator(network, strategy, horizon_us, computed_trees=computed_trees, lay_out=lay_out)
         self.checkers = Checkers(self.nodes, f"strategy {strategy}, seed {seed}") if check else None
         self._heap: list[tuple[int, int, str, Any]] = []
         self._idle: list[tuple[int, int, str, Any]] = []

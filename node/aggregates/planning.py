@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from node.catalog import about_subject
 from protocol.expressions import (
     Attribute,
     Expression,
@@ -24,6 +23,7 @@ from protocol.expressions import (
     walk,
 )
 from protocol.pattern import Aggregate, Chain, OutputAttribute, Pattern, Rule, leaves
+from protocol.streams import about_subject
 from protocol.subscriptions import SUBJECT
 from protocol.tally_messages import KNOWN, Tally
 

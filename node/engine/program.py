@@ -13,6 +13,7 @@ from node.engine.next_match import NextPlan
 from node.engine.rules import RulePlan, add_rule, composite_spec
 from node.engine.store_builder import CompiledStore, StoreBuilder
 from protocol.codec import digest
+from protocol.dependencies import in_dependency_order
 from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
 from protocol.expressions import Attribute, Fold, Same, walk
@@ -191,35 +192,3 @@ def _all_columns(
             united.setdefault(output.name, HEADER_WIDTH + len(united))
         columns[rule.emits] = Columns(rule.emits, united, frozenset(united), composite=True)
     return columns
-
-
-def in_dependency_order(rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Rules after those whose composites they read; a RuleError that names the cycle if there is none."""
-    names: set[str] = set()
-    for rule in rules:
-        if rule.name in names:
-            raise RuleError(f"two rules are named {rule.name!r}; give one of them another name")
-        names.add(rule.name)
-    producers: dict[str, list[Rule]] = {}
-    for rule in rules:
-        producers.setdefault(rule.emits, []).append(rule)
-    done: dict[str, Rule] = {}
-    path: list[str] = []
-
-    def visit(rule: Rule) -> None:
-        if rule.name in done:
-            return
-        if rule.name in path:
-            raise RuleError(
-                f"rules read each other in a circle: {' -> '.join([*path[path.index(rule.name) :], rule.name])}"
-            )
-        path.append(rule.name)
-        for name in sorted(types_of(rule.pattern)):
-            for producer in producers.get(name, []):
-                visit(producer)
-        path.pop()
-        done[rule.name] = rule
-
-    for rule in rules:
-        visit(rule)
-    return tuple(done.values())

@@ -1,0 +1,281 @@
+"""From a layout to the graph of streams of every node."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from coordinator.layouts import Layout, at_one_node, divided
+from protocol.dependencies import in_dependency_order
+from protocol.errors import RuleError
+from protocol.graphs import BornHere, Graph, GraphDelivery, GraphInlet, GraphOutlet, GraphTask, MadeBy, TakenFrom, Tap
+from protocol.pattern import Rule, leaves, types_of
+from protocol.plan_messages import PlannedRule
+from protocol.projection import project
+from protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
+
+NUMBERS = 1 << 24  # streams of one graph, each counted on every link, at most
+
+Link: TypeAlias = tuple[str, str]
+Routes: TypeAlias = Callable[[str, Stream, frozenset[str]], Iterable[Link]]
+"""The links of a tree that joins an origin of a stream with all who read it."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What a graph is laid over: the nodes and links that are there, and what is to be detected and delivered."""
+
+    nodes: tuple[str, ...]
+    links: tuple[Link, ...]
+    sources: Mapping[str, tuple[str, ...]]
+    """By type, the nodes at which its events are born."""
+    sinks: tuple[tuple[str, str], ...]
+    """Nodes with the types that somebody there wants."""
+    rules: tuple[PlannedRule, ...]
+    horizon: Callable[[Rule], int | None] = field(repr=False)
+
+    def wanted_rules(self) -> list[PlannedRule]:
+        """The rules whose composites reach a sink, directly or through others, after those that they read."""
+        wanted = {name for _, name in self.sinks}
+        found: dict[Rule, PlannedRule] = {}
+        while more := [each for each in self.rules if each.rule.emits in wanted and each.rule not in found]:
+            for each in more:
+                found[each.rule] = each
+                wanted |= types_of(each.rule.pattern)
+        return [found[rule] for rule in in_dependency_order(sorted(found, key=lambda rule: rule.name))]
+
+
+def shortest_routes(ground: Ground) -> Routes:
+    """Along a tree of shortest paths from the origin."""
+    around: dict[str, list[str]] = {node: [] for node in ground.nodes}
+    for one, other in ground.links:
+        around[one].append(other)
+        around[other].append(one)
+    trees: dict[str, dict[str, str]] = {}
+
+    def tree(origin: str) -> dict[str, str]:
+        if origin not in trees:
+            before = trees[origin] = {origin: origin}
+            waiting = deque([origin])
+            while waiting:
+                node = waiting.popleft()
+                for other in sorted(around[node]):
+                    if other not in before:
+                        before[other] = node
+                        waiting.append(other)
+        return trees[origin]
+
+    def routes(origin: str, stream: Stream, readers: frozenset[str]) -> Iterable[Link]:
+        links: set[Link] = set()
+        for node in readers:
+            while node != origin:
+                links.add((tree(origin)[node], node))
+                node = tree(origin)[node]
+        return links
+
+    return routes
+
+
+Planner: TypeAlias = Callable[[Ground], tuple[Layout, Routes]]
+"""Decides what is evaluated where, and along which links streams flow."""
+
+
+def at_the_middle(ground: Ground) -> tuple[Layout, Routes]:
+    """Everything at the node that is nearest to all others by links."""
+    routes = shortest_routes(ground)
+
+    def distance(node: str) -> int:
+        return sum(len(set(routes(node, Filter(""), frozenset((other,))))) for other in ground.nodes)
+
+    middle = min(ground.nodes, key=lambda node: (distance(node), node))
+    return {each.rule.name: at_one_node(each.rule, middle) for each in ground.rules}, routes
+
+
+FlowName: TypeAlias = tuple[str, str, int]
+"""What kind of flow, of which type or rule, and for stages which of them."""
+
+
+class _Flow:
+    """A stream that arises at some nodes and is read at others."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
+        self.origins: dict[str, Tap] = {}
+        self.readers: set[str] = set()
+        self.numbers: dict[tuple[str, str], int] = {}
+        """Under which number a node takes what arises at an origin."""
+
+
+@dataclass(slots=True)
+class _Task:
+    """A task at a node, with the flows it reads; (true) of which only what arises at the node."""
+
+    node: str
+    number: int
+    stream: Whole | Part
+    reads: list[tuple[FlowName, bool]]
+
+
+def laid(ground: Ground, layout: Layout, routes: Routes, tree: str, epoch: int, plan: int) -> dict[str, Graph]:
+    """The graph of every node. Numbers of streams are different for each ``plan``."""
+    return _Draft(ground, layout).graphs(routes, tree, epoch, plan)
+
+
+class _Draft:
+    def __init__(self, ground: Ground, layout: Layout) -> None:
+        self._ground = ground
+        self._rules = ground.wanted_rules()
+        self._stages = {
+            each.rule.name: divided(each.rule, layout[each.rule.name], ground.sources) for each in self._rules
+        }
+        self._flows: dict[FlowName, _Flow] = {}
+        self._tasks: list[_Task] = []
+        self._deliveries: list[tuple[str, FlowName]] = []
+        self._bear()
+        self._evaluate()
+        self._deliver()
+
+    def _bear(self) -> None:
+        """Events, of each type those that somebody reads: what all readers agree on, or everything."""
+        wanted: dict[str, set[Filter]] = {}
+        for _, name in self._ground.sinks:
+            wanted.setdefault(name, set()).add(Filter(name))
+        for planned in self._rules:
+            types = _types(planned.rule)
+            for role in sorted({role for stage in self._stages[planned.rule.name] for role in stage.events}):
+                name = types[role]
+                wanted.setdefault(name, set()).add(_filter(planned.rule, role, name))
+        for name, filters in sorted(wanted.items()):
+            if name in self._ground.sources:
+                stream = next(iter(filters)) if len(filters) == 1 else Filter(name)
+                flow = self._flows["events", name, 0] = _Flow(stream)
+                flow.origins = {node: BornHere(stream) for node in self._ground.sources[name]}
+
+    def _evaluate(self) -> None:
+        bounds = [(each.rule, each.since_us, each.until_us) for each in self._rules]
+        for planned, whole in zip(self._rules, whole_streams(bounds, self._ground.horizon), strict=True):
+            rule, stages = planned.rule, self._stages[planned.rule.name]
+            types = _types(rule)
+            for position, stage in enumerate(stages):
+                is_last = position == len(stages) - 1
+                stream = whole if is_last else Part(project(rule, stage.roles), planned.since_us)
+                reads = [
+                    (flow, role == stage.split) for role in sorted(stage.events) for flow in self._flows_of(types[role])
+                ]
+                for each in stage.stages:
+                    reads.append((("stage", rule.name, each), stage.split in stages[each].roles))
+                name = ("whole", rule.name, 0) if is_last else ("stage", rule.name, position)
+                made = self._flows[name] = _Flow(stream)
+                for node in stage.nodes:
+                    number = len(self._tasks)
+                    made.origins[node] = MadeBy(number)
+                    self._tasks.append(_Task(node, number, stream, list(dict.fromkeys(reads))))
+                for flow, only_here in reads:
+                    if not only_here:
+                        self._flows[flow].readers.update(stage.nodes)
+
+    def _flows_of(self, name: str) -> Iterator[FlowName]:
+        """The flows that bring events, primitive or composite, of a type."""
+        if ("events", name, 0) in self._flows:
+            yield "events", name, 0
+        for planned in self._rules:
+            if planned.rule.emits == name:
+                yield "whole", planned.rule.name, 0
+
+    def _deliver(self) -> None:
+        for node, name in dict.fromkeys(self._ground.sinks):
+            for flow in self._flows_of(name):
+                self._flows[flow].readers.add(node)
+                self._deliveries.append((node, flow))
+
+    # -------------------------------------------------------------------------------------------------------- flowing
+
+    def graphs(self, routes: Routes, tree: str, epoch: int, plan: int) -> dict[str, Graph]:
+        inlets: dict[str, list[GraphInlet]] = {node: [] for node in self._ground.nodes}
+        outlets: dict[str, list[GraphOutlet]] = {node: [] for node in self._ground.nodes}
+        used = 0
+        for flow in self._flows.values():
+            for origin, tap in flow.origins.items():
+                readers = frozenset(flow.readers - {origin})
+                if not readers:
+                    continue
+                for node, further in _directed(origin, routes(origin, flow.stream, readers)):
+                    used += 1
+                    number = flow.numbers[origin, further] = -(plan * NUMBERS + used)
+                    source = tap if node == origin else TakenFrom(flow.numbers[origin, node])
+                    outlets[node].append(GraphOutlet(number, further, flow.stream, source))
+                    inlets[further].append(GraphInlet(number, node, flow.stream))
+        assert used < NUMBERS, "a graph has more streams than numbers"
+        tasks: dict[str, list[GraphTask]] = {node: [] for node in self._ground.nodes}
+        for task in self._tasks:
+            taps = [tap for flow, only_here in task.reads for tap in self._taps(task.node, flow, only_here)]
+            tasks[task.node].append(GraphTask(task.number, task.stream, tuple(taps), self._overlap(task)))
+        deliveries: dict[str, list[GraphDelivery]] = {node: [] for node in self._ground.nodes}
+        for node, name in self._deliveries:
+            stream = self._flows[name].stream
+            assert not isinstance(stream, Part)
+            deliveries[node] += [GraphDelivery(stream, tap) for tap in self._taps(node, name, False)]
+        return {
+            node: Graph(
+                tree,
+                epoch,
+                tuple(inlets[node]),
+                tuple(tasks[node]),
+                tuple(outlets[node]),
+                tuple(deliveries[node]),
+            )
+            for node in self._ground.nodes
+        }
+
+    def _overlap(self, task: _Task) -> bool:
+        """Whether the same event may come in several ways: what is put together at several nodes shares events."""
+        seen: set[str] = set()
+        for name, _ in task.reads:
+            flow = self._flows[name]
+            if isinstance(flow.stream, Part):
+                if len(flow.origins) > 1 or seen & flow.stream.partial.types:
+                    return True
+                seen |= flow.stream.partial.types
+            elif isinstance(flow.stream, Filter):
+                if flow.stream.type in seen:
+                    return True
+                seen.add(flow.stream.type)
+        return False
+
+    def _taps(self, node: str, name: FlowName, only_here: bool) -> Iterator[Tap]:
+        flow = self._flows[name]
+        for origin, tap in flow.origins.items():
+            if origin == node:
+                yield tap
+            elif not only_here:
+                yield TakenFrom(flow.numbers[origin, node])
+
+
+def _types(rule: Rule) -> dict[str, str]:
+    return {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+
+
+def _filter(rule: Rule, role: str, name: str) -> Filter:
+    """What of the events of its type a role needs."""
+    try:
+        return filter_of(project(rule, (role,)))
+    except RuleError:  # it cannot be divided: whoever evaluates it needs everything
+        return Filter(name)
+
+
+def _directed(origin: str, links: Iterable[Link]) -> Iterator[Link]:
+    """The links of a tree, each away from the origin, those nearer to it first."""
+    around: dict[str, list[str]] = {}
+    for one, other in links:
+        around.setdefault(one, []).append(other)
+        around.setdefault(other, []).append(one)
+    seen, waiting = {origin}, deque([origin])
+    while waiting:
+        node = waiting.popleft()
+        for other in sorted(set(around.get(node, ()))):
+            if other not in seen:
+                seen.add(other)
+                yield node, other
+                waiting.append(other)

@@ -1,0 +1,140 @@
+"""What a node does in one graph: streams flow as the coordinator has laid them, from where they arise to all who read
+them. The tree of the same name only carries orders, and news of how far everything has come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from node.feeds import Feed, Inlet, Merge, Sieve
+from node.once import Once
+from node.outlets import Outlet
+from node.predicates import row_condition
+from node.tasks import JoinTask
+from node.tree_work import KINDS, TreeWork, describe, needed_us
+from node.work import FOREVER, Work
+from protocol.graphs import BornHere, Graph, MadeBy, TakenFrom, Tap
+from protocol.messages import Settled, SettledHere
+from protocol.pattern import Rule
+from protocol.streams import Filter, Stream, Whole
+from protocol.tally_messages import Tally
+
+
+class GraphWork(TreeWork):
+    """The streams and tasks of one node in one graph and epoch."""
+
+    def lay(self, graph: Graph) -> None:
+        """Make everything that the graph has here. Nothing flows before the start."""
+        self._taken: dict[int, Inlet] = {}
+        self._made: dict[int, JoinTask] = {}
+        self._sieves: dict[Filter, Feed] = {}
+        self._overlapping: list[Once] = []
+        self.given: dict[int, Stream] = {}
+        """What goes to neighbours, by its number."""
+        for taken in graph.inlets:
+            inlet = Inlet(taken.neighbour, taken.number, taken.stream, self._catalog)
+            self._taken[taken.number] = self.inlets[taken.neighbour, taken.number] = inlet
+        for task in graph.tasks:
+            inputs = [self._feed_of(tap) for tap in task.inputs]
+            if len(inputs) > 1 and task.overlaps:
+                once = Once(inputs, needed_us(task.stream))
+                self._overlapping.append(once)
+                inputs = [once]
+            self._made[task.number] = self._task(task.stream, inputs)
+        for given in graph.outlets:
+            kind = KINDS[type(given.stream)]
+            outlet = Outlet(given.neighbour, given.number, self._feed_of(given.source), kind, self._catalog)
+            self.outlets[given.number] = outlet
+            self.given[given.number] = given.stream
+        for delivery in graph.deliveries:
+            whole = delivery.stream if isinstance(delivery.stream, Whole) else None
+            self.dispatch(self._feed_of(delivery.source), whole)
+
+    def _feed_of(self, tap: Tap) -> Feed:
+        match tap:
+            case TakenFrom(number):
+                return self._taken[number]
+            case MadeBy(task):
+                return self._made[task]
+            case BornHere(stream):
+                return self._born(stream)
+
+    def _born(self, stream: Filter) -> Feed:
+        known = self._sieves.get(stream)
+        if known is None:
+            # Without a local feed the source is gone, and everything that it has brought is too old.
+            known = self._local.get(stream.type) or Merge(())
+            condition = row_condition(
+                stream.where, self._catalog.type(stream.type), stream.type in self._catalog.composites
+            )
+            if condition is not None:
+                known = Sieve(known, condition)
+            self._sieves[stream] = known
+        return known
+
+    def uses(self, neighbour: str) -> bool:
+        """Whether anything of the graph, or of its tree, runs over this neighbour."""
+        flows = (*(inlet.child for inlet in self._taken.values()), *(each.neighbour for each in self.outlets.values()))
+        return super().uses(neighbour) or neighbour in flows
+
+    def can_serve(self, stream: Stream | Tally) -> bool:
+        """Nothing can be asked for in a graph."""
+        return False
+
+    # ---------------------------------------------------------------------------------------------- beginning and end
+
+    def start(self, work: Work) -> None:
+        super().start(work)
+        for outlet in self.outlets.values():  # where nothing can come, that is told at once
+            outlet.told(work)
+
+    def is_drained(self, now_us: int) -> bool:
+        return self.started and self.until_us is not None and self.delivered >= self.until_us - 1
+
+    @property
+    def settles(self) -> bool:
+        return True
+
+    def settle(self, work: Work) -> None:
+        """At every node: tell the parent how far everything has reached the sinks, here and below."""
+        if not self.started:
+            return
+        here = min((feed.current(work.now_us) + waits for feed, waits, _ in self._dispatchers), default=FOREVER)
+        found = min([here, *(self._settled_below.get(child, -FOREVER) for child in self.children)])
+        if found <= self.settled:
+            return
+        self.settled = found
+        if self.parent is not None:
+            work.send(self.parent, SettledHere(self.tree, self.epoch, found))
+        else:
+            self.delivered = max(self.delivered, found)
+            self._tell_children(work)
+
+    def settled_below(self, child: str, ts: float, work: Work) -> None:
+        self._settled_below[child] = max(ts, self._settled_below.get(child, -FOREVER))
+        self.settle(work)
+
+    def settled_above(self, message: Settled, work: Work) -> None:
+        if message.delivered > self.delivered:
+            self.delivered = message.delivered
+            self._tell_children(work)
+
+    def _tell_children(self, work: Work) -> None:
+        for child in self.children:
+            work.send(child, Settled(self.tree, self.epoch, self.delivered, self.delivered))
+
+    def held(self) -> int:
+        return super().held() + sum(feed.held() for feed in self._overlapping)
+
+    # --------------------------------------------------------------------------------------------------------- showing
+
+    def rules(self) -> set[Rule]:
+        streams = [task.stream for task in self.tasks]
+        return {stream.rule if isinstance(stream, Whole) else stream.partial.rule for stream in streams}
+
+    def table(self) -> dict[str, Any]:
+        found = super().table()
+        found["routes"] = {
+            "taken": [f"{each.number} from {each.child}: {describe(each.stream)}" for each in self._taken.values()],
+            "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
+        }
+        return found

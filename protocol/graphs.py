@@ -1,0 +1,87 @@
+"""A graph of streams, as the coordinator lays it over the network: what one node takes, evaluates, sends on, delivers.
+
+Every stream has one origin, and a tree of links leads from it to all nodes that need it; so a node gets each of them
+from one neighbour at most. What a task reads is told in full: nothing is asked for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from protocol.streams import Filter, Part, Stream, Whole
+
+
+@dataclass(frozen=True, slots=True)
+class BornHere:
+    """Events of sources of the node itself."""
+
+    stream: Filter
+
+
+@dataclass(frozen=True, slots=True)
+class TakenFrom:
+    """What comes from a neighbour."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class MadeBy:
+    """What a task of the node finds."""
+
+    task: int
+
+
+Tap: TypeAlias = BornHere | TakenFrom | MadeBy
+"""Where rows come from at a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphInlet:
+    """A stream that comes from a neighbour, under a number that no other stream of the node ever has."""
+
+    number: int
+    neighbour: str
+    stream: Stream
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTask:
+    """What is evaluated at the node, and over what. Tasks are numbered in an order in which each reads earlier ones."""
+
+    number: int
+    stream: Whole | Part
+    inputs: tuple[Tap, ...]
+    overlaps: bool = False
+    """Whether the same event may come by several of the inputs."""
+
+
+@dataclass(frozen=True, slots=True)
+class GraphOutlet:
+    """What goes to a neighbour, who takes it under this number."""
+
+    number: int
+    neighbour: str
+    stream: Stream
+    source: Tap
+
+
+@dataclass(frozen=True, slots=True)
+class GraphDelivery:
+    """What the sinks of the node may want."""
+
+    stream: Filter | Whole
+    source: Tap
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """One node's part of a graph, which is built and given up like the tree that spans it."""
+
+    tree: str
+    epoch: int
+    inlets: tuple[GraphInlet, ...] = ()
+    tasks: tuple[GraphTask, ...] = ()
+    outlets: tuple[GraphOutlet, ...] = ()
+    deliveries: tuple[GraphDelivery, ...] = ()

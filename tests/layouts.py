@@ -1,0 +1,79 @@
+"""Random layouts: any stages at any nodes, split by any role, along any trees. Most are foolish; all must keep the
+law."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+from coordinator.graphs import Ground, Link, Planner, Routes
+from coordinator.layouts import Layout, RuleLayout, Stage
+from protocol.pattern import Rule, leaves
+from protocol.streams import Stream
+
+
+class RandomPlanner:
+    """The same ground gets the same layout, whenever it is asked for."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def __call__(self, ground: Ground) -> tuple[Layout, Routes]:
+        chance = random.Random(f"{self._seed} {ground.nodes} {ground.links} {len(ground.rules)}")
+        layout = {each.rule.name: _rule_layout(each.rule, ground, chance) for each in ground.rules}
+        return layout, _RandomRoutes(ground, chance.random())
+
+
+def random_planner(seed: int) -> Planner:
+    return RandomPlanner(seed)
+
+
+def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayout:
+    roles = [leaf.role for leaf in leaves(rule.pattern.root)]
+    stages: list[Stage] = []
+
+    def place(wanted: frozenset[str], depth: int) -> int:
+        """A stage for these roles; its position."""
+        inside: list[int] = []
+        left = set(wanted)
+        while depth and len(left) > 1 and chance.random() < 0.6:
+            some = frozenset(chance.sample(sorted(left), chance.randint(2, len(left))))
+            if some == wanted:
+                continue
+            inside.append(place(some, depth - 1))
+            left -= some
+            if chance.random() < 0.2:  # a role may come in two ways
+                left.add(chance.choice(sorted(some)))
+        split = chance.choice(sorted(wanted)) if chance.random() < 0.5 else None
+        if split is not None:
+            left.add(split)
+        stages.append(Stage(wanted, (chance.choice(ground.nodes),), split, tuple(inside), frozenset(left)))
+        return len(stages) - 1
+
+    place(frozenset(roles), chance.choice((0, 1, 2, 3)))
+    return tuple(stages)
+
+
+class _RandomRoutes:
+    """Along a random spanning tree, another for every origin."""
+
+    def __init__(self, ground: Ground, seed: float) -> None:
+        self._ground = ground
+        self._seed = seed
+
+    def __call__(self, origin: str, stream: Stream, readers: frozenset[str]) -> Iterable[Link]:
+        chance = random.Random(f"{self._seed} {origin} {sorted(readers)}")
+        links = list(self._ground.links)
+        chance.shuffle(links)
+        before: dict[str, str] = {origin: origin}
+        while len(before) < len(self._ground.nodes):
+            for one, other in links:
+                if (one in before) != (other in before):
+                    new, known = (other, one) if one in before else (one, other)
+                    before[new] = known
+        used: set[Link] = set()
+        for node in readers:
+            while node != origin:
+                used.add((before[node], node))
+                node = before[node]
+        return used
