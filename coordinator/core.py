@@ -70,7 +70,7 @@ class Coordinator:
     ) -> None:
         """``horizon`` tells how long a rule needs its inputs. ``computed_trees``: have trees put in place as computed
         here, instead of built by the nodes. ``lay_out`` decides for 'inev' what is evaluated where."""
-        self._computed_trees = computed_trees
+        self._computed_trees = computed_trees or strategy == "inev"  # a graph needs everybody that it was laid over
         self.network = network
         self.strategy = strategy
         self._horizon = horizon

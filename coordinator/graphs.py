@@ -10,13 +10,22 @@ from typing import TypeAlias
 from coordinator.layouts import Layout, at_one_node, divided
 from protocol.dependencies import in_dependency_order
 from protocol.errors import RuleError
-from protocol.graphs import BornHere, Graph, GraphDelivery, GraphInlet, GraphOutlet, GraphTask, MadeBy, TakenFrom, Tap
+from protocol.graphs import (
+    BornHere,
+    Graph,
+    GraphDelivery,
+    GraphInlet,
+    GraphOutlet,
+    GraphTask,
+    MadeBy,
+    TakenFrom,
+    Tap,
+    stream_number,
+)
 from protocol.pattern import Rule, leaves, types_of
 from protocol.plan_messages import PlannedRule
 from protocol.projection import project
 from protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
-
-NUMBERS = 1 << 24  # streams of one graph, each counted on every link, at most
 
 Link: TypeAlias = tuple[str, str]
 Routes: TypeAlias = Callable[[str, Stream, frozenset[str]], Iterable[Link]]
@@ -203,11 +212,10 @@ class _Draft:
                     continue
                 for node, further in _directed(origin, routes(origin, flow.stream, readers)):
                     used += 1
-                    number = flow.numbers[origin, further] = -(plan * NUMBERS + used)
+                    number = flow.numbers[origin, further] = stream_number(plan, used)
                     source = tap if node == origin else TakenFrom(flow.numbers[origin, node])
                     outlets[node].append(GraphOutlet(number, further, flow.stream, source))
                     inlets[further].append(GraphInlet(number, node, flow.stream))
-        assert used < NUMBERS, "a graph has more streams than numbers"
         tasks: dict[str, list[GraphTask]] = {node: [] for node in self._ground.nodes}
         for task in self._tasks:
             taps = [tap for flow, only_here in task.reads for tap in self._taps(task.node, flow, only_here)]

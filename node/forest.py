@@ -18,11 +18,13 @@ from node.tree_work import TreeWork
 from node.trees import EARLY_MAX, Trees
 from node.work import FOREVER, Numbers, Work
 from protocol.errors import RuleError
+from protocol.graphs import plan_of
 from protocol.messages import (
     Advertise,
     Deploy,
     FetchRules,
     Filter,
+    GraphLaid,
     Message,
     RulesFetched,
     Settled,
@@ -127,10 +129,18 @@ class Forest:
                     self._look_for_standing(work)
             case LinkAgain(again):
                 self.trees.link_again(neighbour, again)
-            case TreeReady():
-                if message.plan <= max(self.shares, default=-1):
+            case TreeReady(tree, epoch):
+                comes = (tree, epoch) in self._named and not self.trees.knows(tree, epoch)  # as the coordinator says
+                if message.plan <= max(self.shares, default=-1) and not (comes and self._installs(message.plan)):
                     self._ready(message, work)
                 else:
+                    self._keep_early(neighbour, message, work)
+            case GraphLaid(tree, epoch):
+                laid = self.works.get((tree, epoch))
+                if isinstance(laid, GraphWork):
+                    laid.partners_ready.add(neighbour)
+                    self._advertise(laid, work)
+                elif not self._is_past(tree, epoch):
                     self._keep_early(neighbour, message, work)
             case TreeStart(tree, epoch):
                 if (found := self.work(tree, epoch, work)) is not None:
@@ -188,6 +198,16 @@ class Forest:
         name = (tree, epoch)
         return name in self._named or tree == self.name or self.trees.knows(*name) or self.trees.is_forgotten(*name)
 
+    def _is_past(self, tree: str, epoch: int) -> bool:
+        """Whether a build is over here, or was before this node knew of any."""
+        if (tree, epoch) in self._gone or self.trees.is_forgotten(tree, epoch):
+            return True
+        return (tree, epoch) not in self._named and any(name == tree and later > epoch for name, later in self._named)
+
+    def _installs(self, plan: int) -> bool:
+        """Whether the trees of a plan are put in place by the coordinator, not built."""
+        return plan in self.shares and bool(self.shares[plan].share.graphs)
+
     def _keep_early(self, neighbour: str, message: Message, work: Work) -> None:
         if len(self._early) < EARLY_MAX:
             self._early.append((neighbour, message))
@@ -224,7 +244,10 @@ class Forest:
 
     def report_stream(self, neighbour: str, number: int, work: Work) -> None:
         """Something came for a stream that is not here."""
-        work.report("forgotten_stream" if (neighbour, number) in self._gone_streams else "unknown_stream")
+        known = (neighbour, number) in self._gone_streams
+        if number < 0:  # of another plan than the newest it can only be if it was known in an earlier life
+            known = known or plan_of(number) != max(self.shares, default=0)
+        work.report("forgotten_stream" if known else "unknown_stream")
 
     # ---------------------------------------------------------------------------------------------------------- orders
 
@@ -264,6 +287,8 @@ class Forest:
             case StartTree() | InstallTree():
                 self._send_all(self.trees.ordered(order), work)
                 self._look_for_standing(work)
+                if isinstance(order, InstallTree):
+                    self._hear_early(work)
             case _:
                 assert_never(order)
 
@@ -275,6 +300,8 @@ class Forest:
             if found.uses(neighbour):
                 self._forget_work(*name)
                 self._torn[name] = found.delivered
+                if name not in self.trees.broken():  # streams were shared with it, though the tree goes another way
+                    work.effects.append(Tell(TreeBroken(*name)))
         self._early = [(sender, message) for sender, message in self._early if sender != neighbour]
         self._gone_streams = {stream for stream in self._gone_streams if stream[0] != neighbour}
         self._tell_broken(before, work)
@@ -308,6 +335,9 @@ class Forest:
         self._held_us.clear()
         self._lost_us = None
         self._thaw(work)
+        self._hear_early(work)
+
+    def _hear_early(self, work: Work) -> None:
         early, self._early = self._early, []
         for neighbour, message in early:
             self.received(neighbour, message, work)
@@ -368,7 +398,7 @@ class Forest:
         """The tree stands: make its tables and tell the children; leaves begin to advertise."""
         tree, epoch = message.tree, message.epoch
         share = self.shares.get(message.plan)
-        if not self.trees.knows(tree, epoch):
+        if not self.trees.knows(tree, epoch) and share is not None:
             self._report_tree(tree, epoch, work)
             return
         if share is None or self.trees.is_broken(tree, epoch):
@@ -399,6 +429,7 @@ class Forest:
             found.lay(graph)
             self.outlets |= {(outlet.neighbour, number): outlet for number, outlet in found.outlets.items()}
             self._took_on(found)
+            found.tell_partners(work)
         self.works[tree, epoch] = found
         self._awaited.pop((tree, epoch), None)
         if epoch > 1 or self._gone:
@@ -411,11 +442,14 @@ class Forest:
         for child in found.children:
             work.send(child, message)
         self._advertise(found, work)
+        if isinstance(found, GraphWork):
+            self._hear_early(work)
 
     def _advertise(self, found: TreeWork, work: Work) -> None:
         """When all children have spoken, tell the parent; the root then arranges the evaluation."""
-        if set(found.children) != found.advertised.keys() or set(found.children) != found.subscribed:
+        if found.told or not found.is_ready():
             return
+        found.told = True
         if found.parent is not None:
             work.send(found.parent, Advertise(found.tree, found.epoch, found.advertisement()))
             wanted = () if isinstance(found, GraphWork) else found.subscribers.combined()

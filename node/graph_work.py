@@ -13,7 +13,7 @@ from node.tasks import JoinTask
 from node.tree_work import KINDS, TreeWork, describe, needed_us
 from node.work import FOREVER, Work
 from protocol.graphs import BornHere, Graph, MadeBy, TakenFrom, Tap
-from protocol.messages import Settled, SettledHere
+from protocol.messages import GraphLaid, Settled, SettledHere
 from protocol.pattern import Rule
 from protocol.streams import Filter, Stream, Whole
 from protocol.tally_messages import Tally
@@ -28,6 +28,7 @@ class GraphWork(TreeWork):
         self._made: dict[int, JoinTask] = {}
         self._sieves: dict[Filter, Feed] = {}
         self._overlapping: list[Once] = []
+        self.partners_ready: set[str] = set()
         self.given: dict[int, Stream] = {}
         """What goes to neighbours, by its number."""
         for taken in graph.inlets:
@@ -73,8 +74,19 @@ class GraphWork(TreeWork):
 
     def uses(self, neighbour: str) -> bool:
         """Whether anything of the graph, or of its tree, runs over this neighbour."""
-        flows = (*(inlet.child for inlet in self._taken.values()), *(each.neighbour for each in self.outlets.values()))
-        return super().uses(neighbour) or neighbour in flows
+        return super().uses(neighbour) or neighbour in self._partners()
+
+    def _partners(self) -> set[str]:
+        """The neighbours with whom streams are shared."""
+        return {inlet.child for inlet in self._taken.values()} | {each.neighbour for each in self.outlets.values()}
+
+    def tell_partners(self, work: Work) -> None:
+        for neighbour in sorted(self._partners()):
+            work.send(neighbour, GraphLaid(self.tree, self.epoch))
+
+    def is_ready(self) -> bool:
+        """Whether children and partners have told that they are."""
+        return super().is_ready() and self._partners() <= self.partners_ready
 
     def can_serve(self, stream: Stream | Tally) -> bool:
         """Nothing can be asked for in a graph."""
@@ -83,9 +95,17 @@ class GraphWork(TreeWork):
     # ---------------------------------------------------------------------------------------------- beginning and end
 
     def start(self, work: Work) -> None:
+        if self.until_us is not None:
+            super().end(self.until_us, work)
         super().start(work)
         for outlet in self.outlets.values():  # where nothing can come, that is told at once
             outlet.told(work)
+
+    def end(self, until_us: int, work: Work) -> None:
+        if self.started:
+            super().end(until_us, work)
+        else:  # whoever would be asked may not know the graph yet
+            self.until_us = until_us if self.until_us is None else min(until_us, self.until_us)
 
     def is_drained(self, now_us: int) -> bool:
         return self.started and self.until_us is not None and self.delivered >= self.until_us - 1

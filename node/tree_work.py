@@ -92,6 +92,8 @@ class TreeWork:
         """Feeds whose events are delivered from here, each with how much longer than its input it may wait."""
         self.until_us: int | None = None
         """Where the next plan begins."""
+        self.told = False
+        """Whether the parent has heard that everybody below is ready; at the root: whether all has been arranged."""
         self.started = False
         self.settled: float = -FOREVER
         self.delivered: float = -FOREVER if from_us is None else from_us - 1
@@ -108,6 +110,10 @@ class TreeWork:
         if event_type in self._local:
             found.add(HERE)
         return tuple(sorted(found))
+
+    def is_ready(self) -> bool:
+        """Whether all children have advertised and subscribed."""
+        return set(self.children) == self.advertised.keys() and set(self.children) == self.subscribed
 
     def advertisement(self) -> tuple[str, ...]:
         """The types of all sources here and below."""

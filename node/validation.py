@@ -49,7 +49,7 @@ def unfinished(core: NodeCore) -> Iterator[str]:
     for (neighbour, number), outlet in core.outlets.items():
         yield from (f"stream {number} to {neighbour}: {waits}" for waits in outlet.unfinished())
     for found in core.works.values():
-        if set(found.children) != found.advertised.keys() or set(found.children) != found.subscribed:
+        if not found.is_ready():
             yield f"tree {found.tree}: not every child has advertised and subscribed"
         for task in found.tasks:
             yield from (f"{_where(found, task)}: {waits}" for waits in task.unfinished())

@@ -7,9 +7,23 @@ from one neighbour at most. What a task reads is told in full: nothing is asked 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from protocol.streams import Filter, Part, Stream, Whole
+
+NUMBERS: Final = 1 << 24
+"""Streams of one graph, each counted on every link, at most."""
+
+
+def stream_number(plan: int, position: int) -> int:
+    """The number of a stream on a link: below zero, where nodes give none, and different in each plan."""
+    assert 0 <= position < NUMBERS, "a graph has more streams than numbers"
+    return -(plan * NUMBERS + position)
+
+
+def plan_of(number: int) -> int:
+    """The plan in which a stream has this number."""
+    return -number // NUMBERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,15 @@ class TreeReady:
 
 
 @dataclass(frozen=True, slots=True)
+class GraphLaid:
+    """To every neighbour with whom streams of a graph are shared: they are in place here. A node that has heard this
+    from all of them knows that nothing it sends is for an earlier life of theirs."""
+
+    tree: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class TreeStart:
     """From the root downwards: everything is deployed; sources begin."""
 
@@ -215,13 +224,13 @@ class Notify:
 
 
 Message = (
-    CreateTree | TreeAck | TreeNack | TreeReady | TreeStart | TreeOver | Settled | SettledHere
+    CreateTree | TreeAck | TreeNack | TreeReady | GraphLaid | TreeStart | TreeOver | Settled | SettledHere
     | Advertise | Subscribe | FetchRules | RulesFetched | Deploy | Want | Awakening | ReverseMark | SetMode
     | Batch | Notify | TallyRequest | TallyAnswer | LinkAgain
 )  # fmt: skip
 
 CONTROL = (
-    "Filter", "Whole", "Part", "TreeReady", "TreeStart", "TreeOver", "Settled", "SettledHere",
+    "Filter", "Whole", "Part", "TreeReady", "GraphLaid", "TreeStart", "TreeOver", "Settled", "SettledHere",
     "Advertise", "Subscribe", "FetchRules", "PlannedRule", "RulesFetched", "Deploy", "ReverseMark", "SetMode",
 )  # fmt: skip
 """Names of what travels in the canonical encoding."""

@@ -79,13 +79,9 @@ class Share:
     rules: tuple[PlannedRule, ...] = ()
     """The rules that are kept at this node."""
     cut_off: tuple[PlannedTree, ...] = ()
-<<<<<<< HEAD
     """Builds that do not reach every node: what takes their place may reach more and begin where they began."""
-=======
-    """Builds that do not reach the node: what takes their place may reach it again and begin where they began."""
     graphs: tuple[Graph, ...] = ()
     """For builds that only span the network: how streams flow through the node instead of up and down the tree."""
->>>>>>> aeafe86 (Run graphs of streams that the coordinator lays over the network)
 
 
 @dataclass(frozen=True, slots=True)

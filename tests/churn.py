@@ -21,7 +21,6 @@ from node.core import NodeSettings
 from protocol.events import Event
 from protocol.network import Network
 from protocol.pattern import Rule, types_of
-<<<<<<< HEAD
 from tests.law import (
     MATCHES_MAX,
     ORACLE_SECONDS,
@@ -34,10 +33,7 @@ from tests.law import (
     time_limit,
     wanted,
 )
-=======
-from tests.law import MATCHES_MAX, ORACLE_SECONDS, READ_MAX, TooSlow, Unjudged, Verdict, compare, time_limit, wanted
 from tests.layouts import random_planner
->>>>>>> aeafe86 (Run graphs of streams that the coordinator lays over the network)
 from tests.networks import Birth, NetworkCase, network_case
 from tests.oracle import TooManyMatches, as_item, evaluate, primitive
 
