@@ -60,6 +60,14 @@ class QuerySearch:
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
         """For each place of the query: links to each other place, for a stream that nobody carries yet."""
         self.hop = self.base[: space.nodes]
+        self.selectors = {
+            (mask, at): Stream(self.projection[mask], space.nodes + self.types[at], 1 << self.types[at])
+            for mask in self.sets
+            if not space.projections[self.projection[mask]].types & query.negated
+            for at in self.splitting
+            if mask >> at & 1
+        }
+        """The streams that send, of matches split by a type, only the events of that type."""
 
     def _columns(self, row: list[float]) -> list[float]:
         nodes = self.space.nodes
@@ -113,11 +121,14 @@ class _Programme:
         """Matches of a set found on one node."""
         self.many: dict[int, dict[int, float]] = {}
         """Matches of a set found at the sources of one of its types, each node with its own events of it."""
+        self.least: dict[int, float] = {}
+        """The cheapest node's part of ``full``."""
         self.offers: dict[int, list[tuple[Stream, list[float]]]] = {}
         for stream, carried in around.carried.items():
             mask = search.served(stream.projection)
             if mask is not None and mask & (mask - 1):
                 self.offers.setdefault(mask, []).append((stream, self._extension(stream, carried)))
+        self._rests: dict[tuple[int, ...], list[float]] = {}
         self.there: dict[int, list[int]] = {}
         for projection, place in around.tasks:
             mask = search.mask_of.get(projection)
@@ -142,6 +153,7 @@ class _Programme:
             price = self.around.price_of_type.get(type, 1.0)
             row = self._extension(stream, self.around.carried.get(stream, 0))
             self.full[1 << at] = row if price == 1.0 else [price * cost for cost in row]
+            self.least[1 << at] = min(row) * price
             self.many[1 << at] = {at: 0.0}
         for mask in search.sets:
             self._find(mask)
@@ -154,12 +166,16 @@ class _Programme:
         search, around, nodes = self.search, self.around, self.nodes
         full = self.full
         pairs = [*search.splits(mask), *self._overlapping(mask)]
-        best: list[float] | None = None
+        one = [INFINITE] * nodes
+        dearest = INFINITE
+        least_of = self.least
         for left, right in pairs:
+            if least_of[left] + least_of[right] >= dearest:
+                continue
             sums = list(map(float.__add__, full[left][:nodes], full[right][:nodes]))
-            best = sums if best is None else list(map(min, best, sums))
+            one = sums if dearest == INFINITE else list(map(min, one, sums))
+            dearest = max(one)
         step = around.step_price
-        one = [INFINITE] * nodes if best is None else best
         if step:
             one = [cost + step for cost in one]
         if around.price_of_place:
@@ -170,13 +186,20 @@ class _Programme:
             if not mask >> at & 1:
                 continue
             column, least = search.column[at], INFINITE
+            bit, found = 1 << at, self.many
             for left, right in pairs:
-                for local, other in ((left, right), (right, left)):
-                    if local >> at & 1 and at in self.many[local]:
-                        cost = self.many[local][at] + min(
-                            full[other][column], self.many[other].get(at, INFINITE) if other >> at & 1 else INFINITE
-                        )
-                        least = min(least, cost)
+                if left & bit:
+                    cost = found[left].get(at, INFINITE) + full[right][column]
+                    if cost < least:
+                        least = cost
+                if right & bit:
+                    cost = found[right].get(at, INFINITE) + full[left][column]
+                    if cost < least:
+                        least = cost
+                    if left & bit:
+                        cost = found[right].get(at, INFINITE) + found[left].get(at, INFINITE)
+                        if cost < least:
+                            least = cost
             if least < INFINITE:
                 many[at] = (least + step) * around.price_of_place.get(search.places[column], 1.0)
         for place in self.there.get(mask, ()):
@@ -208,39 +231,50 @@ class _Programme:
         rate = self.space.rates[search.projection[mask]] + self.around.step_price
         one = self.one[mask]
         row = spread(one, self.space.topology.neighbours, rate)
+        cheapest = sorted(zip(one, range(nodes), strict=True))
         for column in range(nodes, len(search.places)):
-            row.append(min(cost + rate * search.hop[node][column] for node, cost in enumerate(one)))
+            least = INFINITE
+            for cost, node in cheapest:
+                if cost >= least:
+                    break
+                least = min(least, cost + rate * search.hop[node][column])
+            row.append(least)
         for at, cost in self.many[mask].items():
             for place, links in enumerate(search.base[search.column[at]]):
                 found = cost + rate * links
                 if found < row[place]:
                     row[place] = found
         for stream, extension in self.offers.get(mask, ()):
-            rest = self._left_out(mask, stream)
+            rest = self._rest(mask, stream)
             for place, cost in enumerate(extension):
-                found = cost + sum(self.full[single][place] for single in rest)
+                found = cost + rest[place]
                 if found < row[place]:
                     row[place] = found
         for at, cost in self.many[mask].items():
-            stream = self._selector(mask, at)
+            stream = search.selectors.get((mask, at))
             if stream is None:
                 continue
-            rest = self._left_out(mask, stream)
             rates = self.space.selected_rates(stream)
             if rates is None or rates[0] >= rate:
                 continue
+            rest = self._rest(mask, stream)
             for place, links in enumerate(search.base[search.column[at]]):
-                found = cost + rates[0] * links + sum(self.full[single][place] for single in rest)
+                found = cost + rates[0] * links + rest[place]
                 if found < row[place]:
                     row[place] = found
         self.full[mask] = row
+        self.least[mask] = min(row[:nodes])
 
-    def _selector(self, mask: int, at: int) -> Stream | None:
-        """The stream that sends of matches split by a type only the events of that type."""
-        if self.space.projections[self.search.projection[mask]].types & self.search.query.negated:
-            return None
-        type = self.search.types[at]
-        return Stream(self.search.projection[mask], self.nodes + type, 1 << type)
+    def _rest(self, mask: int, stream: Stream) -> list[float]:
+        """What it costs to have, at each place, the events that an output selector does not send."""
+        left_out = self._left_out(mask, stream)
+        rest = self._rests.get(tuple(left_out))
+        if rest is None:
+            rest = [0.0] * len(self.search.places)
+            for single in left_out:
+                rest = list(map(float.__add__, rest, self.full[single]))
+            self._rests[tuple(left_out)] = rest
+        return rest
 
     def _left_out(self, mask: int, stream: Stream) -> list[int]:
         """The types of a set that an output selector does not send, and that must come from elsewhere."""
@@ -357,7 +391,7 @@ class _Programme:
             place = search.places[search.column[at]]
             links = search.base[search.column[at]][column]
             options.append((cost + rate * links, 1, lambda place=place: whole(place)))  # type: ignore[misc]
-            stream = self._selector(mask, at)
+            stream = search.selectors.get((mask, at))
             rates = space.selected_rates(stream) if stream is not None else None
             if stream is not None and rates is not None:
                 rest = sum(self.full[single][column] for single in self._left_out(mask, stream))
