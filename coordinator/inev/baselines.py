@@ -33,9 +33,7 @@ def central_costs(space: Space) -> list[float]:
             delivered[projection] = delivered.get(projection, 0) | sinks
     for projection, sinks in delivered.items():
         for node in range(space.nodes):
-            # Matches of a query of one type are its events, which are there already where they go to a sink.
-            if projection >= len(space.types):
-                costs[node] += space.price(Stream(projection, node), sinks)
+            costs[node] += space.price(Stream(projection, node), sinks)
     return costs
 
 

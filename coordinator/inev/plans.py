@@ -228,5 +228,4 @@ def merged_locals(space: Space, solution: Solution) -> Solution:
             else:
                 inputs.append(stream)
         tasks[task] = tuple(dict.fromkeys(inputs))
-    types = len(space.types)
-    return Solution(space.needed(tasks, (final for final in solution.finals if final[0] >= types)), solution.finals)
+    return Solution(space.needed(tasks, solution.finals), solution.finals)

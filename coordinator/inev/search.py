@@ -1,24 +1,44 @@
-"""The planner: plans for whole workloads, by true cost.
+"""The planner: whole workloads, judged by true cost.
 
 Every query is planned by the dynamic programme beside what the others carry; then queries are taken out and planned
 again, one after the other and in groups, as long as the whole becomes cheaper. To leave plans that no single query can
-improve, the search pretends: that a type were carried to some place already, that one were dear, that work moved from
-one node to another. What comes of it is kept only if its true cost is lower.
+improve, the search pretends that types are carried further than they are, and moves work between nodes. What comes of
+it is kept only if its true cost is lower and it obeys the latency bound.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from coordinator.inev.baselines import best_centre, central_solution
+from coordinator.inev.latency import latency
 from coordinator.inev.model import Problem
-from coordinator.inev.query_search import QuerySearch, Surroundings
-from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
+from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.space import Solution, Stream
+from coordinator.inev.workload import Workload
 
-BETTER = 1 - 1e-9
+BETTER: Final = 1 - 1e-9
 """A plan must be cheaper by more than rounding to be taken."""
+
+WORTH_POLISHING: Final = 1.15
+"""A pretended plan dearer than this times the best one seldom becomes cheaper than it by planning query after query."""
+
+PATIENCE: Final = 80
+"""Random attempts without success after which a workload's plan is taken to be as good as it gets."""
+
+PATIENCE_OF_ONE: Final = 4
+"""The same for a single query, which the systematic attempts leave little to find in."""
+
+WORKLOAD_SECONDS: Final = 20.0
+"""A workload's search ends after this time where no budget is given."""
+
+LATENCY_PRICES: Final = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Prices of a step, relative to centralised cost per link, with which plans of lower and lower latency are looked for."""
 
 
 @dataclass
@@ -36,189 +56,148 @@ class Clock:
         return self.budget_s is not None and self.now() - self.start > self.budget_s
 
 
-class WorkloadSearch:
-    """A solution and the ways to make it cheaper."""
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Plans slower than ``at_most`` are refused; ``factor`` weighs work at nodes against hops."""
 
-    def __init__(self, problem: Problem, clock: Clock, seed: int = 0) -> None:
-        self.space = Space(problem)
-        self.queries = [QuerySearch(self.space, at) for at in range(len(problem.queries))]
+    at_most: float
+    factor: float = 1.0
+
+
+def inev_plan(
+    problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0
+) -> Plan:
+    """The cheapest plan that the search finds; never dearer than centralised. The same seed finds the same plan,
+
+    unless the time runs out first."""
+    if budget_s is None and len(problem.queries) > 1:
+        budget_s = WORKLOAD_SECONDS
+    search = Search(problem, Clock(budget_s), bound, seed)
+    return plan_from(search.workload.space, search.run(), "inev")
+
+
+class Search:
+    """The best solution so far, and the attempts to find a better one."""
+
+    def __init__(self, problem: Problem, clock: Clock, bound: Bound | None = None, seed: int = 0) -> None:
+        self.workload = Workload(problem)
+        self.space = self.workload.space
         self.clock = clock
+        self.bound = bound
         self.random = random.Random(seed)
 
-    # Steps ----------------------------------------------------------------------------------------------------------
+    def value(self, solution: Solution, below: float = math.inf) -> float:
+        """The true cost; infinite for what is slower than the bound. What costs more than ``below`` is not timed."""
+        cost = self.space.cost(solution)
+        if self.bound is not None and cost < below:
+            plan = plan_from(self.space, solution, "inev")
+            if latency(plan, self.bound.factor) > self.bound.at_most * (1 + 1e-12):
+                return math.inf
+        return cost
 
-    def surroundings(self, solution: Solution, without: Iterable[int]) -> Surroundings:
-        """What is left of a solution without some queries."""
-        gone = set(without)
-        finals = [final for at, final in enumerate(solution.finals) if at not in gone]
-        tasks = self.space.needed(solution.tasks, (final for final in finals if final[0] >= len(self.space.types)))
-        masks = [mask for at, mask in enumerate(self.space.sink_masks) if at not in gone]
-        carried: dict[Stream, int] = {}
-        nodes = self.space.nodes
-        for (_, place), inputs in tasks.items():
-            for stream in inputs:
-                if stream.place == place and (place < nodes or not stream.sent):
-                    continue
-                carried[stream] = carried.get(stream, 0) | self.space.masks[place]
-        for (projection, place), mask in zip(finals, masks, strict=True):
-            if mask:
-                stream = Stream(projection, place)
-                carried[stream] = carried.get(stream, 0) | mask
-        for projection, place in tasks:
-            carried.setdefault(Stream(projection, place), 0)
-        return Surroundings(tasks, carried)
+    def run(self) -> Solution:
+        centre = central_solution(self.space, best_centre(self.space))
+        self.best, self.cost = centre, self.space.cost(centre)
+        prices = LATENCY_PRICES if self.bound is not None else LATENCY_PRICES[:1]
+        for price in prices:
+            self.workload.step_price = price * self.cost / max(1, len(self.space.topology.links))
+            self._starts()
+            if self.bound is not None and self.clock.over:
+                break
+        self._polish_best()
+        self._pretend(self.workload.carried_types())
+        self._wander()
+        return self.best
 
-    def with_query(self, around: Surroundings, at: int) -> tuple[Tasks, Task]:
-        """The tasks around with those of one query added."""
-        _, tasks, final = self.queries[at].plan(around, self.space.sink_masks[at])
-        return {**tasks, **around.tasks}, final
+    def _starts(self) -> None:
+        count = len(self.workload.queries)
+        rate = [sum(self.space.rates[type] for type in query.types) for query in self.workload.queries]
+        orders = [list(range(count)), sorted(range(count), key=lambda at: -rate[at]), sorted(range(count), key=lambda at: rate[at])]
+        for at, order in enumerate(orders):
+            if order in orders[:at] or (at and self.clock.over):
+                continue
+            solution = self.workload.fresh(order)
+            self.offer(*self.descended(solution, self.value(solution)))
 
-    def replan(self, solution: Solution, which: list[int]) -> Solution:
-        """Takes queries out and plans them again in this order."""
-        finals: list[Task | None] = list(solution.finals)
-        for at in which:
-            finals[at] = None
-        left = list(which)
-        tasks = solution.tasks
-        for at in which:
-            around = self.surroundings(Solution(tasks, tuple(final or (0, 0) for final in finals)), left)
-            tasks, finals[at] = self.with_query(around, at)
-            left.remove(at)
-        return self.tidy(tasks, [final for final in finals if final is not None])
+    def offer(self, solution: Solution, cost: float) -> bool:
+        """Keeps a solution if it is the best so far."""
+        if cost < self.cost * BETTER:
+            self.best, self.cost = solution, cost
+            return True
+        return False
 
-    def tidy(self, tasks: Tasks, finals: Iterable[Task]) -> Solution:
-        finals = tuple(finals)
-        return Solution(
-            self.space.needed(tasks, (final for final in finals if final[0] >= len(self.space.types))), finals
-        )
+    # Improving ------------------------------------------------------------------------------------------------------
 
-    def start(self, order: list[int]) -> Solution:
-        """Plans the queries one after the other."""
-        finals: dict[int, Task] = {}
-        tasks: Tasks = {}
-        for at in order:
-            done = [other for other in order if other in finals]
-            solution = Solution(tasks, tuple(finals.get(other, (0, 0)) for other in range(len(self.queries))))
-            missing = [other for other in range(len(self.queries)) if other not in done]
-            tasks, finals[at] = self.with_query(self.surroundings(solution, missing), at)
-        return self.tidy(tasks, [finals[at] for at in range(len(self.queries))])
-
-    def descend(self, solution: Solution, cost: float, first: Iterable[int] = ()) -> tuple[Solution, float]:
-        """Plans one query after the other again until none becomes cheaper."""
-        unchanged, queue = 0, [*first, *(at for at in range(len(self.queries)) if at not in set(first))]
-        while unchanged < len(queue) and not self.clock.over:
+    def descended(self, solution: Solution, cost: float, first: Iterable[int] = ()) -> tuple[Solution, float]:
+        """Plans one query after the other again until none makes the whole cheaper."""
+        begin = list(dict.fromkeys(first))
+        queue = [*begin, *(at for at in range(len(self.workload.queries)) if at not in begin)]
+        unchanged = 0
+        while unchanged < len(queue) > 1 and not self.clock.over:
             at = queue.pop(0)
             queue.append(at)
-            candidate = self.replan(solution, [at])
-            found = self.space.cost(candidate)
+            candidate = self.workload.replanned(solution, [at])
+            found = self.value(candidate, cost)
             if found < cost * BETTER:
                 solution, cost, unchanged = candidate, found, 0
             else:
                 unchanged += 1
         return solution, cost
 
-    # Pretences ------------------------------------------------------------------------------------------------------
-
-    def pretended(self, solution: Solution, extra: dict[Stream, int], which: list[int]) -> Solution:
-        """Plans queries as if streams were carried further than they are."""
-        finals = list(solution.finals)
-        tasks = solution.tasks
-        left = list(which)
-        for at in which:
-            around = self.surroundings(Solution(tasks, tuple(finals)), left)
-            for stream, mask in extra.items():
-                around.carried[stream] = around.carried.get(stream, 0) | mask
-            tasks, finals[at] = self.with_query(around, at)
-            left.remove(at)
-        return self.tidy(tasks, finals)
-
-    def readers(self, type: int) -> list[int]:
-        return [at for at, query in enumerate(self.queries) if type in query.types]
-
-    def carried_types(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
-        """Each type carried to the sources of another, or to all sources of what it is asked for with."""
-        for type in range(len(self.space.types)):
-            readers = self.readers(type)
-            others = sorted({other for at in readers for other in self.queries[at].types} - {type})
-            for other in others:
-                mask = self.space.masks[self.space.nodes + other]
-                yield {self.space.raw(type): mask}, [at for at in readers if other in self.queries[at].types]
-            if len(readers) > 1:
-                everywhere = (1 << self.space.nodes) - 1
-                yield {self.space.raw(type): everywhere}, readers
-
-    def own_streams(self, solution: Solution) -> Iterator[tuple[Surroundings, int]]:
-        """Each query without one of its tasks, all else of it still there: finds what two of its tasks could share."""
-        for at in range(len(self.queries)):
-            rest = self.surroundings(solution, [at])
-            everything = self.surroundings(solution, [])
-            own = [task for task in everything.tasks if task not in rest.tasks]
-            for task in own:
-                tasks = {other: inputs for other, inputs in everything.tasks.items() if other != task}
-                kept = self.space.supported(tasks)
-                carried = {
-                    stream: mask
-                    for stream, mask in everything.carried.items()
-                    if stream.projection < len(self.space.types) or (stream.projection, stream.place) in kept
-                }
-                yield Surroundings(kept, carried), at
-
-    def share_within(self, solution: Solution, cost: float) -> tuple[Solution, float]:
+    def polished(self, solution: Solution, cost: float) -> tuple[Solution, float]:
+        """Lets tasks share what others need anyway, and moves work, as long as either helps."""
         better = True
         while better and not self.clock.over:
             better = False
-            for around, at in self.own_streams(solution):
-                tasks, final = self.with_query(around, at)
-                finals = list(solution.finals)
-                finals[at] = final
-                merged = {**solution.tasks, **tasks}
-                merged.update(around.tasks)
-                candidate = self.tidy(merged, finals)
-                found = self.space.cost(candidate)
-                if found < cost * BETTER:
-                    solution, cost, better = candidate, found, True
-                    break
-                if self.clock.over:
-                    break
+            for steps in (self.workload.shared_within, self.workload.moved):
+                for candidate in steps(solution):
+                    found = self.value(candidate, cost)
+                    if found < cost * BETTER:
+                        solution, cost, better = candidate, found, True
+                        break
+                    if self.clock.over:
+                        break
         return solution, cost
 
-    def moved(self, solution: Solution) -> Iterator[Solution]:
-        """All work of one node on another, and single tasks elsewhere."""
-        nodes = self.space.nodes
-        used = sorted({place for _, place in solution.tasks if place < nodes})
-        for old in used:
-            near = sorted(range(nodes), key=lambda node: self.space.topology.hops(old)[node])[1:13]
-            for new in near:
-                yield self._relocated(solution, lambda task, old=old, new=new: new if task[1] == old else task[1])
-        for task in list(solution.tasks):
-            if task[1] < nodes:
-                for new in used:
-                    if new != task[1]:
-                        yield self._relocated(
-                            solution, lambda other, task=task, new=new: new if other == task else other[1]
-                        )
+    def _polish_best(self) -> None:
+        self.offer(*self.polished(self.best, self.cost))
 
-    def _relocated(self, solution: Solution, place: Callable[[Task], int]) -> Solution:
-        types = len(self.space.types)
+    def _pretend(self, pretences: Iterator[tuple[dict[Stream, int], list[int]]]) -> None:
+        for extra, readers in pretences:
+            if self.clock.over:
+                return
+            self.attempt(extra, readers)
 
-        def stream_at(stream: Stream) -> Stream:
-            if stream.projection < types:
-                return stream
-            return Stream(stream.projection, place((stream.projection, stream.place)), stream.sent)
+    def attempt(self, extra: dict[Stream, int], which: list[int]) -> bool:
+        """Plans queries under a pretence, and the whole again without it."""
+        if not which:
+            return False
+        candidate = self.workload.replanned(self.best, which, extra)
+        cost = self.value(candidate, self.cost * WORTH_POLISHING)
+        if cost < self.cost * WORTH_POLISHING:
+            candidate, cost = self.descended(candidate, cost, which)
+        if cost < self.cost * BETTER:
+            candidate, cost = self.polished(candidate, cost)
+        return self.offer(candidate, cost)
 
-        tasks: Tasks = {}
-        for task, inputs in solution.tasks.items():
-            tasks.setdefault((task[0], place(task)), tuple(dict.fromkeys(map(stream_at, inputs))))
-        finals = [(task[0], place(task)) if task[0] >= types else task for task in solution.finals]
-        return self.tidy(tasks, finals)
-
-    def move(self, solution: Solution, cost: float) -> tuple[Solution, float]:
-        better = True
-        while better and not self.clock.over:
-            better = False
-            for candidate in self.moved(solution):
-                found = self.space.cost(candidate)
-                if found < cost * BETTER:
-                    solution, cost, better = candidate, found, True
-                    break
-        return solution, cost
+    def _wander(self) -> None:
+        """Random pretences, for random groups of queries."""
+        failures, choose = 0, self.random
+        patience = PATIENCE if len(self.workload.queries) > 1 else PATIENCE_OF_ONE
+        types = range(len(self.space.types))
+        while failures < patience and not self.clock.over:
+            extra: dict[Stream, int] = {}
+            for type in choose.sample(types, min(len(types), choose.choice((1, 1, 2, 3)))):
+                if choose.random() < 0.2:
+                    mask = (1 << self.space.nodes) - 1
+                elif choose.random() < 0.3:
+                    mask = 1 << choose.randrange(self.space.nodes)
+                else:
+                    mask = self.space.masks[self.space.nodes + choose.choice(types)]
+                extra[self.space.raw(type)] = mask
+            named = {stream.projection for stream in extra}
+            which = [at for at, query in enumerate(self.workload.queries) if named & set(query.types)]
+            if choose.random() < 0.5:
+                which = choose.sample(which, min(len(which), choose.choice((1, 2, 3))))
+            choose.shuffle(which)
+            failures = 0 if self.attempt(extra, which) else failures + 1

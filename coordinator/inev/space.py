@@ -156,15 +156,19 @@ class Space:
 
     def targets(self, solution: Solution) -> dict[Stream, int]:
         """For every stream that travels: the nodes it must reach."""
+        return self.carried(solution.tasks, solution.finals, self.sink_masks)
+
+    def carried(self, tasks: Tasks, finals: Iterable[Task], sinks: Iterable[int]) -> dict[Stream, int]:
+        """The same for tasks, and for the ones that complete queries with the nodes that want these."""
         found: dict[Stream, int] = {}
         masks, nodes = self.masks, self.nodes
-        for (_, place), inputs in solution.tasks.items():
+        for (_, place), inputs in tasks.items():
             mask = masks[place]
             for stream in inputs:
                 if stream.place == place and (place < nodes or not stream.sent):
                     continue
                 found[stream] = found.get(stream, 0) | mask
-        for (projection, place), mask in zip(solution.finals, self.sink_masks, strict=True):
+        for (projection, place), mask in zip(finals, sinks, strict=True):
             if mask:
                 stream = Stream(projection, place)
                 found[stream] = found.get(stream, 0) | mask
@@ -181,15 +185,13 @@ class Space:
         waiting = [(final, False) for final in finals]
         while waiting:
             task, ready = waiting.pop()
-            if task in found:
-                continue
+            if task in found or task not in tasks:
+                continue  # what is not a task is read as it is born
             if ready:
                 found[task] = tasks[task]
                 continue
             waiting.append((task, True))
-            for stream in tasks[task]:
-                if stream.projection >= len(self.types):
-                    waiting.append(((stream.projection, stream.place), False))
+            waiting += [((stream.projection, stream.place), False) for stream in tasks[task]]
         return found
 
     def supported(self, tasks: Tasks) -> Tasks:
