@@ -31,9 +31,6 @@ WORTH_POLISHING: Final = 1.15
 PATIENCE: Final = 80
 """Random attempts without success after which a workload's plan is taken to be as good as it gets."""
 
-PATIENCE_OF_ONE: Final = 4
-"""The same for a single query, which the systematic attempts leave little to find in."""
-
 WORKLOAD_SECONDS: Final = 20.0
 """A workload's search ends after this time where no budget is given."""
 
@@ -104,9 +101,12 @@ class Search:
             self._starts()
             if self.bound is not None and self.clock.over:
                 break
+        self._pretend(self.workload.carried_everywhere())
         self._polish_best()
-        self._pretend(self.workload.carried_types())
-        self._wander()
+        if len(self.workload.queries) > 1 or self.clock.budget_s is not None:
+            # A single query leaves little to find; it is looked for only where somebody gives time for it.
+            self._pretend(self.workload.carried_to_sources())
+            self._wander()
         return self.best
 
     def _starts(self) -> None:
@@ -183,9 +183,8 @@ class Search:
     def _wander(self) -> None:
         """Random pretences, for random groups of queries."""
         failures, choose = 0, self.random
-        patience = PATIENCE if len(self.workload.queries) > 1 else PATIENCE_OF_ONE
         types = range(len(self.space.types))
-        while failures < patience and not self.clock.over:
+        while failures < PATIENCE and not self.clock.over:
             extra: dict[Stream, int] = {}
             for type in choose.sample(types, min(len(types), choose.choice((1, 1, 2, 3)))):
                 if choose.random() < 0.2:

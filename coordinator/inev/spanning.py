@@ -12,10 +12,8 @@ from typing import Final
 
 Links = frozenset[tuple[int, int]]
 
-EXACT_TERMINALS_MAX: Final = 5
-"""With more, the exact search (three to the power of the number of terminals) costs more than the links it saves."""
-
-EXACT_NODES_MAX: Final = 64
+EXACT_WORK_MAX: Final = 60_000
+"""Three to the power of the number of terminals, times nodes: past it the exact search takes longer than it saves."""
 
 STARTS_MAX: Final = 6
 """Growing from another node seldom gives a smaller tree after this many."""
@@ -33,7 +31,7 @@ def spanning_tree(
     if len(terminals) == 2:
         return frozenset(_path(neighbours, hops(terminals[1]), terminals[0]))
     inside = sum(1 for near in neighbours if near)
-    if len(terminals) <= EXACT_TERMINALS_MAX and inside <= EXACT_NODES_MAX:
+    if 3 ** (len(terminals) - 1) * inside <= EXACT_WORK_MAX:
         return exact_tree(neighbours, terminals, hops)
     starts = terminals if inside <= IMPROVED_NODES_MAX else terminals[:1]
     step = max(1, len(starts) // STARTS_MAX)

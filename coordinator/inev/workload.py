@@ -65,17 +65,21 @@ class Workload:
         """The queries that name a type."""
         return [at for at, query in enumerate(self.queries) if type in query.types]
 
-    def carried_types(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
-        """Pretences: a type is carried everywhere already; or to the sources of a type that it is asked for with."""
-        everywhere = (1 << self.space.nodes) - 1
-        cheap_first = sorted(range(len(self.space.types)), key=lambda type: self.space.rates[type])
-        for type in cheap_first:
-            yield {self.space.raw(type): everywhere}, self.readers(type)
-        for type in cheap_first:
+    def carried_everywhere(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
+        """Pretences: a type reaches all nodes already, so that whoever reads it plans with it."""
+        for type in self._cheap_first():
+            yield {self.space.raw(type): (1 << self.space.nodes) - 1}, self.readers(type)
+
+    def carried_to_sources(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
+        """Pretences: a type reaches the sources of another that it is asked for with."""
+        for type in self._cheap_first():
             readers = self.readers(type)
             for other in sorted({other for at in readers for other in self.queries[at].types} - {type}):
                 both = [at for at in readers if other in self.queries[at].types]
                 yield {self.space.raw(type): self.space.masks[self.space.nodes + other]}, both
+
+    def _cheap_first(self) -> list[int]:
+        return sorted(range(len(self.space.types)), key=lambda type: self.space.rates[type])
 
     def shared_within(self, solution: Solution) -> Iterator[Solution]:
         """Each query planned again with one of its tasks missing and all else of it still there.
