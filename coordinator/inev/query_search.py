@@ -57,6 +57,7 @@ class QuerySearch:
         self.mask_of = {number: mask for mask, number in self.projection.items()}
         self._served: dict[int, int | None] = {}
         self._splits: dict[int, list[tuple[int, int]]] = {}
+        self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
         """For each place of the query: links to each other place, for a stream that nobody carries yet."""
         self.hop = self.base[: space.nodes]
@@ -84,6 +85,23 @@ class QuerySearch:
                     found.append((part, mask ^ part))
                 part = (part - 1) & mask
             self._splits[mask] = found
+        return found
+
+    def splits_sharing(self, mask: int, common: int) -> list[tuple[int, int]]:
+        """The same, with types in common that all are among the given ones."""
+        found = self._sharing.get((mask, mask & common))
+        if found is None:
+            found = []
+            shared = mask & common
+            while shared:
+                rest = mask ^ shared
+                part = (rest - 1) & rest
+                while part > rest ^ part:
+                    if part | shared in self.projection and rest ^ part | shared in self.projection:
+                        found.append((part | shared, rest ^ part | shared))
+                    part = (part - 1) & rest
+                shared = (shared - 1) & mask & common
+            self._sharing[mask, mask & common] = found
         return found
 
     def served(self, projection: int) -> int | None:
@@ -128,6 +146,10 @@ class _Programme:
             mask = search.served(stream.projection)
             if mask is not None and mask & (mask - 1):
                 self.offers.setdefault(mask, []).append((stream, self._extension(stream, carried)))
+        self.common = sum(
+            1 << at for at, type in enumerate(search.types) if around.carried.get(search.space.raw(type))
+        )
+        """The types that are carried already, so that several inputs may well have them."""
         self._rests: dict[tuple[int, ...], list[float]] = {}
         self.there: dict[int, list[int]] = {}
         for projection, place in around.tasks:
@@ -212,7 +234,7 @@ class _Programme:
         self.one[mask], self.many[mask] = one, many
 
     def _overlapping(self, mask: int) -> list[tuple[int, int]]:
-        """Pairs with types in common, one of them something that is found or carried already."""
+        """Pairs with types in common: types that are carried already, or one of the two is found or carried already."""
         known = [part for part in {*self.offers, *self.there} if part & mask == part != mask]
         found = []
         for part in known:
@@ -223,7 +245,7 @@ class _Programme:
                 if other != mask and other in self.search.projection:
                     found.append((part, other))
                 extra = (extra - 1) & part
-        return found
+        return found + self.search.splits_sharing(mask, self.common) if self.common else found
 
     def _carry(self, mask: int) -> None:
         """What it costs to have all matches of a set at each place."""

@@ -6,12 +6,17 @@ All steps go from one solution to another; none judges. What a solution costs is
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import Final
 
 from coordinator.inev.model import Problem
 from coordinator.inev.query_search import QuerySearch, Surroundings
 from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
-NEAR_NODES: int = 12
+RARE_TYPES: Final = 4
+"""Of so many of the rarest types each two are pretended to be everywhere; carrying frequent ones about saves nothing."""
+
+NEAR_NODES: Final = 12
 """Work is moved to this many of the nearest nodes; further away the inputs cost more than a move ever saved."""
 
 
@@ -66,9 +71,13 @@ class Workload:
         return [at for at, query in enumerate(self.queries) if type in query.types]
 
     def carried_everywhere(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
-        """Pretences: a type reaches all nodes already, so that whoever reads it plans with it."""
+        """Pretences: a type, or two of the rarest, reach all nodes already, so that whoever reads them plans with them."""
+        everywhere = (1 << self.space.nodes) - 1
         for type in self._cheap_first():
-            yield {self.space.raw(type): (1 << self.space.nodes) - 1}, self.readers(type)
+            yield {self.space.raw(type): everywhere}, self.readers(type)
+        for one, other in combinations(self._cheap_first()[:RARE_TYPES], 2):
+            both = [at for at in self.readers(one) if at in self.readers(other)]
+            yield {self.space.raw(one): everywhere, self.space.raw(other): everywhere}, both
 
     def carried_to_sources(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
         """Pretences: a type reaches the sources of another that it is asked for with."""
