@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from coordinator.inev.space import Space, Stream, Task, Tasks
@@ -69,6 +69,11 @@ class QuerySearch:
             if mask >> at & 1
         }
         """The streams that send, of matches split by a type, only the events of that type."""
+        self.selecting = {
+            mask: [type for at, type in enumerate(self.types) if mask >> at & 1]
+            for mask in self.sets
+            if not space.projections[self.projection[mask]].types & query.negated
+        }
 
     def _columns(self, row: list[float]) -> list[float]:
         nodes = self.space.nodes
@@ -284,8 +289,27 @@ class _Programme:
                 found = cost + rates[0] * links + rest[place]
                 if found < row[place]:
                     row[place] = found
+        for cost, links_to, stream, sent_rate in self._selectors_of_one(mask, rate):
+            rest = self._rest(mask, stream)
+            for place, links in enumerate(links_to):
+                found = cost + sent_rate * links + rest[place]
+                if found < row[place]:
+                    row[place] = found
         self.full[mask] = row
         self.least[mask] = min(row[:nodes])
+
+    def _selectors_of_one(self, mask: int, rate: float) -> Iterator[tuple[float, list[float], Stream, float]]:
+        """Streams that send the events of one type, from the node where a set is found most cheaply."""
+        one = self.one[mask]
+        cost = min(one)
+        if cost == INFINITE:
+            return
+        node = one.index(cost)
+        for number in self.search.selecting.get(mask, ()):
+            stream = Stream(self.search.projection[mask], node, 1 << number)
+            rates = self.space.selected_rates(stream)
+            if rates is not None and rates[0] < rate:
+                yield cost, self.search.hop[node], stream, rates[0]
 
     def _rest(self, mask: int, stream: Stream) -> list[float]:
         """What it costs to have, at each place, the events that an output selector does not send."""
@@ -418,6 +442,10 @@ class _Programme:
             if stream is not None and rates is not None:
                 rest = sum(self.full[single][column] for single in self._left_out(mask, stream))
                 options.append((cost + rates[0] * links + rest, 3, lambda stream=stream: chosen(stream)))  # type: ignore[misc]
+        for cost, links_to, stream, sent_rate in self._selectors_of_one(mask, rate):
+            rest = sum(self.full[single][column] for single in self._left_out(mask, stream))
+            found = cost + sent_rate * links_to[column] + rest
+            options.append((found, 4, lambda stream=stream: chosen(stream)))  # type: ignore[misc]
         for stream, extension in self.offers.get(mask, ()):
             rest = sum(self.full[single][column] for single in self._left_out(mask, stream))
             options.append((extension[column] + rest, 2, lambda stream=stream: carried(stream)))  # type: ignore[misc]

@@ -149,7 +149,7 @@ class Search:
         better = True
         while better and not self.clock.over:
             better = False
-            for steps in (self.workload.shared_within, self.workload.moved):
+            for steps in (self.workload.selected, self.workload.moved, self.workload.shared_within):
                 for candidate in steps(solution):
                     found = self.value(candidate, cost)
                     if found < cost * BETTER:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
+from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem
+from coordinator.inev.patterns import Pattern, negated
 from coordinator.inev.query_search import QuerySearch, Surroundings
 from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
@@ -108,6 +110,34 @@ class Workload:
                 tasks, final = self.with_query(Surroundings(kept, carried, step_price=self.step_price), at)
                 finals = [*solution.finals[:at], final, *solution.finals[at + 1 :]]
                 yield self.tidy({**solution.tasks, **tasks}, finals)
+
+    def selected(self, solution: Solution) -> Iterator[Solution]:
+        """Streams of whole matches sent as events of some of their types, where the other types come as they are born."""
+        nodes, types = self.space.nodes, len(self.space.types)
+        for stream in self.space.targets(solution):
+            projection = self.space.projections[stream.projection]
+            if stream.sent or stream.projection < types or self._decides_negation(projection.pattern):
+                continue
+            if any(stream == Stream(*final) for final in solution.finals):
+                continue
+            bits = sum(1 << self.space.type_number[type] for type in projection.types)
+            sent = (bits - 1) & bits
+            while sent:
+                chosen = Stream(stream.projection, stream.place, sent)
+                rates = self.space.selected_rates(chosen)
+                if rates is not None and sum(rates) < self.space.rates[stream.projection]:
+                    others = tuple(self.space.raw(type) for type in bit_positions(bits & ~sent))
+                    tasks = {
+                        task: tuple(dict.fromkeys((*(read for read in inputs if read != stream), chosen, *others)))
+                        if stream in inputs and (task[1] != stream.place or task[1] < nodes)
+                        else inputs
+                        for task, inputs in solution.tasks.items()
+                    }
+                    yield self.tidy(tasks, solution.finals)
+                sent = (sent - 1) & bits
+
+    def _decides_negation(self, pattern: Pattern) -> bool:
+        return bool(negated(pattern))
 
     def moved(self, solution: Solution) -> Iterator[Solution]:
         """All work of a node on a node nearby; and single tasks on another node that works already."""
