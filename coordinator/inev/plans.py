@@ -50,13 +50,17 @@ class PlacedTask:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """What one node sends of one projection, over which links, at which rate; ``targets`` are the nodes that use it."""
+    """What one node sends of one projection, over which links, at which rate; ``targets`` are the nodes that use it.
+
+    ``kind``: "events" that are sent of themselves, and where something is pulled "requests" for it and "answers".
+    """
 
     source: Input
     node: int
     links: int
     rate: float
     targets: tuple[int, ...]
+    kind: str = "events"
 
     @property
     def cost(self) -> float:
@@ -100,7 +104,11 @@ class Plan:
     def vertices(self) -> tuple[Vertex, ...]:
         """The plan as an INEv graph: a vertex for every type at every source, and for every task at every node."""
         network = self.problem.network
-        links = {(transfer.source, transfer.node): transfer.links for transfer in self.transfers}
+        links: dict[tuple[Input, int], int] = {}
+        for transfer in self.transfers:
+            if transfer.kind != "requests":
+                key = (transfer.source, transfer.node)
+                links[key] = links.get(key, 0) | transfer.links
         readers = {read for task in self.tasks for read in task.inputs}
         found: list[Vertex] = []
         position: dict[tuple[Input, int], int] = {}
