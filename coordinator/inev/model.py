@@ -142,8 +142,7 @@ class Query:
     """A pattern without OR, and how selective its predicates are between each two of its types (1 where absent).
 
     ``predicates`` tells queries apart that have the same types and different conditions: for each set of types, what it
-    maps to is part of a projection's key. ``kept`` names the types that no placement may be split by although they are
-    neither negated nor repeated.
+    maps to is part of a projection's key. ``whole``: the query can only be evaluated as one piece, on one node.
     """
 
     name: str
@@ -151,7 +150,7 @@ class Query:
     pairs: Mapping[frozenset[str], float]
     window_s: float | None = None
     predicates: Mapping[frozenset[str], str] = field(default_factory=dict)
-    kept: frozenset[str] = frozenset()
+    whole: bool = False
 
     @property
     def core(self) -> Pattern:
@@ -173,13 +172,16 @@ class Query:
         Never a negated one: each node would see only its own share of what must not occur. Nor a repeated one: no node
         would see all that a repetition is made of.
         """
-        refused = self.negated | repeated(self.pattern) | self.kept
-        return tuple(type for type in self.types if type not in refused)
+        refused = self.negated | repeated(self.pattern)
+        return tuple(type for type in self.types if type not in refused and not self.whole)
 
     def closed(self, types: frozenset[str]) -> bool:
         return negation_closed(self.core, types)
 
     def subsets(self) -> list[frozenset[str]]:
+        """The sets of two or more types that have a projection, small ones first."""
+        if self.whole:
+            return [frozenset(self.types)] if len(self.types) > 1 else []
         return list(subsets(self.core))
 
     def projection(self, types: frozenset[str]) -> Projection:
@@ -250,7 +252,7 @@ class Problem:
                     f"query {query.name} reads {listed(unknown)}, which no node produces; "
                     "name a source with its rate, or take it out of the query"
                 )
-            if not query.splitting and len(query.types) == len(query.negated):
+            if len(query.types) == len(query.negated):
                 raise ProblemError(f"query {query.name} has only negated parts; add one that must occur")
 
     @property

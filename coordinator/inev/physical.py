@@ -32,13 +32,16 @@ class PhysicalCosts:
     network: EventNetwork
     blocking: Mapping[str, float] = field(default_factory=dict)
     single: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    at_most: Mapping[str, float] = field(default_factory=dict)
+    """Rates that projections, by key, do not exceed: a rule that takes only the last of its parts finds no more."""
     name: str = "physical"
     _rates: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     def rate(self, projection: Projection) -> float:
         known = self._rates.get(projection.key)
         if known is None:
-            known = self._rates[projection.key] = self._rate(projection)
+            most = self.at_most.get(projection.key, math.inf)
+            known = self._rates[projection.key] = min(most, self._rate(projection))
         return known
 
     def _rate(self, projection: Projection) -> float:

@@ -202,6 +202,8 @@ class _Programme:
             sums = list(map(float.__add__, full[left][:nodes], full[right][:nodes]))
             one = sums if dearest == INFINITE else list(map(min, one, sums))
             dearest = max(one)
+        if not pairs:
+            one = [sum(costs) for costs in zip(*(full[single][:nodes] for single in self._singles(mask)), strict=True)]
         step = around.step_price
         if step:
             one = [cost + step for cost in one]
@@ -237,6 +239,9 @@ class _Programme:
                     if search.places[search.column[at]] == place:
                         many[at] = 0.0
         self.one[mask], self.many[mask] = one, many
+
+    def _singles(self, mask: int) -> list[int]:
+        return [1 << at for at in range(len(self.search.types)) if mask >> at & 1]
 
     def _overlapping(self, mask: int) -> list[tuple[int, int]]:
         """Pairs with types in common: types that are carried already, or one of the two is found or carried already."""
@@ -366,7 +371,10 @@ class _Programme:
             return
         pairs = [*self.search.splits(mask), *self._overlapping(mask)]
         inputs: list[Stream] = []
-        if place < self.nodes:
+        if not pairs:
+            for single in self._singles(mask):
+                inputs += self._supply(single, place)
+        elif place < self.nodes:
             left, right = min(pairs, key=lambda pair: self.full[pair[0]][place] + self.full[pair[1]][place])
             inputs += self._supply(left, place)
             inputs += self._supply(right, place)
