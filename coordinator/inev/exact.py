@@ -34,7 +34,7 @@ def exact_plan(problem: Problem, budget_s: float | None = None) -> Plan:
             f"{problem.network.topology.nodes} nodes: use --planner inev"
         )
     clock = Clock(budget_s)
-    known = Search(problem, Clock(None))
+    known = Search(problem, Clock(budget_s), patient=False)
     enumeration = _Enumeration(known, clock)
     return plan_from(known.space, enumeration.best_of_all(), "exact")
 

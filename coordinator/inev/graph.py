@@ -20,6 +20,8 @@ Signature = tuple[int, int, int]
 
 Two signatures of disjoint or overlapping sets join into that of the union, in constant time."""
 
+LARGE_NODES: Final = 150
+
 NOBODY: Final[Signature] = (0, -1, 0)
 
 
@@ -40,6 +42,7 @@ class Topology:
         self._hops: dict[int, list[int]] = {}
         self._core_trees: dict[int, int] = {}
         self._sizes: dict[Signature, int] = {}
+        self._distances: dict[Signature, list[int]] = {}
         self._cut_off_trees()
 
     # Distances ------------------------------------------------------------------------------------------------------
@@ -110,6 +113,43 @@ class Topology:
         if core is None:
             core = self._core_trees[met] = self._core_tree(met)
         return some | core
+
+    def reached(self, node: int, targets: Signature) -> int:
+        """How many links a tree has from a node to all targets."""
+        if not self.large:
+            return self.size(joined(self._alone[node], targets))
+        return self.size(targets) + self._beside(targets)[node]
+
+    def reaching(self, node: int, targets: Signature) -> int:
+        """That tree, as the bits of its links."""
+        if not self.large:
+            return self.tree(joined(self._alone[node], targets))
+        bits, far = self.tree(targets), self._beside(targets)
+        while far[node]:
+            step = next(near for near in self.neighbours[node] if far[near] == far[node] - 1)
+            bits |= 1 << self.link_number[node, step]
+            node = step
+        return bits
+
+    @cached_property
+    def large(self) -> bool:
+        """Whether trees from many nodes to the same targets share one over the targets, each joined by a shortest path.
+
+        Looking for the smallest tree from every node anew would take too long in a large network with many cycles.
+        """
+        return self.nodes > LARGE_NODES and not self._cycle and len(self.core) > 1
+
+    def _beside(self, targets: Signature) -> list[int]:
+        """How far every node is from the tree over the targets."""
+        found = self._distances.get(targets)
+        if found is None:
+            inside = self.nodes_of(self.tree(targets)) or self._only(targets)
+            found = self._distances[targets] = distances(self.neighbours, inside)
+        return found
+
+    def _only(self, targets: Signature) -> set[int]:
+        """The one node whose signature this is."""
+        return {node for node in range(self.nodes) if self._alone[node] == targets}
 
     def spanning(self, nodes: Iterable[int]) -> int:
         return self.tree(self.signature(nodes))

@@ -214,7 +214,7 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
         rates = space.selected_rates(stream) if stream.sent else (space.rates[stream.projection], 0.0)
         assert rates is not None
         for node, part in space.at[stream.place]:
-            links = space.topology.spanning([node, *bit_positions(targets)])
+            links = space.topology.reaching(node, space.signature(targets))
             if links:
                 transfers.append(
                     Transfer(read(stream), node, links, rates[0] * part + rates[1], tuple(bit_positions(targets)))

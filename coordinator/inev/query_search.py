@@ -55,6 +55,7 @@ class QuerySearch:
             self.sets.append(mask)
             self.projection[mask] = space.number(query.projection(types))
         self.mask_of = {number: mask for mask, number in self.projection.items()}
+        self.left_out: dict[tuple[int, int], tuple[int, ...]] = {}
         self._served: dict[int, int | None] = {}
         self._splits: dict[int, list[tuple[int, int]]] = {}
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -271,37 +272,39 @@ class _Programme:
                     break
                 least = min(least, cost + rate * search.hop[node][column])
             row.append(least)
-        for at, cost in self.many[mask].items():
-            for place, links in enumerate(search.base[search.column[at]]):
-                found = cost + rate * links
-                if found < row[place]:
-                    row[place] = found
+        dearest = max(row)
+        many = self.many[mask]
+        for at, cost in many.items():
+            if cost < dearest:
+                links_to = search.base[search.column[at]]
+                row = [
+                    known if known < (new := cost + rate * links) else new
+                    for known, links in zip(row, links_to, strict=True)
+                ]
+                dearest = max(row)
         for stream, extension in self.offers.get(mask, ()):
-            rest = self._rest(mask, stream)
-            for place, cost in enumerate(extension):
-                found = cost + rest[place]
-                if found < row[place]:
-                    row[place] = found
-        for at, cost in self.many[mask].items():
+            sums = extension if not stream.sent else list(map(float.__add__, extension, self._rest(mask, stream)))
+            row = list(map(min, row, sums))
+        for at, cost in many.items():
             stream = search.selectors.get((mask, at))
-            if stream is None:
-                continue
-            rates = self.space.selected_rates(stream)
-            if rates is None or rates[0] >= rate:
-                continue
-            rest = self._rest(mask, stream)
-            for place, links in enumerate(search.base[search.column[at]]):
-                found = cost + rates[0] * links + rest[place]
-                if found < row[place]:
-                    row[place] = found
-        for cost, links_to, stream, sent_rate in self._selectors_of_one(mask, rate):
-            rest = self._rest(mask, stream)
-            for place, links in enumerate(links_to):
-                found = cost + sent_rate * links + rest[place]
-                if found < row[place]:
-                    row[place] = found
+            rates = self.space.selected_rates(stream) if stream is not None and cost < dearest else None
+            if stream is not None and rates is not None and rates[0] < rate:
+                row = self._with_selector(row, mask, stream, cost, rates[0], search.base[search.column[at]])
+        if min(one) < dearest:
+            for cost, links_to, stream, sent_rate in self._selectors_of_one(mask, rate):
+                row = self._with_selector(row, mask, stream, cost, sent_rate, links_to)
         self.full[mask] = row
         self.least[mask] = min(row[:nodes])
+
+    def _with_selector(
+        self, row: list[float], mask: int, stream: Stream, cost: float, rate: float, links_to: list[float]
+    ) -> list[float]:
+        """What a place costs at most with a stream of selected events, and all that it leaves out."""
+        rest = self._rest(mask, stream)
+        return [
+            known if known < (new := cost + rate * links + other) else new
+            for known, links, other in zip(row, links_to, rest, strict=True)
+        ]
 
     def _selectors_of_one(self, mask: int, rate: float) -> Iterator[tuple[float, list[float], Stream, float]]:
         """Streams that send the events of one type, from the node where a set is found most cheaply."""
@@ -319,20 +322,24 @@ class _Programme:
     def _rest(self, mask: int, stream: Stream) -> list[float]:
         """What it costs to have, at each place, the events that an output selector does not send."""
         left_out = self._left_out(mask, stream)
-        rest = self._rests.get(tuple(left_out))
+        rest = self._rests.get(left_out)
         if rest is None:
             rest = [0.0] * len(self.search.places)
             for single in left_out:
                 rest = list(map(float.__add__, rest, self.full[single]))
-            self._rests[tuple(left_out)] = rest
+            self._rests[left_out] = rest
         return rest
 
-    def _left_out(self, mask: int, stream: Stream) -> list[int]:
+    def _left_out(self, mask: int, stream: Stream) -> tuple[int, ...]:
         """The types of a set that an output selector does not send, and that must come from elsewhere."""
         if not stream.sent:
-            return []
-        types = self.search.types
-        return [1 << at for at in range(len(types)) if mask >> at & 1 and not stream.sent >> types[at] & 1]
+            return ()
+        known = self.search.left_out.get((mask, stream.sent))
+        if known is None:
+            types = self.search.types
+            known = tuple(1 << at for at in range(len(types)) if mask >> at & 1 and not stream.sent >> types[at] & 1)
+            self.search.left_out[mask, stream.sent] = known
+        return known
 
     # Backward -------------------------------------------------------------------------------------------------------
 

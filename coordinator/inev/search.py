@@ -32,7 +32,10 @@ PATIENCE: Final = 80
 """Random attempts without success after which a workload's plan is taken to be as good as it gets."""
 
 WORKLOAD_SECONDS: Final = 20.0
-"""A workload's search ends after this time where no budget is given."""
+"""The search of a workload, or in a large network, ends after this time where no budget is given."""
+
+QUERY_SECONDS: Final = ((20 << 7, 0.4), (100 << 8, 4.0))
+"""The same for a single query, by the number of nodes times sets of types: most of its plan is found at once."""
 
 LATENCY_PRICES: Final = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Prices of a step, relative to centralised cost per link, with which plans of lower and lower latency are looked for."""
@@ -64,19 +67,32 @@ class Bound:
 def inev_plan(
     problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0
 ) -> Plan:
-    """The cheapest plan that the search finds; never dearer than centralised. The same seed finds the same plan,
+    """The cheapest plan that the search finds; never dearer than centralised.
 
-    unless the time runs out first."""
-    if budget_s is None and len(problem.queries) > 1:
-        budget_s = WORKLOAD_SECONDS
-    search = Search(problem, Clock(budget_s), bound, seed)
+    The same seed finds the same plan, unless the time runs out first.
+    """
+    patient = budget_s is not None or len(problem.queries) > 1
+    search = Search(problem, Clock(usual_budget(problem) if budget_s is None else budget_s), bound, seed, patient)
     return plan_from(search.workload.space, search.run(), "inev")
+
+
+def usual_budget(problem: Problem) -> float:
+    """How long to plan where nobody says."""
+    if len(problem.queries) == 1:
+        work = problem.network.topology.nodes << len(problem.queries[0].types)
+        for most, seconds in QUERY_SECONDS:
+            if work <= most:
+                return seconds
+    return WORKLOAD_SECONDS
 
 
 class Search:
     """The best solution so far, and the attempts to find a better one."""
 
-    def __init__(self, problem: Problem, clock: Clock, bound: Bound | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, problem: Problem, clock: Clock, bound: Bound | None = None, seed: int = 0, patient: bool = True
+    ) -> None:
+        self.patient = patient
         self.workload = Workload(problem)
         self.space = self.workload.space
         self.clock = clock
@@ -103,7 +119,7 @@ class Search:
                 break
         self._pretend(self.workload.carried_everywhere())
         self._polish_best()
-        if len(self.workload.queries) > 1 or self.clock.budget_s is not None:
+        if self.patient:
             # A single query leaves little to find; it is looked for only where somebody gives time for it.
             self._pretend(self.workload.carried_to_sources())
             self._wander()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from coordinator.inev.graph import Signature, bit_positions, joined
+from coordinator.inev.graph import LARGE_NODES, Signature, bit_positions, distances
 from coordinator.inev.model import Problem, Projection, primitive
 
 
@@ -57,7 +57,6 @@ class Space:
             self.masks.append(sum(1 << node for node in network.rates[type]))
             self.at.append([(node, network.share(type, node)) for node in network.sources(type)])
         self._signatures: dict[int, Signature] = {}
-        self._single = [self.topology.signature((node,)) for node in range(self.nodes)]
         self._reach: dict[tuple[int, int], tuple[float, int]] = {}
         self._rows: dict[tuple[int, int], list[float]] = {}
         self._selected: dict[Stream, tuple[float, float]] = {}
@@ -94,11 +93,11 @@ class Space:
         """Links of the trees from every node of a place to all targets: by the parts that the nodes hold, and summed."""
         found = self._reach.get((place, targets))
         if found is None:
-            signature, size = self.signature(targets), self.topology.size
+            signature, reached = self.signature(targets), self.topology.reached
             by_part, summed = 0.0, 0
             if targets:
                 for node, part in self.at[place]:
-                    links = size(joined(self._single[node], signature))
+                    links = reached(node, signature)
                     by_part += part * links
                     summed += links
             found = self._reach[place, targets] = by_part, summed
@@ -108,10 +107,24 @@ class Space:
         """For every place: how many more links, by parts, to reach it beside what is reached already."""
         found = self._rows.get((place, already))
         if found is None:
-            base = self.reach(place, already)[0]
-            found = [self.reach(place, already | mask)[0] - base for mask in self.masks]
-            self._rows[place, already] = found
+            found = self._rows[place, already] = self._row(place, already)
         return found
+
+    def _row(self, place: int, already: int) -> list[float]:
+        if not already:
+            to_nodes = [0.0] * self.nodes
+            for node, part in self.at[place]:
+                far = self.topology.hops(node)
+                to_nodes = [known + part * hops for known, hops in zip(to_nodes, far, strict=True)]
+            return to_nodes + [self.reach(place, mask)[0] for mask in self.masks[self.nodes :]]
+        base = self.reach(place, already)[0]
+        if self.nodes <= LARGE_NODES:
+            return [self.reach(place, already | mask)[0] - base for mask in self.masks]
+        # In a large network a node joins the tree that is there: looking for a new tree for each would take too long.
+        tree = self.topology.tree(self.signature(already))
+        beside = distances(self.topology.neighbours, {*self.topology.nodes_of(tree), *bit_positions(already)})
+        extra = [0.0 if already | mask == already else self.reach(place, already | mask)[0] - base for mask in self.masks[self.nodes :]]
+        return [float(far) for far in beside] + extra
 
     # Prices ---------------------------------------------------------------------------------------------------------
 
