@@ -123,5 +123,7 @@ def singles(draw: random.Random, texts: list[str], pairs: dict[str, float]) -> d
                 if set(pair) <= types:
                     through *= value
             for type in sorted(types):
-                found.setdefault(f"{type}|{name}", draw.uniform(through, 1.0) if draw.random() < 0.5 else max(through, 1e-12) ** 0.5)
+                found.setdefault(
+                    f"{type}|{name}", draw.uniform(through, 1.0) if draw.random() < 0.5 else max(through, 1e-12) ** 0.5
+                )
     return found

@@ -30,7 +30,11 @@ def as_dot(plan: Plan) -> str:
     network = plan.problem.network
     loads, tasks = link_loads(plan), work(plan)
     most = max(loads.values(), default=0.0)
-    lines = ["graph plan {", "  overlap=false; splines=true;", '  node [shape=box, fontname="sans-serif", fontsize=10];']
+    lines = [
+        "graph plan {",
+        "  overlap=false; splines=true;",
+        '  node [shape=box, fontname="sans-serif", fontsize=10];',
+    ]
     for node, name in enumerate(network.names):
         types = ", ".join(type for type in plan.problem.types if node in network.rates[type])
         label = "\\n".join(_dot(line) for line in (name, f"[{types}]" if types else "", *tasks.get(node, ())) if line)
@@ -71,7 +75,8 @@ def as_svg(plan: Plan) -> str:
         load = loads.get(number, 0.0)
         colour, width = ("#2f6fb0", 1 + 7 * share(load, most)) if load else ("#bbbbbb", 1.0)
         parts.append(
-            f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" stroke-width="{width:.2f}">'
+            f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" '
+            f'stroke="{colour}" stroke-width="{width:.2f}">'
             f"<title>{escape(network.names[one])} - {escape(network.names[other])}: {load:.6g}</title></line>"
         )
     for node, name in enumerate(network.names):

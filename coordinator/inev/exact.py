@@ -82,8 +82,11 @@ class _Enumeration:
         projection = query.projection[query.whole]
         sinks = self.space.sink_masks[at]
         ends = []
-        for place in self._places(query, query.whole):
-            for end in self._evaluated(query, query.whole, place):
+        alone = query.whole & (query.whole - 1) == 0 and not query.splitting
+        for place in range(self.space.nodes) if alone else self._places(query, query.whole):
+            raw = self.space.raw(projection)
+            gathered = [self._alone({raw: 1 << place}, {(projection, place): (raw,)})] if alone else None
+            for end in gathered or self._evaluated(query, query.whole, place):
                 delivered = self._joined(end, self._alone({Stream(projection, place): sinks} if sinks else {}))
                 if delivered is not None:
                     ends.append((delivered.cost, place, delivered))
@@ -133,7 +136,9 @@ class _Enumeration:
     ) -> None:  # fmt: skip
         """Adds inputs until all types are there."""
         if self.clock.over:
-            raise ProblemError("the exact planner did not finish in time; give it a larger --budget or use --planner inev")
+            raise ProblemError(
+                "the exact planner did not finish in time; give it a larger --budget or use --planner inev"
+            )
         if covered == whole:
             ways.append(Way(way.carried, {**way.tasks, task: inputs}, way.cost))
             return

@@ -187,14 +187,15 @@ class Topology:
         for node in self.core:
             self._alone[node] = (0, 0, 1 << node)
         for node in reversed(order):
-            up = towards[node]
-            assert up is not None
-            links, _, place = self._alone[up]
-            links |= 1 << self.link_number[node, up]
+            above = towards[node]
+            assert above is not None
+            links, _, place = self._alone[above]
+            links |= 1 << self.link_number[node, above]
             self._alone[node] = (links, links, place)
         inside = set(self.core)
         self._core_neighbours = [
-            [near for near in self.neighbours[node] if near in inside] if node in inside else [] for node in range(self.nodes)
+            [near for near in self.neighbours[node] if near in inside] if node in inside else []
+            for node in range(self.nodes)
         ]
         self._cycle = self._the_cycle() if all(len(self._core_neighbours[node]) == 2 for node in self.core) else []
 

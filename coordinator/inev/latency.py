@@ -73,6 +73,10 @@ def latency(plan: Plan, factor: float = 1.0) -> float:
     found = latencies(vertices, plan.problem, factor)
     completing = {(task.projection.key, node) for task in plan.finals.values() for node in task.nodes}
     return max(
-        (value for vertex, value in zip(vertices, found, strict=True) if (vertex.projection.key, vertex.node) in completing),
+        (
+            value
+            for vertex, value in zip(vertices, found, strict=True)
+            if (vertex.projection.key, vertex.node) in completing
+        ),
         default=0.0,
     )

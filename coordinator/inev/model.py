@@ -91,11 +91,17 @@ def _checked_rates(type: str, given: Mapping[str, float], number: Mapping[str, i
         if name not in number:
             raise ProblemError(f"event type {type} has a source at {name}, which is not among the nodes")
         if not isinstance(rate, (int, float)) or isinstance(rate, bool) or math.isnan(rate):
-            raise ProblemError(f"event type {type} at node {name}: its rate {rate!r} is not a number; write how often it occurs")
+            raise ProblemError(
+                f"event type {type} at node {name}: its rate {rate!r} is not a number; write how often it occurs"
+            )
         if math.isinf(rate):
-            raise ProblemError(f"event type {type} at node {name}: its rate is infinite; write the rate that was measured")
+            raise ProblemError(
+                f"event type {type} at node {name}: its rate is infinite; write the rate that was measured"
+            )
         if rate < 0:
-            raise ProblemError(f"event type {type} at node {name}: a rate cannot be negative ({rate:g}); write how often it occurs")
+            raise ProblemError(
+                f"event type {type} at node {name}: a rate cannot be negative ({rate:g}); write how often it occurs"
+            )
         if rate == 0:
             raise ProblemError(
                 f"event type {type} at node {name}: its rate is 0; take the source out if it is silent, "
@@ -223,7 +229,9 @@ def primitive(type: str) -> Projection:
 class CostModel(Protocol):
     """How often things happen. All costs are sums of rates times links."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What the model is called in output."""
 
     def rate(self, projection: Projection) -> float:
         """Matches per unit of time, over the whole network."""

@@ -28,7 +28,7 @@ def suitable(space: Space, query: QuerySearch, mask: int) -> bool:
 
 
 def worth_many_nodes(space: Space, query: QuerySearch, whole: int, inputs: tuple[int, ...], at: int) -> float:
-    """Equation 1: what splitting a projection by one of its types saves over gathering that type; negative if nothing."""
+    """Equation 1: what splitting a projection by one of its types saves over gathering that type; negative if none."""
     delta = space.topology.typical_distance
     type = query.types[at]
     links = space.topology.size(space.signature(space.masks[space.nodes + type]))

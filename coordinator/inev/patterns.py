@@ -253,9 +253,13 @@ def _check_shape(pattern: Pattern, name: str, *, below_kleene: bool) -> None:
                 "the planner places groups that repeat on no more than one node: leave this query to centr"
             )
     if pattern.kind == "NSEQ" and len(pattern.parts) != 3:
-        raise PatternError(f"query {name}: NSEQ has three parts, the second negated; {pattern} has {len(pattern.parts)}")
+        raise PatternError(
+            f"query {name}: NSEQ has three parts, the second negated; {pattern} has {len(pattern.parts)}"
+        )
     if pattern.kind == "NSEQ" and (negated(pattern.parts[1]) or repeated(pattern.parts[1])):
-        raise PatternError(f"query {name}: what NSEQ negates holds neither negation nor Kleene closure; simplify {pattern}")
+        raise PatternError(
+            f"query {name}: what NSEQ negates holds neither negation nor Kleene closure; simplify {pattern}"
+        )
     if pattern.kind == "NSEQ" and any(_has_or(part) for part in pattern.parts[1:2]):
         raise PatternError(
             f"query {name}: an OR under negation would have to be split into both at once; "

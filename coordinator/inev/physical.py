@@ -1,10 +1,10 @@
 """The cost model of running networks: how often things really happen inside a window.
 
 Events of a type occur independently of each other at their rate. Of k types there are k w^(k-1) times the product of
-their rates combinations per second that lie within a window of w seconds; an order that only some of the k! arrangements
-satisfy keeps that part of them (for a SEQ one of k!, so that its rate is w^(k-1)/(k-1)! times the product). Predicates
-keep their selectivity. A negated type lets a combination through if none of its events lies in the gap that it must
-stay out of.
+their rates combinations per second that lie within a window of w seconds; an order that only some of the k!
+arrangements satisfy keeps that part of them. So the rate of a SEQ is w^(k-1)/(k-1)! times the product. Predicates keep
+their selectivity. A negated type lets a combination through if none of its events lies in the gap that it must stay
+out of.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator.inev.model import EventNetwork, Projection, ProblemError
+from coordinator.inev.model import EventNetwork, ProblemError, Projection
 from coordinator.inev.patterns import Pattern, leaves, negated, order
 
 ARRANGED_MAX: Final = 8
@@ -48,7 +48,9 @@ class PhysicalCosts:
         if projection.primitive:
             return self.network.total(projection.key)
         if projection.window_s is None:
-            raise ProblemError(f"{projection.text} has no window; a running network needs one to know how often it matches")
+            raise ProblemError(
+                f"{projection.text} has no window; a running network needs one to know how often it matches"
+            )
         types = tuple(type for type in leaves(projection.pattern) if type not in negated(projection.pattern))
         count, window = len(types), projection.window_s
         combinations = count * window ** (count - 1) * math.prod(map(self.network.total, types))

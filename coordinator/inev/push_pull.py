@@ -21,7 +21,7 @@ from coordinator.inev.space import Space, Stream
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A type joins what is there: pushed, or pulled by matches that come at the rate ``asked`` and bring ``answered``."""
+    """A type joins what is there: pushed, or pulled by matches at the rate ``asked``, which bring ``answered``."""
 
     type: int
     asked: float | None = None

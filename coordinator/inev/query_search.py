@@ -152,9 +152,7 @@ class _Programme:
             mask = search.served(stream.projection)
             if mask is not None and mask & (mask - 1):
                 self.offers.setdefault(mask, []).append((stream, self._extension(stream, carried)))
-        self.common = sum(
-            1 << at for at, type in enumerate(search.types) if around.carried.get(search.space.raw(type))
-        )
+        self.common = sum(1 << at for at, type in enumerate(search.types) if around.carried.get(search.space.raw(type)))
         """The types that are carried already, so that several inputs may well have them."""
         self._rests: dict[tuple[int, ...], list[float]] = {}
         self.there: dict[int, list[int]] = {}
@@ -286,10 +284,10 @@ class _Programme:
             sums = extension if not stream.sent else list(map(float.__add__, extension, self._rest(mask, stream)))
             row = list(map(min, row, sums))
         for at, cost in many.items():
-            stream = search.selectors.get((mask, at))
-            rates = self.space.selected_rates(stream) if stream is not None and cost < dearest else None
-            if stream is not None and rates is not None and rates[0] < rate:
-                row = self._with_selector(row, mask, stream, cost, rates[0], search.base[search.column[at]])
+            chosen = search.selectors.get((mask, at))
+            rates = self.space.selected_rates(chosen) if chosen is not None and cost < dearest else None
+            if chosen is not None and rates is not None and rates[0] < rate:
+                row = self._with_selector(row, mask, chosen, cost, rates[0], search.base[search.column[at]])
         if min(one) < dearest:
             for cost, links_to, stream, sent_rate in self._selectors_of_one(mask, rate):
                 row = self._with_selector(row, mask, stream, cost, sent_rate, links_to)
@@ -344,13 +342,12 @@ class _Programme:
     # Backward -------------------------------------------------------------------------------------------------------
 
     def _finish(self, sinks: int) -> tuple[float, Tasks, Task]:
-        search, space, nodes = self.search, self.space, self.nodes
+        search, space = self.search, self.space
         self.tasks: Tasks = {}
         mask = search.whole
         projection = search.projection[mask]
         if mask & (mask - 1) == 0:
-            place = space.nodes + projection
-            return space.price(Stream(projection, place), sinks), {}, (projection, place)
+            return self._finish_one_type(projection, sinks)
         choices: list[tuple[float, int]] = []
         for node, cost in enumerate(self.one[mask]):
             choices.append((cost + self._delivery(projection, node, sinks), node))
@@ -360,6 +357,15 @@ class _Programme:
         cost, place = min(choices)
         self._task(mask, place)
         return cost, self.tasks, (projection, place)
+
+    def _finish_one_type(self, type: int, sinks: int) -> tuple[float, Tasks, Task]:
+        """A query of one type is complete where its events are born; repetitions need all of them on one node."""
+        if self.search.splitting:
+            place = self.nodes + type
+            return self._delivery(type, place, sinks), {}, (type, place)
+        row = self.full[1]
+        cost, node = min((row[node] + self._delivery(type, node, sinks), node) for node in range(self.nodes))
+        return cost, {(type, node): (self.space.raw(type),)}, (type, node)
 
     def _delivery(self, projection: int, place: int, sinks: int) -> float:
         if not sinks:
@@ -389,7 +395,9 @@ class _Programme:
             at = next(at for at in self.search.splitting if self.search.places[self.search.column[at]] == place)
             local, other, also_local = self._best_split(pairs, at)
             inputs += self._supply_local(local, at, place)
-            inputs += self._supply_local(other, at, place) if also_local else self._supply(other, self.search.column[at])
+            inputs += (
+                self._supply_local(other, at, place) if also_local else self._supply(other, self.search.column[at])
+            )
         self.tasks[task] = tuple(dict.fromkeys(inputs))
 
     def _adopt(self, task: Task) -> None:

@@ -26,7 +26,7 @@ DEFAULT_FILTER: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What is known beside the rules: rates per second by type and node, and selectivities by rule and roles or types."""
+    """What is known beside the rules: rates per second by type and node, selectivities by rule and roles or types."""
 
     rates: Mapping[str, Mapping[str, float]]
     selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class _Reading:
         return f"{leaf.type}[{' and '.join(own)}]" if own else leaf.type
 
     def share(self, roles: frozenset[str], default: float, what: str) -> float:
-        """The selectivity given for these roles, by their names or their types; the default, with a warning, if none."""
+        """The selectivity given for these roles, by name or type; the default, with a warning, if there is none."""
         types = frozenset(leaf.type for leaf in self.leaves if leaf.role in roles)
         for name in (roles, types):
             if name in self.known:
@@ -62,7 +62,7 @@ class _Reading:
         shown_roles = ", ".join(sorted(roles))
         self.warnings.append(
             f"rule {self.rule.name}: nobody said how selective {what} is; {default:g} is assumed: write it under "
-            f"statistics: selectivities: {self.rule.name}: {{\"{shown_roles}\": ..}}"
+            f'statistics: selectivities: {self.rule.name}: {{"{shown_roles}": ..}}'
         )
         return default
 
@@ -76,19 +76,21 @@ class _Reading:
         return found
 
     def pairs(self) -> dict[frozenset[str], float]:
-        negative = {leaf.role for leaf in self.leaves} - {leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)}
+        negative = {leaf.role for leaf in self.leaves} - {
+            leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)
+        }
         found: dict[frozenset[str], float] = {}
         for condition in self.conditions:
             roles = roles_of(condition)
             if len(roles) > 1 and not roles & negative:
                 labels = frozenset(self.labels[role] for role in roles)
                 found[labels] = found.get(labels, 1.0) * self.share(roles, DEFAULT_PAIR, shown(condition))
-        for condition in self.rule.pattern.where:
-            if isinstance(condition, Same):
-                self._same(condition, negative, found)
+        for same in self.rule.pattern.where:
+            if isinstance(same, Same):
+                self._same(negative, found)
         return found
 
-    def _same(self, condition: Same, negative: set[str], found: dict[frozenset[str], float]) -> None:
+    def _same(self, negative: set[str], found: dict[frozenset[str], float]) -> None:
         """All agree: of m events each but one must. Over all subsets that is s for even and 1/s for odd sizes."""
         roles = [leaf.role for leaf in self.leaves if leaf.role not in negative]
         if len(roles) < 2:
@@ -120,11 +122,11 @@ class _Reading:
             if len(roles) > 1:
                 labels = frozenset(self.labels[role] for role in roles)
                 found[labels] = "; ".join(sorted({*found.get(labels, "").split("; "), shown(condition)} - {""}))
-        for condition in self.rule.pattern.where:
-            if isinstance(condition, Same):
+        for same in self.rule.pattern.where:
+            if isinstance(same, Same):
                 for one, other in combinations(sorted(set(self.labels.values())), 2):
                     labels = frozenset((one, other))
-                    found[labels] = "; ".join(sorted({*found.get(labels, "").split("; "), shown(condition)} - {""}))
+                    found[labels] = "; ".join(sorted({*found.get(labels, "").split("; "), shown(same)} - {""}))
         return found
 
     # Patterns -------------------------------------------------------------------------------------------------------
@@ -190,7 +192,7 @@ class _Reading:
         return before(chain.anchor)
 
     def only_anchor(self) -> str | None:
-        """The label of the anchor of a chain that takes one event of every other part: no match without another anchor."""
+        """The label of the anchor of a chain that takes one event of every other part: one match for each anchor."""
         root = self.rule.pattern.root
         if not isinstance(root, p.Chain):
             return None
@@ -246,8 +248,8 @@ def problem_from(
         for leaf in p.leaves(rule.pattern.root):
             if leaf.type in emitted:
                 raise ProblemError(
-                    f"rule {rule.name} reads {leaf.type}, which rule {emitted[leaf.type]} finds; the planner takes rules "
-                    f"over events of sources: write the pattern of {emitted[leaf.type]} into {rule.name}"
+                    f"rule {rule.name} reads {leaf.type}, which rule {emitted[leaf.type]} finds; the planner takes "
+                    f"rules over events of sources: write the pattern of {emitted[leaf.type]} into {rule.name}"
                 )
             if leaf.type not in network.rates:
                 raise ProblemError(

@@ -38,7 +38,7 @@ QUERY_SECONDS: Final = ((20 << 7, 0.4), (100 << 8, 4.0))
 """The same for a single query, by the number of nodes times sets of types: most of its plan is found at once."""
 
 LATENCY_PRICES: Final = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-"""Prices of a step, relative to centralised cost per link, with which plans of lower and lower latency are looked for."""
+"""Prices of a step, relative to centralised cost per link, with which plans of lower latency are looked for."""
 
 
 @dataclass
@@ -64,9 +64,7 @@ class Bound:
     factor: float = 1.0
 
 
-def inev_plan(
-    problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0
-) -> Plan:
+def inev_plan(problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0) -> Plan:
     """The cheapest plan that the search finds; never dearer than centralised.
 
     The same seed finds the same plan, unless the time runs out first.
@@ -128,7 +126,11 @@ class Search:
     def _starts(self) -> None:
         count = len(self.workload.queries)
         rate = [sum(self.space.rates[type] for type in query.types) for query in self.workload.queries]
-        orders = [list(range(count)), sorted(range(count), key=lambda at: -rate[at]), sorted(range(count), key=lambda at: rate[at])]
+        orders = [
+            list(range(count)),
+            sorted(range(count), key=lambda at: -rate[at]),
+            sorted(range(count), key=lambda at: rate[at]),
+        ]
         for at, order in enumerate(orders):
             if order in orders[:at] or (at and self.clock.over):
                 continue

@@ -90,7 +90,7 @@ class Space:
         return found
 
     def reach(self, place: int, targets: int) -> tuple[float, int]:
-        """Links of the trees from every node of a place to all targets: by the parts that the nodes hold, and summed."""
+        """Links of the trees from every node of a place to all targets: by the parts the nodes hold, and summed."""
         found = self._reach.get((place, targets))
         if found is None:
             signature, reached = self.signature(targets), self.topology.reached
@@ -123,13 +123,16 @@ class Space:
         # In a large network a node joins the tree that is there: looking for a new tree for each would take too long.
         tree = self.topology.tree(self.signature(already))
         beside = distances(self.topology.neighbours, {*self.topology.nodes_of(tree), *bit_positions(already)})
-        extra = [0.0 if already | mask == already else self.reach(place, already | mask)[0] - base for mask in self.masks[self.nodes :]]
+        extra = [
+            0.0 if already | mask == already else self.reach(place, already | mask)[0] - base
+            for mask in self.masks[self.nodes :]
+        ]
         return [float(far) for far in beside] + extra
 
     # Prices ---------------------------------------------------------------------------------------------------------
 
     def selected_rates(self, stream: Stream) -> tuple[float, float] | None:
-        """Of a stream with an output selector: the rate that is split over its nodes, and the one each node sends whole.
+        """Of a stream with an output selector: the rate split over its nodes, and the one that each node sends whole.
 
         None if nobody knows how many events the matches hold.
         """

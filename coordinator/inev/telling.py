@@ -122,9 +122,11 @@ def in_words(outcome: Outcome) -> Iterator[str]:
     about = "no plan is cheaper" if outcome.lower_bound_is == "bound" else "an estimate, not a bound"
     yield f"lower bound     {outcome.lower_bound:,.4g}  ({about})"
     limit = "no bound asked for" if outcome.latency_bound is None else f"bound {outcome.latency_bound:,.4g}"
-    yield f"latency         {outcome.latency:,.4g}  ({limit}; centralised {outcome.centralised_latency:,.4g}, factor {outcome.latency_factor:g})"
+    beside = f"centralised {outcome.centralised_latency:,.4g}, factor {outcome.latency_factor:g}"
+    yield f"latency         {outcome.latency:,.4g}  ({limit}; {beside})"
     yield f"planned in      {outcome.seconds:.2f} s by {plan.planner}"
     told: set[PlacedTask] = set()
+    space = Space(plan.problem)
     for name, final in plan.finals.items():
         yield ""
         yield f"query {name}"
@@ -132,7 +134,7 @@ def in_words(outcome: Outcome) -> Iterator[str]:
             again = " (as above)" if task in told else ""
             yield f"  {task.projection.text} at {place(plan, task)}{again}"
             if not again:
-                yield from (f"    {line}" for line in _why(plan, task))
+                yield from (f"    {line}" for line in _why(plan, task, space))
             told.add(task)
     yield ""
     yield "what travels"
@@ -186,14 +188,13 @@ def _named(read: Input) -> str:
     return f"{', '.join(sorted(read.sent))} in {read.projection.text}"
 
 
-def _why(plan: Plan, task: PlacedTask) -> Iterator[str]:
+def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
     """What the choices of a task save, in plain words and by the plan's own rates."""
     problem = plan.problem
-    space = Space(problem)
     split = task.placement.split_by
     if split is not None and not task.projection.primitive:
         number = space.type_number[split]
-        gathered = min(space.price(space.raw(number), 1 << node) for node in range(space.nodes))
+        gathered = space.rates[number] * min(space.row(space.nodes + number, 0)[: space.nodes])
         yield (
             f"each source keeps its own {split} events ({problem.network.total(split):,.4g} in all): "
             f"gathering them on one node would cost {gathered:,.4g}"
@@ -204,11 +205,12 @@ def _why(plan: Plan, task: PlacedTask) -> Iterator[str]:
         if read.sent is not None:
             whole = problem.costs.rate(read.projection)
             sent = sum(
-                (problem.costs.selected(type, read.projection) or 0.0) * problem.network.total(type) for type in read.sent
+                (problem.costs.selected(type, read.projection) or 0.0) * problem.network.total(type)
+                for type in read.sent
             )
             yield (
-                f"of {read.projection.text} only {', '.join(sorted(read.sent))} is sent ({sent:,.4g} instead of {whole:,.4g}): "
-                f"{', '.join(sorted(read.left_out))} is there anyway"
+                f"of {read.projection.text} only {', '.join(sorted(read.sent))} is sent ({sent:,.4g} instead of "
+                f"{whole:,.4g}): {', '.join(sorted(read.left_out))} is there anyway"
             )
         elif not read.projection.primitive and read.placement != task.placement:
             whole = problem.costs.rate(read.projection)
@@ -230,7 +232,9 @@ def _streams(plan: Plan) -> Mapping[Input, list[Transfer]]:
 def _from_to(plan: Plan, each: Transfer) -> str:
     names = plan.problem.network.names
     links = [f"{names[one]}-{names[other]}" for one, other in plan.problem.network.topology.link_names(each.links)]
-    shown = " ".join(links[:LINKS_SHOWN]) + (f" and {len(links) - LINKS_SHOWN} more" if len(links) > LINKS_SHOWN else "")
+    shown = " ".join(links[:LINKS_SHOWN]) + (
+        f" and {len(links) - LINKS_SHOWN} more" if len(links) > LINKS_SHOWN else ""
+    )
     kind = "" if each.kind == "events" else f" ({each.kind})"
     return f"from {names[each.node]} at {each.rate:,.4g} over {len(links)} link{'s' * (len(links) != 1)}: {shown}{kind}"
 

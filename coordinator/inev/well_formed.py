@@ -16,7 +16,8 @@ from coordinator.inev.plans import Input, PlacedTask, Plan, Vertex
 
 def faults(plan: Plan) -> list[str]:
     """All that is wrong with a plan; nothing if it finds exactly the matches of its queries."""
-    return [*combination_faults(plan), *forwarding_faults(plan.vertices, plan.problem)]
+    # What reads something that nobody evaluates has no graph in which forwarding could be judged.
+    return list(combination_faults(plan)) or list(forwarding_faults(plan.vertices, plan.problem))
 
 
 def combination_faults(plan: Plan) -> Iterator[str]:
@@ -72,7 +73,7 @@ def _split_faults(task: PlacedTask, split: str, query: Query) -> Iterator[str]:
     if split not in task.projection.types:
         yield f"{name} is split by {split}, which is not one of its types"
     if split in query.negated:
-        yield f"{name} is split by {split}, which is negated: each node would see only its own share of what must not occur"
+        yield f"{name} is split by {split}, which is negated: no node would see all that must not occur"
     elif split not in query.splitting:
         yield f"{name} is split by {split}, of which query {query.name} must see all in one place"
     if not any(read.placement == task.placement and read.sent is None for read in task.inputs):

@@ -16,7 +16,7 @@ from coordinator.inev.query_search import QuerySearch, Surroundings
 from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
 RARE_TYPES: Final = 4
-"""Of so many of the rarest types each two are pretended to be everywhere; carrying frequent ones about saves nothing."""
+"""Of so many of the rarest types each two are pretended to be everywhere; frequent ones are better left."""
 
 NEAR_NODES: Final = 12
 """Work is moved to this many of the nearest nodes; further away the inputs cost more than a move ever saved."""
@@ -73,7 +73,7 @@ class Workload:
         return [at for at, query in enumerate(self.queries) if type in query.types]
 
     def carried_everywhere(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
-        """Pretences: a type, or two of the rarest, reach all nodes already, so that whoever reads them plans with them."""
+        """Pretences: a type, or two of the rarest, reach all nodes already, and whoever reads them may use that."""
         everywhere = (1 << self.space.nodes) - 1
         for type in self._cheap_first():
             yield {self.space.raw(type): everywhere}, self.readers(type)
@@ -112,7 +112,7 @@ class Workload:
                 yield self.tidy({**solution.tasks, **tasks}, finals)
 
     def selected(self, solution: Solution) -> Iterator[Solution]:
-        """Streams of whole matches sent as events of some of their types, where the other types come as they are born."""
+        """Streams of whole matches sent as events of some of their types; the other types come as they are born."""
         nodes, types = self.space.nodes, len(self.space.types)
         for stream in self.space.targets(solution):
             projection = self.space.projections[stream.projection]

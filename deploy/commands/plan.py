@@ -36,7 +36,9 @@ def plan(
     planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.", metavar="PLANNER")] = "inev",
     json_: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
     dot: Annotated[bool, typer.Option("--dot", help="Print the plan for Graphviz.")] = False,
-    svg: Annotated[Path | None, typer.Option(help="Draw the plan on the network into this file.", metavar="FILE")] = None,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the plan on the network into this file.", metavar="FILE")
+    ] = None,
     budget: Annotated[
         float | None,
         typer.Option(help="Stop after so many seconds with the best plan found so far.", metavar="SECONDS"),
@@ -124,9 +126,7 @@ def _limit(text: str, central: float) -> float | None:
     return limit
 
 
-def _plan(
-    problem: Problem, planner: str, budget_s: float | None, bound: Bound | None, seed: int, centre: Plan
-) -> Plan:
+def _plan(problem: Problem, planner: str, budget_s: float | None, bound: Bound | None, seed: int, centre: Plan) -> Plan:
     if planner == "inev":
         return inev_plan(problem, budget_s, bound, seed)
     if bound is not None:

@@ -18,7 +18,7 @@ EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivities: {Fire: {
 
 @dataclass(frozen=True, slots=True)
 class GivenStatistics:
-    """Rates by type and node ("" for every source of the type), selectivities by rule and the roles or types they join."""
+    """Rates by type and node ("" for all its sources), selectivities by rule and the roles or types they join."""
 
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
