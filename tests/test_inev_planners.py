@@ -136,10 +136,7 @@ def check_printed(printed: dict[str, Any], given: dict[str, Any]) -> None:
             sent = task["output_selectors"].get(name)
             left_out = tuple(sorted(set(types_in(name)) - set(sent))) if sent else ()
             assert set(left_out) <= set(task["inputs"]), "what is left out comes as it is born"
-            if not isinstance(placement, str):
-                senders = [placement]
-            else:
-                senders = given["event_types"][placement]["sources"]
+            senders = given["event_types"][placement]["sources"] if isinstance(placement, str) else [placement]
             if len(types_in(name)) > 1:
                 assert (name, placement) in places
             if placement == split and not left_out:

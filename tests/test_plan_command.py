@@ -149,7 +149,8 @@ statistics:
         ("Fire: AND(Smoke s, Temp+ t[]) WITHIN 5s RETURN Fire()", "AND(Smoke, KL(Temp))"),
         ("define Fire() from Smoke() as s and each Temp() as t within 5s from s", "SEQ(Temp, Smoke)"),
         (
-            "define Fire() from Smoke() as s and each Temp() as t within 5s from s and each Rain() as r within 5s from t",
+            "define Fire() from Smoke() as s and each Temp() as t within 5s from s "
+            "and each Rain() as r within 5s from t",
             "SEQ(SEQ(Rain, Temp), Smoke)",
         ),
     ],
@@ -192,7 +193,8 @@ def test_a_type_twice_is_refused_unless_its_conditions_differ(tmp_path: Path) ->
 
 
 def test_a_rule_over_composites_says_what_to_write(tmp_path: Path) -> None:
-    rules = "Fire: SEQ(Smoke s, Temp t) WITHIN 5s RETURN Fire()\n  - |\n    Alarm: SEQ(Fire f, Rain r) WITHIN 5s RETURN Alarm()"
+    first = "Fire: SEQ(Smoke s, Temp t) WITHIN 5s RETURN Fire()"
+    rules = f"{first}\n  - |\n    Alarm: SEQ(Fire f, Rain r) WITHIN 5s RETURN Alarm()"
     with pytest.raises(ConfigError, match="rule Alarm reads Fire, which rule Fire finds"):
         network_problem(read_network(written(tmp_path, rules, sinks="Alarm")))
 
