@@ -1,8 +1,8 @@
 """What plans cost beside centralised evaluation and beside another planner's results.
 
 Given a folder of case files (format inev-case-1), plans each of them and prints a line: centralised cost, the other
-planner's cost as its file tells it (marked * where an independent check found that plan to be wrong), ours, the estimate
-of how cheap a plan could be, and the seconds of both. Without a folder, cases are drawn at random, and the other
+planner's cost as its file tells it (marked * where an independent check found that plan wrong), ours, the estimate of
+how cheap a plan could be, and the seconds of both. Without a folder, cases are drawn at random, and the other
 planner is the construction of the paper (algorithms 1 and 2) as this project wrote it down. Every plan is checked.
 """
 

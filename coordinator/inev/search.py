@@ -25,10 +25,16 @@ from coordinator.inev.workload import Workload
 BETTER: Final = 1 - 1e-9
 """A plan must be cheaper by more than rounding to be taken."""
 
-WORTH_POLISHING: Final = 1.15
+WORTH_POLISHING: Final = 2.0
 """A pretended plan dearer than this times the best one seldom becomes cheaper than it by planning query after query."""
 
-PATIENCE: Final = 80
+ASTRAY: Final = 1.03
+"""How much dearer than the best plan one may be to be walked on from."""
+
+HOME_AFTER: Final = 25
+"""Failures after which the walk goes back to the best plan."""
+
+PATIENCE: Final = 150
 """Random attempts without success after which a workload's plan is taken to be as good as it gets."""
 
 WORKLOAD_SECONDS: Final = 20.0
@@ -187,20 +193,23 @@ class Search:
             self.attempt(extra, readers)
 
     def attempt(self, extra: dict[Stream, int], which: list[int]) -> bool:
-        """Plans queries under a pretence, and the whole again without it."""
-        if not which:
-            return False
-        candidate = self.workload.replanned(self.best, which, extra)
+        """Plans queries under a pretence, and the whole again without it; whether that gave the best plan so far."""
+        return bool(which) and self.offer(*self.tried(self.best, extra, which))
+
+    def tried(self, base: Solution, extra: dict[Stream, int], which: list[int]) -> tuple[Solution, float]:
+        """What comes of planning queries of a solution under a pretence, and the whole again without it."""
+        candidate = self.workload.replanned(base, which, extra)
         cost = self.value(candidate, self.cost * WORTH_POLISHING)
         if cost < self.cost * WORTH_POLISHING:
             candidate, cost = self.descended(candidate, cost, which)
         if cost < self.cost * BETTER:
             candidate, cost = self.polished(candidate, cost)
-        return self.offer(candidate, cost)
+        return candidate, cost
 
     def _wander(self) -> None:
-        """Random pretences, for random groups of queries."""
+        """Random pretences, for random groups of queries, also from plans that are a little dearer than the best."""
         failures, choose = 0, self.random
+        here, here_cost = self.best, self.cost
         types = range(len(self.space.types))
         while failures < PATIENCE and not self.clock.over:
             extra: dict[Stream, int] = {}
@@ -214,7 +223,18 @@ class Search:
                 extra[self.space.raw(type)] = mask
             named = {stream.projection for stream in extra}
             which = [at for at, query in enumerate(self.workload.queries) if named & set(query.types)]
-            if choose.random() < 0.5:
+            dice = choose.random()
+            if dice < 0.2:
+                which = list(range(len(self.workload.queries)))
+            elif dice < 0.6:
                 which = choose.sample(which, min(len(which), choose.choice((1, 2, 3))))
             choose.shuffle(which)
-            failures = 0 if self.attempt(extra, which) else failures + 1
+            candidate, cost = self.tried(here, extra, which)
+            if self.offer(candidate, cost):
+                here, here_cost, failures = candidate, cost, 0
+                continue
+            failures += 1
+            if failures % HOME_AFTER == 0:
+                here, here_cost = self.best, self.cost
+            elif cost < here_cost or (cost < self.cost * ASTRAY and choose.random() < 0.3):
+                here, here_cost = candidate, cost

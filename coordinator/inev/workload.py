@@ -76,7 +76,11 @@ class Workload:
         """Pretences: a type, or two of the rarest, reach all nodes already, and whoever reads them may use that."""
         everywhere = (1 << self.space.nodes) - 1
         for type in self._cheap_first():
-            yield {self.space.raw(type): everywhere}, self.readers(type)
+            readers = self.readers(type)
+            rest = [at for at in range(len(self.queries)) if at not in readers]
+            yield {self.space.raw(type): everywhere}, readers
+            if rest:
+                yield {self.space.raw(type): everywhere}, readers + rest
         for one, other in combinations(self._cheap_first()[:RARE_TYPES], 2):
             both = [at for at in self.readers(one) if at in self.readers(other)]
             yield {self.space.raw(one): everywhere, self.space.raw(other): everywhere}, both
