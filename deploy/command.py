@@ -21,6 +21,7 @@ from deploy.commands.explain import explain
 from deploy.commands.keys import keys
 from deploy.commands.logs import logs
 from deploy.commands.node import node
+from deploy.commands.plan import plan
 from deploy.commands.ps import ps
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
@@ -39,6 +40,7 @@ SECTIONS: Final = {
         "explain": "Why did my pattern not fire?",
     },
     "Networks": {
+        "plan": "Where rules are best evaluated, and what that costs.",
         "simulate": "Run one in virtual time: results, traffic, delay.",
         "up": "Run one for real, on this machine, and leave it running.",
         "ps": "Show its processes.",
@@ -79,6 +81,7 @@ app = typer.Typer(
 app.command()(run)
 app.command()(check)
 app.command()(explain)
+app.command()(plan)
 app.command()(simulate)
 app.command()(up)
 app.command()(ps)

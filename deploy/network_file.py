@@ -31,6 +31,7 @@ from deploy.network.sections import (
     read_sources,
 )
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
+from deploy.network.statistics import GivenStatistics, read_statistics
 from deploy.network_check import (
     connected_parts,
     contradiction,
@@ -89,6 +90,8 @@ class NetworkFile:
     """Where the events come from in a running network, if that is not the same."""
     only_simulated: tuple[Diagnostic, ...] = ()
     """Why the network can be simulated and cannot run (`check_running`)."""
+    statistics: GivenStatistics = field(default_factory=GivenStatistics)
+    """Rates and selectivities for planners."""
 
     def running(self) -> tuple[Feed, ...]:
         """Where the events of each source come from in a running network."""
@@ -190,6 +193,7 @@ class _Reading:
         seed = self._seed()
         durability = one_of(sheet, self.entries, "durability", DURABILITIES, DEFAULT_DURABILITY)
         lost_after = self._lost_after()
+        statistics = read_statistics(sheet, self._section("statistics"))
         if rules is not None and rule_entries is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)
@@ -221,6 +225,7 @@ class _Reading:
             lost_after_us=lost_after,
             embedded_broker=brokers.embedded,
             only_simulated=self._mixed_times(sources),
+            statistics=statistics,
         )
 
     # Settings

@@ -1,0 +1,82 @@
+"""How long matches take (section 5.4): work at the nodes, weighted by a factor, and hops between them.
+
+The work of a vertex is the number of open matches it creates per unit of time, taken as the summed rates of the proper
+prefixes of its projection in the order of its pattern, divided among the nodes of its placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from coordinator.inev.graph import bit_positions
+from coordinator.inev.model import Problem, Projection
+from coordinator.inev.patterns import leaves, negated
+from coordinator.inev.plans import Plan, Vertex
+
+
+def open_matches(projection: Projection, problem: Problem) -> float:
+    """The rate at which open matches of a projection come into being, over all its nodes."""
+    query = next(
+        query
+        for query in problem.queries
+        if projection.types <= set(query.types) and query.projection(projection.types).key == projection.key
+    )
+    skipped = negated(projection.pattern)
+    order = [type for type in leaves(projection.pattern) if type not in skipped]
+    total = 0.0
+    for length in range(1, len(order)):
+        if length == 1:
+            total += problem.network.total(order[0])
+        else:
+            total += problem.costs.rate(query.projection(frozenset(order[:length])))
+    return total
+
+
+def hops_within(problem: Problem, vertex: Vertex, to: int) -> int:
+    """How many of the vertex's links lie between it and a node."""
+    far, level = {vertex.node: 0}, [vertex.node]
+    near: dict[int, list[int]] = {}
+    for number in bit_positions(vertex.links):
+        one, other = problem.network.topology.links[number]
+        near.setdefault(one, []).append(other)
+        near.setdefault(other, []).append(one)
+    while level and to not in far:
+        following = []
+        for node in level:
+            for other in near.get(node, ()):
+                if other not in far:
+                    far[other] = far[node] + 1
+                    following.append(other)
+        level = following
+    return far[to]
+
+
+def latencies(vertices: Sequence[Vertex], problem: Problem, factor: float) -> list[float]:
+    """The latency of every vertex; inputs must stand before what reads them."""
+    work: dict[str, float] = {}
+    found: list[float] = []
+    for vertex in vertices:
+        if not vertex.parts:
+            found.append(0.0)
+            continue
+        key = vertex.projection.key
+        if key not in work:
+            work[key] = open_matches(vertex.projection, problem)
+        hops = max(hops_within(problem, vertices[part], vertex.node) for part in vertex.parts)
+        found.append(factor * work[key] / vertex.of + hops + max(found[part] for part in vertex.parts))
+    return found
+
+
+def latency(plan: Plan, factor: float = 1.0) -> float:
+    """The greatest latency of any query: what the plan as a whole is judged by."""
+    vertices = plan.vertices
+    found = latencies(vertices, plan.problem, factor)
+    completing = {(task.projection.key, node) for task in plan.finals.values() for node in task.nodes}
+    return max(
+        (
+            value
+            for vertex, value in zip(vertices, found, strict=True)
+            if (vertex.projection.key, vertex.node) in completing
+        ),
+        default=0.0,
+    )

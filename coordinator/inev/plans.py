@@ -1,0 +1,239 @@
+"""Plans: what is evaluated where, what travels along which links, and what that costs.
+
+A plan is also an INEv graph: its vertices are projections on nodes, each with the links along which its matches are
+forwarded and the types it sends. Costs, latency and well-formedness are stated over vertices, so that they can be
+computed for any plan, whoever made it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from coordinator.inev.graph import bit_positions
+from coordinator.inev.model import Problem, Projection
+from coordinator.inev.space import Solution, Space, Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """One node, or all sources of a type, each of which evaluates with its own events of that type."""
+
+    node: int | None = None
+    split_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a task reads: a projection as found at its placement; ``sent`` are the types an output selector leaves."""
+
+    projection: Projection
+    placement: Placement
+    sent: frozenset[str] | None = None
+
+    @property
+    def left_out(self) -> frozenset[str]:
+        return frozenset() if self.sent is None else self.projection.types - self.sent
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTask:
+    """A projection, where it is evaluated, and from what."""
+
+    projection: Projection
+    placement: Placement
+    nodes: tuple[int, ...]
+    inputs: tuple[Input, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """What one node sends of one projection, over which links, at which rate; ``targets`` are the nodes that use it.
+
+    ``kind``: "events" that are sent of themselves, and where something is pulled "requests" for it and "answers".
+    """
+
+    source: Input
+    node: int
+    links: int
+    rate: float
+    targets: tuple[int, ...]
+    kind: str = "events"
+
+    @property
+    def cost(self) -> float:
+        return self.links.bit_count() * self.rate
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """A vertex of an INEv graph. ``sent`` is None for whole matches, empty for what never leaves its node.
+
+    ``parts`` are the vertices it reads, by their position in the graph; ``of`` counts the vertices of its projection
+    among which the matches are divided, ``share`` is this one's part of them.
+    """
+
+    projection: Projection
+    node: int
+    links: int
+    sent: frozenset[str] | None
+    parts: tuple[int, ...] = ()
+    split_by: str | None = None
+    share: float = 1.0
+    of: int = 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The tasks, inputs before what reads them; the task that completes each query; and all that travels."""
+
+    problem: Problem
+    planner: str
+    tasks: tuple[PlacedTask, ...]
+    finals: Mapping[str, PlacedTask]
+    transfers: tuple[Transfer, ...]
+
+    @cached_property
+    def cost(self) -> float:
+        """Rate times links, summed over everything that travels."""
+        return math.fsum(transfer.cost for transfer in self.transfers)
+
+    @cached_property
+    def vertices(self) -> tuple[Vertex, ...]:
+        """The plan as an INEv graph: a vertex for every type at every source, and for every task at every node."""
+        network = self.problem.network
+        links: dict[tuple[Input, int], int] = {}
+        for transfer in self.transfers:
+            if transfer.kind != "requests":
+                key = (transfer.source, transfer.node)
+                links[key] = links.get(key, 0) | transfer.links
+        readers = {read for task in self.tasks for read in task.inputs}
+        found: list[Vertex] = []
+        position: dict[tuple[Input, int], int] = {}
+        for type in self.problem.types:
+            here = Placement(split_by=type)
+            raw = next((read for read in readers if read.projection.primitive and read.projection.key == type), None)
+            source = raw or Input(_raw(type), here)
+            for node in network.sources(type):
+                taken = links.get((source, node), 0)
+                position[source, node] = len(found)
+                found.append(
+                    Vertex(
+                        source.projection, node, taken, None if taken else frozenset(), split_by=type,
+                        share=network.share(type, node), of=len(network.rates[type]),
+                    )
+                )  # fmt: skip
+        for task in self.tasks:
+            sent_as = [
+                read for read in readers if read.projection == task.projection and read.placement == task.placement
+            ] or [Input(task.projection, task.placement)]
+            for node in task.nodes:
+                parts = tuple(
+                    position[read, source]
+                    for read in task.inputs
+                    for source in self.nodes_of(read.placement)
+                    if source == node or not self._kept_local(read, task)
+                )
+                for read in sent_as:
+                    taken = links.get((read, node), 0)
+                    position[read, node] = len(found)
+                    split = task.placement.split_by
+                    share = network.share(split, node) if split is not None else 1.0
+                    sent = read.sent if taken or read.sent is not None else frozenset()
+                    found.append(Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes)))
+        return tuple(found)
+
+    def _kept_local(self, read: Input, task: PlacedTask) -> bool:
+        """Whether every node of a task reads only its own part of an input."""
+        return task.placement.split_by is not None and read.placement == task.placement and read.sent is None
+
+    def nodes_of(self, placement: Placement) -> tuple[int, ...]:
+        if placement.node is not None:
+            return (placement.node,)
+        assert placement.split_by is not None
+        return self.problem.network.sources(placement.split_by)
+
+
+def _raw(type: str) -> Projection:
+    return Projection(type, type, frozenset((type,)), 1.0)
+
+
+def transmission_cost(vertex: Vertex, problem: Problem) -> float:
+    """What a vertex of an INEv graph costs: its links times the rate at which it sends.
+
+    Whole matches: its part of the projection's rate. With an output selector: the events of the selected types that are
+    in matches; of the type by which the projection is split only those born here.
+    """
+    links = vertex.links.bit_count()
+    if not links:
+        return 0.0
+    if vertex.sent is None:
+        rate = problem.network.total(vertex.projection.key) if vertex.projection.primitive else problem.costs.rate(
+            vertex.projection
+        )  # fmt: skip
+        return links * rate * vertex.share
+    rate = 0.0
+    for type in sorted(vertex.sent):
+        share = problem.costs.selected(type, vertex.projection)
+        if share is None:
+            return math.inf
+        whole = problem.network.total(type)
+        rate += share * whole * (vertex.share if type == vertex.split_by else 1.0)
+    return links * rate
+
+
+def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
+    """A solution spelled out: projections split by a type read that type's events themselves, and trees get links."""
+    solution = merged_locals(space, solution)
+    problem, network = space.problem, space.problem.network
+
+    def placement(place: int) -> Placement:
+        return Placement(node=place) if place < space.nodes else Placement(split_by=space.types[place - space.nodes])
+
+    def read(stream: Stream) -> Input:
+        sent = frozenset(space.types[number] for number in bit_positions(stream.sent)) if stream.sent else None
+        return Input(space.projections[stream.projection], placement(stream.place), sent)
+
+    tasks: dict[tuple[int, int], PlacedTask] = {}
+    for task, inputs in solution.tasks.items():
+        projection, place = task
+        nodes = tuple(node for node, _ in space.at[place])
+        tasks[task] = PlacedTask(
+            space.projections[projection], placement(place), nodes, tuple(read(stream) for stream in inputs)
+        )
+    finals = {}
+    for query, final in zip(problem.queries, solution.finals, strict=True):
+        if final not in tasks:
+            raw = read(Stream(*final))
+            tasks[final] = PlacedTask(raw.projection, raw.placement, network.sources(raw.projection.key), (raw,))
+        finals[query.name] = tasks[final]
+    transfers = []
+    for stream, targets in sorted(space.targets(solution).items()):
+        rates = space.selected_rates(stream) if stream.sent else (space.rates[stream.projection], 0.0)
+        assert rates is not None
+        for node, part in space.at[stream.place]:
+            links = space.topology.reaching(node, space.signature(targets))
+            if links:
+                transfers.append(
+                    Transfer(read(stream), node, links, rates[0] * part + rates[1], tuple(bit_positions(targets)))
+                )
+    return Plan(problem, planner, tuple(tasks.values()), finals, tuple(transfers))
+
+
+def merged_locals(space: Space, solution: Solution) -> Solution:
+    """Tasks split by the same type and read only where they are become part of what reads them.
+
+    So a task on many nodes reads, of what is split, nothing but the events of the type itself.
+    """
+    tasks = dict(solution.tasks)
+    for task in sorted(tasks, key=lambda task: len(space.projections[task[0]].types)):
+        inputs: list[Stream] = []
+        for stream in tasks[task]:
+            if space.local(stream, task[1]) and stream.projection >= len(space.types):
+                inputs += tasks[stream.projection, stream.place]
+            else:
+                inputs.append(stream)
+        tasks[task] = tuple(dict.fromkeys(inputs))
+    return Solution(space.needed(tasks, solution.finals), solution.finals)

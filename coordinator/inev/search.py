@@ -1,0 +1,240 @@
+"""The planner: whole workloads, judged by true cost.
+
+Every query is planned by the dynamic programme beside what the others carry; then queries are taken out and planned
+again, one after the other and in groups, as long as the whole becomes cheaper. To leave plans that no single query can
+improve, the search pretends that types are carried further than they are, and moves work between nodes. What comes of
+it is kept only if its true cost is lower and it obeys the latency bound.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator.inev.baselines import best_centre, central_solution
+from coordinator.inev.latency import latency
+from coordinator.inev.model import Problem
+from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.space import Solution, Stream
+from coordinator.inev.workload import Workload
+
+BETTER: Final = 1 - 1e-9
+"""A plan must be cheaper by more than rounding to be taken."""
+
+WORTH_POLISHING: Final = 2.0
+"""A pretended plan dearer than this times the best one seldom becomes cheaper than it by planning query after query."""
+
+ASTRAY: Final = 1.03
+"""How much dearer than the best plan one may be to be walked on from."""
+
+HOME_AFTER: Final = 25
+"""Failures after which the walk goes back to the best plan."""
+
+PATIENCE: Final = 150
+"""Random attempts without success after which a workload's plan is taken to be as good as it gets."""
+
+WORKLOAD_SECONDS: Final = 20.0
+"""The search of a workload, or in a large network, ends after this time where no budget is given."""
+
+QUERY_SECONDS: Final = ((20 << 7, 0.4), (100 << 8, 4.0))
+"""The same for a single query, by the number of nodes times sets of types: most of its plan is found at once."""
+
+LATENCY_PRICES: Final = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+"""Prices of a step, relative to centralised cost per link, with which plans of lower latency are looked for."""
+
+
+@dataclass
+class Clock:
+    """Time left. Planning stops between two attempts, so it may take a little longer than asked."""
+
+    budget_s: float | None
+    now: Callable[[], float] = time.monotonic
+
+    def __post_init__(self) -> None:
+        self.start = self.now()
+
+    @property
+    def over(self) -> bool:
+        return self.budget_s is not None and self.now() - self.start > self.budget_s
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Plans slower than ``at_most`` are refused; ``factor`` weighs work at nodes against hops."""
+
+    at_most: float
+    factor: float = 1.0
+
+
+def inev_plan(problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0) -> Plan:
+    """The cheapest plan that the search finds; never dearer than centralised.
+
+    The same seed finds the same plan, unless the time runs out first.
+    """
+    patient = budget_s is not None or len(problem.queries) > 1
+    search = Search(problem, Clock(usual_budget(problem) if budget_s is None else budget_s), bound, seed, patient)
+    return plan_from(search.workload.space, search.run(), "inev")
+
+
+def usual_budget(problem: Problem) -> float:
+    """How long to plan where nobody says."""
+    if len(problem.queries) == 1:
+        work = problem.network.topology.nodes << len(problem.queries[0].types)
+        for most, seconds in QUERY_SECONDS:
+            if work <= most:
+                return seconds
+    return WORKLOAD_SECONDS
+
+
+class Search:
+    """The best solution so far, and the attempts to find a better one."""
+
+    def __init__(
+        self, problem: Problem, clock: Clock, bound: Bound | None = None, seed: int = 0, patient: bool = True
+    ) -> None:
+        self.patient = patient
+        self.workload = Workload(problem)
+        self.space = self.workload.space
+        self.clock = clock
+        self.bound = bound
+        self.random = random.Random(seed)
+
+    def value(self, solution: Solution, below: float = math.inf) -> float:
+        """The true cost; infinite for what is slower than the bound. What costs more than ``below`` is not timed."""
+        cost = self.space.cost(solution)
+        if self.bound is not None and cost < below:
+            plan = plan_from(self.space, solution, "inev")
+            if latency(plan, self.bound.factor) > self.bound.at_most * (1 + 1e-12):
+                return math.inf
+        return cost
+
+    def run(self) -> Solution:
+        centre = central_solution(self.space, best_centre(self.space))
+        self.best, self.cost = centre, self.space.cost(centre)
+        prices = LATENCY_PRICES if self.bound is not None else LATENCY_PRICES[:1]
+        for price in prices:
+            self.workload.step_price = price * self.cost / max(1, len(self.space.topology.links))
+            self._starts()
+            if self.bound is not None and self.clock.over:
+                break
+        self._pretend(self.workload.carried_everywhere())
+        self._polish_best()
+        if self.patient:
+            # A single query leaves little to find; it is looked for only where somebody gives time for it.
+            self._pretend(self.workload.carried_to_sources())
+            self._wander()
+        return self.best
+
+    def _starts(self) -> None:
+        count = len(self.workload.queries)
+        rate = [sum(self.space.rates[type] for type in query.types) for query in self.workload.queries]
+        orders = [
+            list(range(count)),
+            sorted(range(count), key=lambda at: -rate[at]),
+            sorted(range(count), key=lambda at: rate[at]),
+        ]
+        for at, order in enumerate(orders):
+            if order in orders[:at] or (at and self.clock.over):
+                continue
+            solution = self.workload.fresh(order)
+            self.offer(*self.descended(solution, self.value(solution)))
+
+    def offer(self, solution: Solution, cost: float) -> bool:
+        """Keeps a solution if it is the best so far."""
+        if cost < self.cost * BETTER:
+            self.best, self.cost = solution, cost
+            return True
+        return False
+
+    # Improving ------------------------------------------------------------------------------------------------------
+
+    def descended(self, solution: Solution, cost: float, first: Iterable[int] = ()) -> tuple[Solution, float]:
+        """Plans one query after the other again until none makes the whole cheaper."""
+        begin = list(dict.fromkeys(first))
+        queue = [*begin, *(at for at in range(len(self.workload.queries)) if at not in begin)]
+        unchanged = 0
+        while unchanged < len(queue) > 1 and not self.clock.over:
+            at = queue.pop(0)
+            queue.append(at)
+            candidate = self.workload.replanned(solution, [at])
+            found = self.value(candidate, cost)
+            if found < cost * BETTER:
+                solution, cost, unchanged = candidate, found, 0
+            else:
+                unchanged += 1
+        return solution, cost
+
+    def polished(self, solution: Solution, cost: float) -> tuple[Solution, float]:
+        """Lets tasks share what others need anyway, and moves work, as long as either helps."""
+        better = True
+        while better and not self.clock.over:
+            better = False
+            for steps in (self.workload.selected, self.workload.moved, self.workload.shared_within):
+                for candidate in steps(solution):
+                    found = self.value(candidate, cost)
+                    if found < cost * BETTER:
+                        solution, cost, better = candidate, found, True
+                        break
+                    if self.clock.over:
+                        break
+        return solution, cost
+
+    def _polish_best(self) -> None:
+        self.offer(*self.polished(self.best, self.cost))
+
+    def _pretend(self, pretences: Iterator[tuple[dict[Stream, int], list[int]]]) -> None:
+        for extra, readers in pretences:
+            if self.clock.over:
+                return
+            self.attempt(extra, readers)
+
+    def attempt(self, extra: dict[Stream, int], which: list[int]) -> bool:
+        """Plans queries under a pretence, and the whole again without it; whether that gave the best plan so far."""
+        return bool(which) and self.offer(*self.tried(self.best, extra, which))
+
+    def tried(self, base: Solution, extra: dict[Stream, int], which: list[int]) -> tuple[Solution, float]:
+        """What comes of planning queries of a solution under a pretence, and the whole again without it."""
+        candidate = self.workload.replanned(base, which, extra)
+        cost = self.value(candidate, self.cost * WORTH_POLISHING)
+        if cost < self.cost * WORTH_POLISHING:
+            candidate, cost = self.descended(candidate, cost, which)
+        if cost < self.cost * BETTER:
+            candidate, cost = self.polished(candidate, cost)
+        return candidate, cost
+
+    def _wander(self) -> None:
+        """Random pretences, for random groups of queries, also from plans that are a little dearer than the best."""
+        failures, choose = 0, self.random
+        here, here_cost = self.best, self.cost
+        types = range(len(self.space.types))
+        while failures < PATIENCE and not self.clock.over:
+            extra: dict[Stream, int] = {}
+            for type in choose.sample(types, min(len(types), choose.choice((1, 1, 2, 3)))):
+                if choose.random() < 0.2:
+                    mask = (1 << self.space.nodes) - 1
+                elif choose.random() < 0.3:
+                    mask = 1 << choose.randrange(self.space.nodes)
+                else:
+                    mask = self.space.masks[self.space.nodes + choose.choice(types)]
+                extra[self.space.raw(type)] = mask
+            named = {stream.projection for stream in extra}
+            which = [at for at, query in enumerate(self.workload.queries) if named & set(query.types)]
+            dice = choose.random()
+            if dice < 0.2:
+                which = list(range(len(self.workload.queries)))
+            elif dice < 0.6:
+                which = choose.sample(which, min(len(which), choose.choice((1, 2, 3))))
+            choose.shuffle(which)
+            candidate, cost = self.tried(here, extra, which)
+            if self.offer(candidate, cost):
+                here, here_cost, failures = candidate, cost, 0
+                continue
+            failures += 1
+            if failures % HOME_AFTER == 0:
+                here, here_cost = self.best, self.cost
+            elif cost < here_cost or (cost < self.cost * ASTRAY and choose.random() < 0.3):
+                here, here_cost = candidate, cost

@@ -1,0 +1,222 @@
+"""The space in which plans are searched: everything a plan speaks of, as small numbers, with the price of moving it.
+
+A *place* is a node's number, or ``nodes + t`` for all sources of the type numbered t. A *stream* is what is found of a
+projection at a place: whole matches, or the events of some types in them. A *solution* maps tasks, projections at
+places, to the streams they read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from coordinator.inev.graph import LARGE_NODES, Signature, bit_positions, distances
+from coordinator.inev.model import Problem, Projection, primitive
+
+
+class Stream(NamedTuple):
+    """``sent``: the bits of the types whose events are sent; 0 for whole matches."""
+
+    projection: int
+    place: int
+    sent: int = 0
+
+
+Task = tuple[int, int]
+"""A projection and a place."""
+
+Tasks = dict[Task, tuple[Stream, ...]]
+
+
+class Solution(NamedTuple):
+    """Which tasks there are, with what they read, and the task that completes each query."""
+
+    tasks: Tasks
+    finals: tuple[Task, ...]
+
+
+class Space:
+    """Numbers and prices for one problem. Prices are remembered: a search asks for the same ones again and again."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        network = problem.network
+        self.topology = network.topology
+        self.nodes = network.topology.nodes
+        self.types = problem.types
+        self.type_number = {type: at for at, type in enumerate(self.types)}
+        self.projections: list[Projection] = [primitive(type) for type in self.types]
+        self._numbers = {projection.key: at for at, projection in enumerate(self.projections)}
+        self.rates: list[float] = [network.total(type) for type in self.types]
+        self.places = self.nodes + len(self.types)
+        self.masks = [1 << node for node in range(self.nodes)]
+        """The nodes of each place, as bits."""
+        self.at: list[list[tuple[int, float]]] = [[(node, 1.0)] for node in range(self.nodes)]
+        """The nodes of each place, with the part of a split projection that each holds."""
+        for type in self.types:
+            self.masks.append(sum(1 << node for node in network.rates[type]))
+            self.at.append([(node, network.share(type, node)) for node in network.sources(type)])
+        self._signatures: dict[int, Signature] = {}
+        self._reach: dict[tuple[int, int], tuple[float, int]] = {}
+        self._rows: dict[tuple[int, int], list[float]] = {}
+        self._selected: dict[Stream, tuple[float, float]] = {}
+        self._costs: dict[tuple[Stream, int], float] = {}
+        self.sink_masks = [
+            sum(1 << node for node in set(problem.sinks.get(query.name, ()))) for query in problem.queries
+        ]
+
+    def number(self, projection: Projection) -> int:
+        """The number of a projection; a new one where it was not met before."""
+        found = self._numbers.get(projection.key)
+        if found is None:
+            found = self._numbers[projection.key] = len(self.projections)
+            self.projections.append(projection)
+            self.rates.append(self.problem.costs.rate(projection))
+        return found
+
+    def source_place(self, type: int) -> int:
+        return self.nodes + type
+
+    def raw(self, type: int) -> Stream:
+        """The events of a type as they are born."""
+        return Stream(type, self.nodes + type)
+
+    # Trees ----------------------------------------------------------------------------------------------------------
+
+    def signature(self, mask: int) -> Signature:
+        found = self._signatures.get(mask)
+        if found is None:
+            found = self._signatures[mask] = self.topology.signature(bit_positions(mask))
+        return found
+
+    def reach(self, place: int, targets: int) -> tuple[float, int]:
+        """Links of the trees from every node of a place to all targets: by the parts the nodes hold, and summed."""
+        found = self._reach.get((place, targets))
+        if found is None:
+            signature, reached = self.signature(targets), self.topology.reached
+            by_part, summed = 0.0, 0
+            if targets:
+                for node, part in self.at[place]:
+                    links = reached(node, signature)
+                    by_part += part * links
+                    summed += links
+            found = self._reach[place, targets] = by_part, summed
+        return found
+
+    def row(self, place: int, already: int) -> list[float]:
+        """For every place: how many more links, by parts, to reach it beside what is reached already."""
+        found = self._rows.get((place, already))
+        if found is None:
+            found = self._rows[place, already] = self._row(place, already)
+        return found
+
+    def _row(self, place: int, already: int) -> list[float]:
+        if not already:
+            to_nodes = [0.0] * self.nodes
+            for node, part in self.at[place]:
+                far = self.topology.hops(node)
+                to_nodes = [known + part * hops for known, hops in zip(to_nodes, far, strict=True)]
+            return to_nodes + [self.reach(place, mask)[0] for mask in self.masks[self.nodes :]]
+        base = self.reach(place, already)[0]
+        if self.nodes <= LARGE_NODES:
+            return [self.reach(place, already | mask)[0] - base for mask in self.masks]
+        # In a large network a node joins the tree that is there: looking for a new tree for each would take too long.
+        tree = self.topology.tree(self.signature(already))
+        beside = distances(self.topology.neighbours, {*self.topology.nodes_of(tree), *bit_positions(already)})
+        extra = [
+            0.0 if already | mask == already else self.reach(place, already | mask)[0] - base
+            for mask in self.masks[self.nodes :]
+        ]
+        return [float(far) for far in beside] + extra
+
+    # Prices ---------------------------------------------------------------------------------------------------------
+
+    def selected_rates(self, stream: Stream) -> tuple[float, float] | None:
+        """Of a stream with an output selector: the rate split over its nodes, and the one that each node sends whole.
+
+        None if nobody knows how many events the matches hold.
+        """
+        found = self._selected.get(stream)
+        if found is None:
+            split = whole = 0.0
+            projection = self.projections[stream.projection]
+            for number in bit_positions(stream.sent):
+                share = self.problem.costs.selected(self.types[number], projection)
+                if share is None:
+                    return None
+                rate = share * self.rates[number]
+                if stream.place < self.nodes or stream.place == self.nodes + number:
+                    split += rate
+                else:
+                    whole += rate
+            found = self._selected[stream] = split, whole
+        return found
+
+    def price(self, stream: Stream, targets: int) -> float:
+        """What it costs to have a stream at all targets."""
+        found = self._costs.get((stream, targets))
+        if found is None:
+            by_part, summed = self.reach(stream.place, targets)
+            if not stream.sent:
+                found = self.rates[stream.projection] * by_part
+            else:
+                rates = self.selected_rates(stream)
+                assert rates is not None
+                found = rates[0] * by_part + rates[1] * summed
+            self._costs[stream, targets] = found
+        return found
+
+    def local(self, stream: Stream, place: int) -> bool:
+        """Whether a task at a place finds the stream there already, each node its own part."""
+        return stream.place == place >= self.nodes and not stream.sent
+
+    def targets(self, solution: Solution) -> dict[Stream, int]:
+        """For every stream that travels: the nodes it must reach."""
+        return self.carried(solution.tasks, solution.finals, self.sink_masks)
+
+    def carried(self, tasks: Tasks, finals: Iterable[Task], sinks: Iterable[int]) -> dict[Stream, int]:
+        """The same for tasks, and for the ones that complete queries with the nodes that want these."""
+        found: dict[Stream, int] = {}
+        masks, nodes = self.masks, self.nodes
+        for (_, place), inputs in tasks.items():
+            mask = masks[place]
+            for stream in inputs:
+                if stream.place == place and (place < nodes or not stream.sent):
+                    continue
+                found[stream] = found.get(stream, 0) | mask
+        for (projection, place), mask in zip(finals, sinks, strict=True):
+            if mask:
+                stream = Stream(projection, place)
+                found[stream] = found.get(stream, 0) | mask
+        return found
+
+    def cost(self, solution: Solution) -> float:
+        """The true cost: every stream over one tree from each of its nodes to all who read it."""
+        price = self.price
+        return sum(price(stream, targets) for stream, targets in self.targets(solution).items())
+
+    def needed(self, tasks: Tasks, finals: Iterable[Task]) -> Tasks:
+        """The tasks without which some query could not be completed, inputs before what reads them."""
+        found: Tasks = {}
+        waiting = [(final, False) for final in finals]
+        while waiting:
+            task, ready = waiting.pop()
+            if task in found or task not in tasks:
+                continue  # what is not a task is read as it is born
+            if ready:
+                found[task] = tasks[task]
+                continue
+            waiting.append((task, True))
+            waiting += [((stream.projection, stream.place), False) for stream in tasks[task]]
+        return found
+
+    def supported(self, tasks: Tasks) -> Tasks:
+        """The tasks all of whose inputs are there."""
+        found: Tasks = {}
+        for task in sorted(tasks, key=lambda task: len(self.projections[task[0]].types)):
+            if all(
+                stream.projection < len(self.types) or (stream.projection, stream.place) in found
+                for stream in tasks[task]
+            ):
+                found[task] = tasks[task]
+        return found

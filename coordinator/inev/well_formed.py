@@ -1,0 +1,130 @@
+"""Is a plan right? What every planner's plan is held against, in sentences.
+
+A combination is well-formed if every projection is made of inputs that together have its types and nothing else, if
+negated types come with all they lie between, and if no placement is split by a type of which every node must see all.
+Forwarding is well-formed (definition 2) if what a vertex reads reaches its node, and if the types that an output
+selector leaves out reach it from elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from coordinator.inev.model import Problem, Query
+from coordinator.inev.plans import Input, PlacedTask, Plan, Vertex
+
+
+def faults(plan: Plan) -> list[str]:
+    """All that is wrong with a plan; nothing if it finds exactly the matches of its queries."""
+    # What reads something that nobody evaluates has no graph in which forwarding could be judged.
+    return list(combination_faults(plan)) or list(forwarding_faults(plan.vertices, plan.problem))
+
+
+def combination_faults(plan: Plan) -> Iterator[str]:
+    problem = plan.problem
+    for query in problem.queries:
+        final = plan.finals.get(query.name)
+        if final is None or final not in plan.tasks:
+            yield f"query {query.name} is completed nowhere"
+            continue
+        if final.projection.types != frozenset(query.types):
+            yield f"query {query.name} is completed by {final.projection.text}, which has other types"
+        yield from _task_faults(plan, final, query, set())
+
+
+def _task_faults(plan: Plan, task: PlacedTask, query: Query, seen: set[PlacedTask]) -> Iterator[str]:
+    if task in seen:
+        return
+    seen.add(task)
+    name = task.projection.text
+    wanted = query.projection(task.projection.types) if task.projection.types <= set(query.types) else None
+    if wanted is None or not query.takes(task.projection, wanted):
+        yield f"{name} misses matches that query {query.name} needs"
+        return
+    if not query.closed(task.projection.types):
+        yield f"{name} has a negated type without all that it lies between"
+    if not task.inputs:
+        yield f"{name} is made of nothing"
+    covered = frozenset().union(*(read.projection.types for read in task.inputs))
+    if covered != task.projection.types:
+        yield f"{name} is made of {', '.join(sorted(covered))}, which are not its types"
+    split = task.placement.split_by
+    if split is not None:
+        yield from _split_faults(task, split, query)
+    for read in task.inputs:
+        if read.projection.types == task.projection.types and len(task.projection.types) > 1:
+            yield f"{name} reads {read.projection.text}, which is no smaller"
+        yield from _selector_faults(task, read, query)
+        below = next((other for other in plan.tasks if _produces(other, read)), None)
+        if read.projection.primitive:
+            continue
+        if below is None:
+            yield f"{name} reads {read.projection.text} from a place where nobody evaluates it"
+        else:
+            yield from _task_faults(plan, below, query, seen)
+
+
+def _produces(task: PlacedTask, read: Input) -> bool:
+    return task.projection == read.projection and task.placement == read.placement
+
+
+def _split_faults(task: PlacedTask, split: str, query: Query) -> Iterator[str]:
+    name = task.projection.text
+    if split not in task.projection.types:
+        yield f"{name} is split by {split}, which is not one of its types"
+    if split in query.negated:
+        yield f"{name} is split by {split}, which is negated: no node would see all that must not occur"
+    elif split not in query.splitting:
+        yield f"{name} is split by {split}, of which query {query.name} must see all in one place"
+    if not any(read.placement == task.placement and read.sent is None for read in task.inputs):
+        yield f"{name} is split by {split} but reads no input that is"
+
+
+def _selector_faults(task: PlacedTask, read: Input, query: Query) -> Iterator[str]:
+    if read.sent is None:
+        return
+    if not read.sent or not read.sent < read.projection.types:
+        yield f"{read.projection.text} sends {', '.join(sorted(read.sent)) or 'nothing'}, which is not a part of it"
+    if read.projection.types & query.negated:
+        yield f"{read.projection.text} decides a negation, so that bare events of it say too little"
+    raw = {other.projection.key for other in task.inputs if other.projection.primitive}
+    missing = read.left_out - raw
+    if missing:
+        yield f"{task.projection.text} gets no {', '.join(sorted(missing))}, which {read.projection.text} does not send"
+
+
+def forwarding_faults(vertices: Sequence[Vertex], problem: Problem) -> Iterator[str]:
+    """Definition 2, over the types of what is read that its output selector leaves out."""
+    reached = [{vertex.node} | problem.network.topology.nodes_of(vertex.links) for vertex in vertices]
+    names = problem.network.names
+    for number, vertex in enumerate(vertices):
+        if vertex.links and not _hangs_together(vertex, problem):
+            yield f"the links of {vertex.projection.text} at {names[vertex.node]} do not start there or fall apart"
+        for part in vertex.parts:
+            below = vertices[part]
+            where = f"{below.projection.text} of {names[below.node]}"
+            if vertex.node not in reached[part]:
+                yield f"{where} does not reach {names[vertex.node]}, where {vertex.projection.text} needs it"
+            if not below.sent:
+                continue
+            for other, source in enumerate(vertices):
+                left_out = source.projection.types & below.projection.types - below.sent
+                if source.projection.primitive and left_out and vertex.node not in reached[other]:
+                    yield (
+                        f"{source.projection.text} of {names[source.node]} does not reach {names[vertex.node]}, where "
+                        f"{vertex.projection.text} needs it because {where} does not send it"
+                    )
+        assert number not in vertex.parts
+
+
+def _hangs_together(vertex: Vertex, problem: Problem) -> bool:
+    topology = problem.network.topology
+    left = topology.link_names(vertex.links)
+    inside = {vertex.node}
+    while left:
+        reachable = [link for link in left if link[0] in inside or link[1] in inside]
+        if not reachable:
+            return False
+        inside.update(end for link in reachable for end in link)
+        left = [link for link in left if link not in reachable]
+    return True

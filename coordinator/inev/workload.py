@@ -1,0 +1,168 @@
+"""Steps through plans for a whole workload: planning queries again beside the others, and pretences that lead away.
+
+All steps go from one solution to another; none judges. What a solution costs is the space's true cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import combinations
+from typing import Final
+
+from coordinator.inev.graph import bit_positions
+from coordinator.inev.model import Problem
+from coordinator.inev.patterns import Pattern, negated
+from coordinator.inev.query_search import QuerySearch, Surroundings
+from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
+
+RARE_TYPES: Final = 4
+"""Of so many of the rarest types each two are pretended to be everywhere; frequent ones are better left."""
+
+NEAR_NODES: Final = 12
+"""Work is moved to this many of the nearest nodes; further away the inputs cost more than a move ever saved."""
+
+
+class Workload:
+    """The queries of a problem, ready to be planned again and again."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.space = Space(problem)
+        self.queries = [QuerySearch(self.space, at) for at in range(len(problem.queries))]
+        self.step_price = 0.0
+
+    def surroundings(self, solution: Solution, without: Iterable[int]) -> Surroundings:
+        """What is left of a solution without some queries."""
+        gone = set(without)
+        finals = [final for at, final in enumerate(solution.finals) if at not in gone]
+        masks = [mask for at, mask in enumerate(self.space.sink_masks) if at not in gone]
+        tasks = self.space.needed(solution.tasks, finals)
+        carried = self.space.carried(tasks, finals, masks)
+        for projection, place in tasks:
+            carried.setdefault(Stream(projection, place), 0)
+        return Surroundings(tasks, carried, step_price=self.step_price)
+
+    def with_query(self, around: Surroundings, at: int) -> tuple[Tasks, Task]:
+        """The tasks around with those of one query added."""
+        _, tasks, final = self.queries[at].plan(around, self.space.sink_masks[at])
+        return {**tasks, **around.tasks}, final
+
+    def tidy(self, tasks: Tasks, finals: Sequence[Task]) -> Solution:
+        """A solution without what no query needs."""
+        return Solution(self.space.needed(tasks, finals), tuple(finals))
+
+    def replanned(self, solution: Solution, which: Sequence[int], extra: dict[Stream, int] | None = None) -> Solution:
+        """Takes queries out and plans them again in this order; as if ``extra`` streams were carried that far."""
+        finals = list(solution.finals)
+        tasks = solution.tasks
+        left = list(which)
+        for at in which:
+            around = self.surroundings(Solution(tasks, tuple(finals)), left)
+            for stream, mask in (extra or {}).items():
+                around.carried[stream] = around.carried.get(stream, 0) | mask
+            tasks, finals[at] = self.with_query(around, at)
+            left.remove(at)
+        return self.tidy(tasks, finals)
+
+    def fresh(self, order: Sequence[int]) -> Solution:
+        """Plans all queries one after the other, beginning with nothing."""
+        nothing = Solution({}, tuple((0, 0) for _ in self.queries))
+        return self.replanned(nothing, order)
+
+    def readers(self, type: int) -> list[int]:
+        """The queries that name a type."""
+        return [at for at, query in enumerate(self.queries) if type in query.types]
+
+    def carried_everywhere(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
+        """Pretences: a type, or two of the rarest, reach all nodes already, and whoever reads them may use that."""
+        everywhere = (1 << self.space.nodes) - 1
+        for type in self._cheap_first():
+            readers = self.readers(type)
+            rest = [at for at in range(len(self.queries)) if at not in readers]
+            yield {self.space.raw(type): everywhere}, readers
+            if rest:
+                yield {self.space.raw(type): everywhere}, readers + rest
+        for one, other in combinations(self._cheap_first()[:RARE_TYPES], 2):
+            both = [at for at in self.readers(one) if at in self.readers(other)]
+            yield {self.space.raw(one): everywhere, self.space.raw(other): everywhere}, both
+
+    def carried_to_sources(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
+        """Pretences: a type reaches the sources of another that it is asked for with."""
+        for type in self._cheap_first():
+            readers = self.readers(type)
+            for other in sorted({other for at in readers for other in self.queries[at].types} - {type}):
+                both = [at for at in readers if other in self.queries[at].types]
+                yield {self.space.raw(type): self.space.masks[self.space.nodes + other]}, both
+
+    def _cheap_first(self) -> list[int]:
+        return sorted(range(len(self.space.types)), key=lambda type: self.space.rates[type])
+
+    def shared_within(self, solution: Solution) -> Iterator[Solution]:
+        """Each query planned again with one of its tasks missing and all else of it still there.
+
+        So a task may use what another task of the same query needs anyway.
+        """
+        everything = self.surroundings(solution, ())
+        for at in range(len(self.queries)):
+            rest = self.surroundings(solution, (at,))
+            for task in [task for task in everything.tasks if task not in rest.tasks]:
+                kept = self.space.supported({other: read for other, read in everything.tasks.items() if other != task})
+                carried = {
+                    stream: mask
+                    for stream, mask in everything.carried.items()
+                    if stream.projection < len(self.space.types) or (stream.projection, stream.place) in kept
+                }
+                tasks, final = self.with_query(Surroundings(kept, carried, step_price=self.step_price), at)
+                finals = [*solution.finals[:at], final, *solution.finals[at + 1 :]]
+                yield self.tidy({**solution.tasks, **tasks}, finals)
+
+    def selected(self, solution: Solution) -> Iterator[Solution]:
+        """Streams of whole matches sent as events of some of their types; the other types come as they are born."""
+        nodes, types = self.space.nodes, len(self.space.types)
+        for stream in self.space.targets(solution):
+            projection = self.space.projections[stream.projection]
+            if stream.sent or stream.projection < types or self._decides_negation(projection.pattern):
+                continue
+            if any(stream == Stream(*final) for final in solution.finals):
+                continue
+            bits = sum(1 << self.space.type_number[type] for type in projection.types)
+            sent = (bits - 1) & bits
+            while sent:
+                chosen = Stream(stream.projection, stream.place, sent)
+                rates = self.space.selected_rates(chosen)
+                if rates is not None and sum(rates) < self.space.rates[stream.projection]:
+                    others = tuple(self.space.raw(type) for type in bit_positions(bits & ~sent))
+                    tasks = {
+                        task: tuple(dict.fromkeys((*(read for read in inputs if read != stream), chosen, *others)))
+                        if stream in inputs and (task[1] != stream.place or task[1] < nodes)
+                        else inputs
+                        for task, inputs in solution.tasks.items()
+                    }
+                    yield self.tidy(tasks, solution.finals)
+                sent = (sent - 1) & bits
+
+    def _decides_negation(self, pattern: Pattern) -> bool:
+        return bool(negated(pattern))
+
+    def moved(self, solution: Solution) -> Iterator[Solution]:
+        """All work of a node on a node nearby; and single tasks on another node that works already."""
+        nodes = self.space.nodes
+        used = sorted({place for _, place in solution.tasks if place < nodes})
+        for old in used:
+            far = self.space.topology.hops(old)
+            for new in sorted(range(nodes), key=lambda node: (far[node], node))[1 : 1 + NEAR_NODES]:
+                yield self._relocated(solution, lambda task, old=old, new=new: new if task[1] == old else task[1])  # type: ignore[misc]
+        for task in list(solution.tasks):
+            for new in used if task[1] < nodes else ():
+                if new != task[1]:
+                    yield self._relocated(solution, lambda one, task=task, new=new: new if one == task else one[1])  # type: ignore[misc]
+
+    def _relocated(self, solution: Solution, place: Callable[[Task], int]) -> Solution:
+        def moved(stream: Stream) -> Stream:
+            task = (stream.projection, stream.place)
+            return Stream(stream.projection, place(task), stream.sent) if task in solution.tasks else stream
+
+        tasks: Tasks = {}
+        for task, inputs in solution.tasks.items():
+            tasks.setdefault((task[0], place(task)), tuple(dict.fromkeys(map(moved, inputs))))
+        finals = [(task[0], place(task)) if task in solution.tasks else task for task in solution.finals]
+        return self.tidy(tasks, finals)

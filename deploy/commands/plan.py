@@ -1,0 +1,136 @@
+"""``headwater plan``: where rules are evaluated, what crosses which links, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from coordinator.inev.baselines import centralised
+from coordinator.inev.case_files import read_case
+from coordinator.inev.costs import estimate
+from coordinator.inev.drawing import as_dot, as_svg
+from coordinator.inev.exact import exact_plan
+from coordinator.inev.latency import latency
+from coordinator.inev.model import Problem
+from coordinator.inev.plans import Plan
+from coordinator.inev.push_pull import push_pull_plan
+from coordinator.inev.search import Bound, inev_plan
+from coordinator.inev.telling import Outcome, as_json, in_words
+from coordinator.inev.well_formed import faults
+from deploy.commands.common import say
+from deploy.network_file import read_network
+from deploy.network_problem import network_problem
+from protocol.errors import ConfigError
+
+PLANNERS: Final = ("inev", "exact", "centr", "push-pull")
+CASE_SUFFIX: Final = ".json"
+
+
+def plan(
+    given: Annotated[Path, typer.Argument(help="A network file, or a case file (.json).", metavar="NETWORK|CASE.json")],
+    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.", metavar="PLANNER")] = "inev",
+    json_: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    dot: Annotated[bool, typer.Option("--dot", help="Print the plan for Graphviz.")] = False,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the plan on the network into this file.", metavar="FILE")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(help="Stop after so many seconds with the best plan found so far.", metavar="SECONDS"),
+    ] = None,
+    latency_bound: Annotated[
+        str,
+        typer.Option(help="off, centr (no slower than centralised) or a number.", metavar="BOUND"),
+    ] = "off",
+    latency_factor: Annotated[
+        float, typer.Option(help="What work at a node counts beside a hop.", metavar="FACTOR")
+    ] = 1.0,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans if time does not run out.", metavar="N")] = 0,
+) -> None:
+    """Plan where rules are evaluated, so that as little as possible crosses the network.
+
+    For a network file the rates are those of its sources or of its section statistics, and delivery to the sinks is
+    part of every cost. A case file brings rates, selectivities and its own definition of cost.
+
+    Says what the plan costs beside centralised evaluation, and per query what runs where, what travels, and why.
+    """
+    if planner not in PLANNERS:
+        raise ConfigError(f"unknown planner {planner!r}; planners are {', '.join(PLANNERS)}")
+    if json_ and dot:
+        raise ConfigError("--json and --dot both print the plan; ask for one of them (--svg FILE goes with either)")
+    if budget is not None and not 0 < budget < math.inf:
+        raise ConfigError(f"a budget of {budget:g} seconds leaves no time; write a number above 0")
+    if not 0 <= latency_factor < math.inf:
+        raise ConfigError(f"a latency factor of {latency_factor:g} has no meaning; write 0 or a number above it")
+    is_case = given.suffix.lower() == CASE_SUFFIX
+    problem = read_case(given).problem if is_case else network_problem(read_network(given))
+    outcome = planned(problem, planner, budget, latency_bound, latency_factor, seed)
+    for warning in problem.warnings:
+        say(f"warning: {warning}")
+    if svg is not None:
+        try:
+            svg.write_text(as_svg(outcome.plan), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {svg}: {error.strerror}") from None
+    if json_:
+        print(json.dumps(as_json(outcome, numbers=is_case), indent=1))
+    elif dot:
+        print(as_dot(outcome.plan))
+    else:
+        for line in in_words(outcome):
+            print(line)
+
+
+def planned(
+    problem: Problem, planner: str, budget_s: float | None, latency_bound: str, factor: float, seed: int
+) -> Outcome:
+    """Plans, and compares with centralised evaluation."""
+    centre = centralised(problem)
+    central_latency = latency(centre, factor)
+    limit = _limit(latency_bound, central_latency)
+    start = time.perf_counter()
+    found = _plan(problem, planner, budget_s, None if limit is None else Bound(limit, factor), seed, centre)
+    seconds = time.perf_counter() - start
+    wrong = faults(found)
+    assert not wrong, wrong
+    exact = planner == "exact"
+    return Outcome(
+        plan=found,
+        centralised=centre,
+        lower_bound=found.cost if exact else estimate(problem),
+        lower_bound_is="bound" if exact else "estimate",
+        latency=latency(found, factor),
+        latency_bound=limit,
+        centralised_latency=central_latency,
+        latency_factor=factor,
+        seconds=seconds,
+    )
+
+
+def _limit(text: str, central: float) -> float | None:
+    if text == "off":
+        return None
+    if text == "centr":
+        return central
+    try:
+        limit = float(text)
+    except ValueError:
+        limit = math.nan
+    if not limit > 0:
+        raise ConfigError(f"latency bound {text!r} is none; write off, centr or a number above 0")
+    return limit
+
+
+def _plan(problem: Problem, planner: str, budget_s: float | None, bound: Bound | None, seed: int, centre: Plan) -> Plan:
+    if planner == "inev":
+        return inev_plan(problem, budget_s, bound, seed)
+    if bound is not None:
+        raise ConfigError(f"only the planner inev keeps a latency bound; leave the bound out, or {planner}")
+    if planner == "exact":
+        return exact_plan(problem, budget_s)
+    return centre if planner == "centr" else push_pull_plan(problem)

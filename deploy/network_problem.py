@@ -1,0 +1,40 @@
+"""A network file as a problem for planners: its rules as queries, its declared rates, its sinks."""
+
+from __future__ import annotations
+
+from coordinator.inev.model import Problem, ProblemError, event_network
+from coordinator.inev.rules import Statistics, problem_from
+from deploy.network_file import NetworkFile
+from protocol.edge import RateFeed
+from protocol.pattern import types_of
+
+
+def network_problem(given: NetworkFile) -> Problem:
+    """The problem of placing the rules; ProblemError says which rate is missing or which rule cannot be planned."""
+    network = given.network
+    read = {type for rule in network.rules for type in types_of(rule.pattern)}
+    if not network.rules:
+        raise ProblemError(f"{given.path} has no rules; there is nothing to plan")
+    rates: dict[str, dict[str, float]] = {}
+    for source, simulated, live in zip(network.sources, given.feeds, given.running(), strict=True):
+        if source.type not in read:
+            continue
+        stated = given.statistics.rates.get(source.type, {})
+        rate = stated.get(source.node, stated.get(""))
+        if rate is None:
+            rate = next((feed.per_s for feed in (live, simulated) if isinstance(feed, RateFeed)), None)
+        if rate is None:
+            raise ProblemError(
+                f"{given.path}: nobody says how often {source.type} occurs at {source.node}; "
+                f"write statistics: {{rates: {{{source.type}: {{{source.node}: 2/s}}}}}}"
+            )
+        at = rates.setdefault(source.type, {})
+        at[source.node] = at.get(source.node, 0.0) + rate
+    bare = event_network(network.nodes, [(link.one, link.other) for link in network.links], rates)
+    number = {name: at for at, name in enumerate(network.nodes)}
+    sinks: dict[str, tuple[int, ...]] = {}
+    for sink in network.sinks:
+        wanted = sink.subscription.type
+        sinks[wanted] = tuple(sorted({*sinks.get(wanted, ()), number[sink.node]}))
+    statistics = Statistics(rates, given.statistics.selectivities)
+    return problem_from(network.rules, network.nodes, bare, statistics, sinks)
