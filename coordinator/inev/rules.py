@@ -278,3 +278,8 @@ def problem_from(
     filled = EventNetwork(names, network.topology, rates)
     costs = PhysicalCosts(filled, blocking, at_most=most)
     return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
+
+
+def labels_of(rule: p.Rule) -> dict[str, str]:
+    """By role, the event type that stands for it in queries."""
+    return _Reading(rule, {}, []).labels
