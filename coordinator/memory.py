@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from coordinator.changes import AddSink, AddSource
 from coordinator.core import Coordinator, Horizon
+from coordinator.graphs import Planner
 from protocol.memory import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
 from protocol.network import Network, Sink, Source
 from protocol.subscriptions import Subscription
@@ -34,12 +35,12 @@ def noted(coordinator: Coordinator, operations: int, lives: Mapping[str, str | N
     yield NotedPlan(coordinator.plan, coordinator.plan_from_us, *numbers, coordinator.changed_us)
 
 
-def recalled(network: Network, horizon: Horizon, pieces: Iterable[Noted]) -> Coordinator:
+def recalled(network: Network, horizon: Horizon, pieces: Iterable[Noted], lay_out: Planner) -> Coordinator:
     """The coordinator that has noted these, of a network with these nodes and links. It waits to be told what its nodes
     remember (``relinked``)."""
     pieces = list(pieces)
     types = next((piece.types for piece in pieces if isinstance(piece, NotedTypes)), network.types)
-    found = Coordinator(replace(network, types=types), network.strategy, horizon)
+    found = Coordinator(replace(network, types=types), network.strategy, horizon, lay_out=lay_out)
     found.contents.recall(pieces)
     found.trees.recall(pieces, replace(found.network, sinks=found.contents.as_sinks()))
     for piece in pieces:

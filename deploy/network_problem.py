@@ -15,26 +15,32 @@ def network_problem(given: NetworkFile) -> Problem:
     read = {type for rule in network.rules for type in types_of(rule.pattern)}
     if not network.rules:
         raise ProblemError(f"{given.path} has no rules; there is nothing to plan")
-    rates: dict[str, dict[str, float]] = {}
-    for source, simulated, live in zip(network.sources, given.feeds, given.running(), strict=True):
-        if source.type not in read:
-            continue
-        stated = given.statistics.rates.get(source.type, {})
-        rate = stated.get(source.node, stated.get(""))
-        if rate is None:
-            rate = next((feed.per_s for feed in (live, simulated) if isinstance(feed, RateFeed)), None)
-        if rate is None:
+    statistics = statistics_of(given)
+    for source in network.sources:
+        if source.type in read and source.node not in statistics.rates.get(source.type, {}):
             raise ProblemError(
                 f"{given.path}: nobody says how often {source.type} occurs at {source.node}; "
                 f"write statistics: {{rates: {{{source.type}: {{{source.node}: 2/s}}}}}}"
             )
-        at = rates.setdefault(source.type, {})
-        at[source.node] = at.get(source.node, 0.0) + rate
+    rates = {name: at for name, at in statistics.rates.items() if name in read}
     bare = event_network(network.nodes, [(link.one, link.other) for link in network.links], rates)
     number = {name: at for at, name in enumerate(network.nodes)}
     sinks: dict[str, tuple[int, ...]] = {}
     for sink in network.sinks:
         wanted = sink.subscription.type
         sinks[wanted] = tuple(sorted({*sinks.get(wanted, ()), number[sink.node]}))
-    statistics = Statistics(rates, given.statistics.selectivities)
     return problem_from(network.rules, network.nodes, bare, statistics, sinks)
+
+
+def statistics_of(given: NetworkFile) -> Statistics:
+    """What the file tells planners: its section of statistics, and the rates of sources that have one."""
+    rates: dict[str, dict[str, float]] = {}
+    for source, simulated, live in zip(given.network.sources, given.feeds, given.running(), strict=True):
+        stated = given.statistics.rates.get(source.type, {})
+        rate = stated.get(source.node, stated.get(""))
+        if rate is None:
+            rate = next((feed.per_s for feed in (live, simulated) if isinstance(feed, RateFeed)), None)
+        if rate is not None:
+            at = rates.setdefault(source.type, {})
+            at[source.node] = at.get(source.node, 0.0) + rate
+    return Statistics(rates, given.statistics.selectivities)

@@ -32,6 +32,7 @@ from coordinator.daemon.inputs import (
 )
 from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.texts import read_rules
+from coordinator.graphs import at_the_middle
 from coordinator.memory import recalled
 from node.reach import horizon_us
 from protocol import control
@@ -254,7 +255,7 @@ class Storm:
     @staticmethod
     def check_memory(machine: Machine, node: ScriptedNode) -> None:
         """What each node keeps makes the same coordinator again."""
-        again = recalled(machine.setup.network, horizon_us, node.memory.values())
+        again = recalled(machine.setup.network, horizon_us, node.memory.values(), at_the_middle)
         now = machine.coordinator
         assert (again.plan, again.rules, again.sinks, again.sources) == (now.plan, now.rules, now.sinks, now.sources)
         assert (again.nodes(), again.trees.used_epochs) == (now.nodes(), now.trees.used_epochs)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator.inev.rules import Statistics
 from protocol.control import Control
 from protocol.edge import Broker, Destination, Feed
 from protocol.events import EventType
@@ -31,6 +32,8 @@ class Setup:
     """A node that was not reachable for so long is given up; None: only an operator gives nodes up."""
     embedded_broker: Broker | None = None
     """The broker that runs beside the network, as feeds and destinations name it. Each start tells where it is."""
+    statistics: Statistics = field(default_factory=lambda: Statistics({}))
+    """What planners know beside the rules."""
     digest: str = ""
     """Of the file this was read from: tells whether it has changed since."""
 

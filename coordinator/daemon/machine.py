@@ -43,6 +43,7 @@ from coordinator.daemon.inputs import (
 from coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
 from coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
 from coordinator.daemon.registry import Registry
+from coordinator.inev.rollout import InevPlanner
 from coordinator.losses import LostLink, LostNode
 from coordinator.memory import noted, recalled
 from protocol import control
@@ -92,7 +93,8 @@ class Machine:
         self.setup = setup
         self._horizon = horizon
         self.settings = settings or Settings()
-        self.coordinator = Coordinator(setup.network, setup.network.strategy, horizon)
+        self._lay_out = InevPlanner(setup.statistics)
+        self.coordinator = Coordinator(setup.network, setup.network.strategy, horizon, lay_out=self._lay_out)
         self.registry = Registry(setup)
         self.begun = False
         """Whether the first plan has been told to the nodes."""
@@ -256,7 +258,7 @@ class Machine:
         found = self.memory.found
         if why_not_ours(found, self.setup) is not None:
             return
-        self.coordinator = recalled(self.setup.network, self._horizon, found)
+        self.coordinator = recalled(self.setup.network, self._horizon, found, self._lay_out)
         self.registry.recall(found)
         self._planner = Planner(self.coordinator, self.registry)
         self.lost_nodes = {fact.node: None for fact in self._early if isinstance(fact, LostNode)}

@@ -96,6 +96,7 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
 
     from coordinator.daemon.inputs import Setup
     from deploy.network_file import read_network, running_feeds, running_network
+    from deploy.network_problem import statistics_of
 
     if strategy is not None and strategy not in STRATEGIES:
         raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
@@ -114,6 +115,7 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
         public_keys=tuple((node, key) for node, key in public if key is not None),
         lost_after_us=found.lost_after_us,
         embedded_broker=found.embedded_broker,
+        statistics=statistics_of(found),
         digest=blake2b(repr(read).encode(), digest_size=16).hexdigest(),
     )
 

@@ -152,6 +152,8 @@ class _Plan:
 
 
 def _run(plan: _Plan, strategy: str) -> Outcome:
+    from coordinator.inev.rollout import InevPlanner
+    from deploy.network_problem import statistics_of
     from deploy.simulation.births import births
     from deploy.simulation.simulator import simulate as run_simulation
 
@@ -178,6 +180,7 @@ def _run(plan: _Plan, strategy: str) -> Outcome:
                 seed=plan.seed,
                 on_progress=watch,
                 check=plan.check,
+                lay_out=InevPlanner(statistics_of(plan.file)),
             )
         except Exception as error:
             # Wrong input says what is wrong; whatever else goes wrong must be possible to look at again.
