@@ -1,0 +1,159 @@
+"""What may be evaluated in parts, and on many nodes; and the graphs of streams that follow."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.graphs import Ground, at_the_middle, laid, shortest_routes
+from coordinator.layouts import Stage, at_one_node, divided
+from node.reach import horizon_us
+from protocol import control
+from protocol.events import EventType
+from protocol.graphs import BornHere, MadeBy, TakenFrom, plan_of, stream_number
+from protocol.languages import Source as Text
+from protocol.languages import parse_rules
+from protocol.plan_messages import Adopt, PlannedRule, Share
+from protocol.streams import Filter, Part, Whole
+
+TYPES = tuple(EventType(name, {"v": "int"}) for name in "ABCD")
+SOURCES = {"A": ("n1", "n2"), "B": ("n2",), "C": ("n3",), "D": ("n3", "n1")}
+
+
+def sase(text):
+    (rule,) = parse_rules([Text(text, "r.sase", "sase")], TYPES).rules
+    return rule
+
+
+def tesla(text):
+    (rule,) = parse_rules([Text(text, "r.tesla", "tesla")], TYPES).rules
+    return rule
+
+
+PLAIN = sase("SEQ(A a, B b, C c) WHERE a.v = b.v WITHIN 1 s RETURN R()")
+NEGATED = sase("SEQ(A a, !B b, C c) WITHIN 1 s RETURN R()")
+KLEENE = sase("SEQ(A a, B+ b[], C c) WITHIN 1 s RETURN R()")
+NEXT = sase("SEQ(A a, B b, C c) WITHIN 1 s SKIP TILL NEXT MATCH RETURN R()")
+TWICE = sase("SEQ(A a, A a2, C c) WITHIN 1 s RETURN R()")
+EITHER = sase("AND(A a, OR(B b, C c)) WITHIN 1 s RETURN R()")
+LAST = tesla("define R() from C() and last B() within 1 s from C and each A() within 1 s from B")
+
+
+def whole(rule, split, nodes=("n3",)):
+    roles = frozenset(leaf for leaf in at_one_node(rule, "n3")[0].roles)
+    return (Stage(roles, nodes, split, events=roles),)
+
+
+@pytest.mark.parametrize(
+    ("rule", "role", "may"),
+    [
+        (PLAIN, "a", True),
+        (PLAIN, "b", True),
+        (NEGATED, "a", True),
+        (NEGATED, "b", False),  # each node would see only its own negated events
+        (KLEENE, "a", True),
+        (KLEENE, "b", False),  # no node would see all that a repetition is made of
+        (NEXT, "a", False),
+        (TWICE, "a", False),  # one of the two may be born elsewhere
+        (TWICE, "c", True),
+        (EITHER, "a", True),
+        (EITHER, "b", False),  # every node would find the matches of the other branch
+        (LAST, "C", True),
+        (LAST, "A", True),
+        (LAST, "B", False),
+    ],
+)
+def test_a_rule_is_split_over_nodes_only_by_a_role_of_which_every_match_has_one_event(rule, role, may):
+    (stage,) = divided(rule, whole(rule, role), SOURCES)
+    types = {"a": "A", "b": "B", "c": "C", "A": "A", "B": "B", "C": "C"}
+    assert (stage.split, stage.nodes) == ((role, SOURCES[types[role]]) if may else (None, ("n3",)))
+
+
+def test_roles_that_no_partial_rule_may_combine_are_read_as_events():
+    first = Stage(frozenset(("a", "b")), ("n1",), events=frozenset(("a", "b")))
+    last = Stage(frozenset(("a", "b", "c")), ("n3",), stages=(0,), events=frozenset("c"))
+    pair, end = divided(PLAIN, (first, last), SOURCES)
+    assert (pair.roles, end.stages, end.events) == (frozenset(("a", "b")), (0,), frozenset("c"))
+    (end,) = divided(NEGATED, (first, last), SOURCES)
+    assert (end.stages, end.events) == ((), frozenset(("a", "b", "c")))
+
+
+def test_a_split_stage_does_not_read_its_own_role_from_everywhere():
+    everywhere = Stage(frozenset(("a", "b")), ("n1",), events=frozenset(("a", "b")))
+    last = Stage(frozenset(("a", "b", "c")), ("n3",), "a", stages=(0,), events=frozenset(("a", "c")))
+    (end,) = divided(PLAIN, (everywhere, last), SOURCES)
+    assert (end.split, end.stages, end.events) == ("a", (), frozenset(("a", "b", "c")))
+    alike = Stage(frozenset(("a", "b")), ("n1",), "a", events=frozenset(("a", "b")))
+    pair, end = divided(PLAIN, (alike, last), SOURCES)
+    assert pair.nodes == end.nodes == ("n1", "n2")
+    assert end.stages == (0,)
+
+
+def test_chains_get_no_role_in_two_ways():
+    first = Stage(frozenset(("C", "B")), ("n2",), events=frozenset(("C", "B")))
+    last = Stage(frozenset(("A", "B", "C")), ("n3",), stages=(0,), events=frozenset(("A", "B")))
+    assert divided(LAST, (first, last), SOURCES) == at_one_node(LAST, "n3")
+
+
+def a_ground(*rules, sinks=(("n1", "R"),)):
+    links = (("n1", "n2"), ("n2", "n3"))
+    return Ground(
+        ("n1", "n2", "n3"), links, SOURCES, tuple(sinks), tuple(PlannedRule(rule, None) for rule in rules), horizon_us
+    )
+
+
+def test_every_stream_has_one_origin_and_comes_to_a_node_from_one_neighbour():
+    ground = a_ground(PLAIN)
+    pair = Stage(frozenset(("a", "b")), ("n1",), "a", events=frozenset(("a", "b")))
+    last = Stage(frozenset(("a", "b", "c")), ("n3",), stages=(0,), events=frozenset("c"))
+    graphs = laid(ground, {PLAIN.name: (pair, last)}, shortest_routes(ground), "n2", 4, 7)
+    assert {graph.tree for graph in graphs.values()} == {"n2"}
+    for node, graph in graphs.items():
+        assert len({inlet.number for inlet in graph.inlets}) == len(graph.inlets)
+        for inlet in graph.inlets:
+            (given,) = [each for each in graphs[inlet.neighbour].outlets if each.number == inlet.number]
+            assert (given.neighbour, given.stream, plan_of(given.number)) == (node, inlet.stream, 7)
+    one, two, three = graphs["n1"], graphs["n2"], graphs["n3"]
+    born = BornHere(Filter("A"))
+    assert [type(task.stream) for task in one.tasks] == [type(task.stream) for task in two.tasks] == [Part]
+    assert born in one.tasks[0].inputs and born in two.tasks[0].inputs, "each takes its own"
+    assert not any(isinstance(inlet.stream, Filter) and inlet.stream.type == "A" for inlet in two.inlets)
+    (task,) = three.tasks
+    assert isinstance(task.stream, Whole)
+    assert task.overlaps, "both nodes may send the same B"
+    assert sum(isinstance(tap, TakenFrom) for tap in task.inputs) == 2
+    (delivery,) = one.deliveries
+    assert isinstance(delivery.source, TakenFrom)
+    assert any(outlet.source == MadeBy(task.number) for outlet in three.outlets)
+
+
+def test_types_that_nobody_can_use_do_not_travel():
+    ground = a_ground(PLAIN, sinks=(("n1", "Other"),))
+    layout, routes = at_the_middle(ground)
+    assert all(not graph.outlets and not graph.tasks for graph in laid(ground, layout, routes, "n2", 1, 1).values())
+
+
+def test_what_one_rule_alone_reads_is_filtered_where_it_is_born():
+    hot = sase("Hot: SEQ(A a, B b) WHERE a.v > 5 WITHIN 1 s RETURN R()")
+    all_ = sase("All: SEQ(A a, C c) WITHIN 1 s RETURN S()")
+    layout, routes = at_the_middle(a_ground(hot))
+    graphs = laid(a_ground(hot), layout, routes, "n2", 1, 1)
+    (sent,) = [outlet.stream for outlet in graphs["n1"].outlets]
+    assert isinstance(sent, Filter) and len(sent.where) == 1
+    both = a_ground(hot, all_, sinks=(("n1", "R"), ("n1", "S")))
+    layout, routes = at_the_middle(both)
+    graphs = laid(both, layout, routes, "n2", 1, 1)
+    assert [outlet.stream for outlet in graphs["n1"].outlets if outlet.stream.type == "A"] == [Filter("A")]
+
+
+def test_graphs_travel():
+    ground = a_ground(PLAIN, LAST)
+    layout, routes = at_the_middle(ground)
+    graph = laid(ground, layout, routes, "n2", 1, 1)["n2"]
+    share = Share(1, "inev", TYPES, (), 0, None, (), graphs=(graph,))
+    ordered = control.Ordered(Adopt(share))
+    assert control.decode(control.encode(ordered)) == ordered
+
+
+def test_numbers_of_streams_tell_their_plan():
+    assert plan_of(stream_number(3, 1)) == plan_of(stream_number(3, 99_999)) == 3
+    assert stream_number(1, 1) < 0
