@@ -115,7 +115,7 @@ def test_every_stream_has_one_origin_and_comes_to_a_node_from_one_neighbour():
     one, two, three = graphs["n1"], graphs["n2"], graphs["n3"]
     born = BornHere(Filter("A"))
     assert [type(task.stream) for task in one.tasks] == [type(task.stream) for task in two.tasks] == [Part]
-    assert born in one.tasks[0].inputs and born in two.tasks[0].inputs, "each takes its own"
+    assert all(born in graph.tasks[0].inputs for graph in (one, two)), "each takes its own"
     assert not any(isinstance(inlet.stream, Filter) and inlet.stream.type == "A" for inlet in two.inlets)
     (task,) = three.tasks
     assert isinstance(task.stream, Whole)
@@ -138,7 +138,8 @@ def test_what_one_rule_alone_reads_is_filtered_where_it_is_born():
     layout, routes = at_the_middle(a_ground(hot))
     graphs = laid(a_ground(hot), layout, routes, "n2", 1, 1)
     (sent,) = [outlet.stream for outlet in graphs["n1"].outlets]
-    assert isinstance(sent, Filter) and len(sent.where) == 1
+    assert isinstance(sent, Filter)
+    assert len(sent.where) == 1
     both = a_ground(hot, all_, sinks=(("n1", "R"), ("n1", "S")))
     layout, routes = at_the_middle(both)
     graphs = laid(both, layout, routes, "n2", 1, 1)
