@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from coordinator.graphs import Planner
 from protocol.network import Sink, Source
 from protocol.pattern import Rule
 
@@ -48,4 +49,11 @@ class TidyUp:
     """Let go of what has ended and is not needed any more."""
 
 
-Change: TypeAlias = TidyUp | DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource
+@dataclass(frozen=True, slots=True)
+class LayOutAnew:
+    """Evaluate everything where this planner says, from now on. What is detected and delivered stays the same."""
+
+    lay_out: Planner
+
+
+Change: TypeAlias = TidyUp | LayOutAnew | DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource

@@ -18,6 +18,7 @@ from coordinator.changes import AddSink as AddSink
 from coordinator.changes import AddSource as AddSource
 from coordinator.changes import Change as Change
 from coordinator.changes import DeployRule as DeployRule
+from coordinator.changes import LayOutAnew as LayOutAnew
 from coordinator.changes import RemoveSink as RemoveSink
 from coordinator.changes import RemoveSource as RemoveSource
 from coordinator.changes import TidyUp as TidyUp
@@ -316,6 +317,8 @@ class Coordinator:
         self.plan += 1
         self.contents.let_go(from_us, self.plan)
         self.contents.apply(change, from_us, self.plan)
+        if isinstance(change, LayOutAnew):
+            self._lay_out = change.lay_out
         self.held_from.append((change, from_us))
         orders = self.trees.renew(self._network_now())
         self._note_builds(dict.fromkeys(self.trees.roots, from_us))

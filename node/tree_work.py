@@ -333,10 +333,10 @@ class TreeWork:
         """The next plan begins here: what is later is its own."""
         self.until_us = until_us if self.until_us is None else min(until_us, self.until_us)
         self.subscribers.until_us = self.until_us
+        for outlet in self.outlets.values():  # first: what has ended goes back when the plan does
+            outlet.ends_us = self.until_us
         for feed in self._local.values():
             feed.end(until_us, work)
-        for outlet in self.outlets.values():
-            outlet.ends_us = self.until_us
         for source, waits_us, dispatcher in self._dispatchers:
             dispatcher.until_us = self.until_us
             source.want(self.until_us - 1 - waits_us, work)

@@ -12,7 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coordinator.core import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
+from coordinator.core import (
+    AddSink,
+    AddSource,
+    Change,
+    DeployRule,
+    LayOutAnew,
+    RemoveSink,
+    RemoveSource,
+    UndeployRule,
+)
 from deploy.simulation.faults import Faults, random_faults
 from deploy.simulation.happenings import GiveUp
 from deploy.simulation.outcome import Outcome
@@ -124,6 +133,17 @@ def _reads(rule: Rule, other: Rule) -> bool:
     return other.emits in types_of(rule.pattern)
 
 
+def changes_under(case: ChurnCase, strategy: str) -> tuple[tuple[int, Change | GiveUp], ...]:
+    """The changes of the case; where a planner decides, it also changes its mind now and then."""
+    if strategy != "inev" or not case.changes:
+        return case.changes
+    rng = random.Random(f"layouts {case.seed}")
+    first, last = case.births[0][0], case.births[-1][0]
+    moments = [rng.randint(first, last) for _ in range(rng.choice((0, 1, 2)))]
+    anew = [(at, LayOutAnew(random_planner(rng.randrange(10**6)))) for at in moments]
+    return tuple(sorted([*case.changes, *anew], key=lambda each: each[0]))
+
+
 def run(case: ChurnCase, strategy: str) -> Outcome:
     with time_limit(40), columns_from(2):
         return simulate(
@@ -136,7 +156,7 @@ def run(case: ChurnCase, strategy: str) -> Outcome:
             check=True,
             wire=case.seed % 3 == 0,
             settings=NodeSettings(tick_least_us=50, review_us=100, restless=case.seed % 4 != 0),
-            changes=case.changes,
+            changes=changes_under(case, strategy),
             detection_us=case.detection_us,
         )
 
@@ -199,7 +219,7 @@ def check(case: ChurnCase, strategy: str) -> Verdict:
     except Unjudged:
         return Verdict(unjudged=True)
     wrong = compare(case.whole, outcome, must)
-    asked = [change for _, change in case.changes if not isinstance(change, GiveUp)]
+    asked = [change for _, change in changes_under(case, strategy) if not isinstance(change, GiveUp)]
     if len(outcome.held_from) != len(asked):
         wrong.append(f"changes: {len(outcome.held_from)} of {len(asked)} were made")
     return Verdict(sum(map(len, must)), wrong=wrong)
