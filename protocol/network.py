@@ -12,7 +12,8 @@ from protocol.events import EventType
 from protocol.pattern import Rule
 from protocol.subscriptions import Subscription
 
-STRATEGIES: Final = ("centr", "st", "mt", "st-pp", "mt-pp", "inev")
+TREE_STRATEGIES: Final = ("centr", "st", "mt", "st-pp", "mt-pp")
+STRATEGIES: Final = (*TREE_STRATEGIES, "inev")
 
 
 @dataclass(frozen=True, slots=True)

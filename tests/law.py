@@ -26,7 +26,7 @@ from tests.layouts import random_planner
 from tests.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive
 
-SERVED: tuple[str, ...] = ("centr", "st", "mt", "st-pp", "mt-pp")
+SERVED: tuple[str, ...] = ("centr", "st", "mt", "st-pp", "mt-pp", "inev")
 """The strategies that are tested now."""
 
 MATCHES_MAX = 2000

@@ -168,6 +168,7 @@ def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None
             assert (await call("DELETE", "/subscriptions/1"))[0] == 200
             assert (await call("DELETE", "/sources/2"))[0] == 200
             assert (await call("DELETE", "/rules/Heat"))[0] == 200
+            assert (await call("POST", "/plans"))[0] == 409, "st places nothing by rates"
             assert (await call("POST", "/tidy-up?wait=false"))[0] == 202
             assert (await call("GET", "/nodes/n1/tables"))[0] == 503, "scripted nodes have no tables"
             assert (await call("POST", "/links/n2/n1/lost"))[0] == 200

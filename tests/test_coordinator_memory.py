@@ -23,7 +23,7 @@ from protocol import memory
 from protocol.control import Ordered
 from protocol.edge import ClientFeed, FileTo
 from protocol.memory import NotedPlan, Recall, Remember, in_portions, key_of
-from protocol.network import Network, Sink, Source
+from protocol.network import STRATEGIES, Network, Sink, Source
 from protocol.plan_messages import Adopt, Prepare, TellDelivered
 from protocol.subscriptions import Subscription
 from tests.scripted_nodes import HEAT, ScriptedNode, a_network
@@ -120,7 +120,7 @@ def _heard_by(room: Room, name: str, does: object) -> list[tuple[str, object]]:
 
 
 def test_what_was_deployed_is_found_again_and_can_be_changed_as_ever() -> None:
-    for strategy in ("centr", "st", "mt", "st-pp", "mt-pp"):
+    for strategy in STRATEGIES:
         room = deployed(a_room(4, strategy))
         before = room.machine.coordinator
         room.forget()

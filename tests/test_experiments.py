@@ -37,7 +37,7 @@ from protocol.errors import ConfigError
 from protocol.events import Event
 from protocol.languages import Source, parse_rules
 from protocol.languages.print_tesla import print_tesla
-from protocol.network import STRATEGIES, Link, Network
+from protocol.network import TREE_STRATEGIES, Link, Network
 from protocol.pattern import Chain, Selection, types_of
 from protocol.validate import check_rule
 
@@ -274,11 +274,11 @@ def test_a_run_that_several_figures_need_is_made_once() -> None:
 
 
 def test_quick_answers_the_findings_with_ten_windows_and_one_seed() -> None:
-    made = QUICK.jobs(list(QUICK.points or ()), STRATEGIES)
+    made = QUICK.jobs(list(QUICK.points or ()), TREE_STRATEGIES)
     assert {job.seed for job in made} == {1}
     assert all(job.time_s >= 10 * job.scenario.window_s for job in made)
     assert {(figure, job.strategy) for job in made for figure, _ in job.places} == {
-        *((10, strategy) for strategy in STRATEGIES),
+        *((10, strategy) for strategy in TREE_STRATEGIES),
         *((12, strategy) for strategy in ("st", "mt")),
         *((20, strategy) for strategy in ("st", "mt", "st-pp", "mt-pp")),
     }
@@ -524,7 +524,7 @@ def test_times_are_shown_as_people_say_them(seconds: float, shown: str) -> None:
 
 
 def rows_with(traffic: Callable[[int, float, str], float], delay: Callable[[str], float]) -> list[Row]:
-    jobs = replace(QUICK, seeds=2).jobs([10, 12, 20], STRATEGIES)
+    jobs = replace(QUICK, seeds=2).jobs([10, 12, 20], TREE_STRATEGIES)
     rows = []
     for job in jobs:
         for place in job.places:
@@ -588,7 +588,7 @@ def test_curves_are_means_over_seeds_in_the_order_of_x() -> None:
 @pytest.mark.parametrize("figure", [10, 12, 16])
 def test_every_figure_is_drawn_as_a_png(tmp_path: Path, figure: int) -> None:
     pytest.importorskip("matplotlib")
-    jobs = some_jobs(figures=(figure,), strategies=STRATEGIES, seeds=2)
+    jobs = some_jobs(figures=(figure,), strategies=TREE_STRATEGIES, seeds=2)
     rows = [row for job in jobs for row in rows_of(job, result(TRAFFIC[job.strategy], seed=job.seed))]
     plot(rows, SWEEPS[figure], tmp_path / "figure.png")
     content = (tmp_path / "figure.png").read_bytes()
@@ -635,7 +635,7 @@ def test_wrong_options_are_refused_in_a_sentence(
 
 def test_what_is_there_already_is_shown_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     results = Results(tmp_path)
-    for job in QUICK.jobs([10, 12, 20], STRATEGIES):
+    for job in QUICK.jobs([10, 12, 20], TREE_STRATEGIES):
         results.add(rows_of(job, result(TRAFFIC[job.strategy], DELAY[job.strategy], 0)))
     assert command("--quick", "--out", str(tmp_path)) == 0
     shown = capsys.readouterr()

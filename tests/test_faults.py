@@ -24,7 +24,7 @@ from tests.processes import COORDINATOR, identity, lines_of
 
 SILENCE_S = 2.0  # a link that hears nothing for so long is down
 LATE_RECORDS = 10
-DISTRIBUTED = ("st", "mt-pp")
+DISTRIBUTED = ("st", "mt-pp", "inev")
 """One strategy with one tree and one with many, for what does not depend much on which."""
 
 

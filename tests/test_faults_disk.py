@@ -132,7 +132,7 @@ def in_the_last_record(file: Path) -> None:
     [
         *(
             (relay, in_the_middle, strategy)
-            for relay, strategy in zip(("n1", "n2", "n2", "n2", "n1"), SERVED, strict=True)
+            for relay, strategy in zip(("n1", "n2", "n2", "n2", "n1", "n2"), SERVED, strict=True)
         ),
         ("n2", near_the_beginning, "st"),
         ("n3", in_the_middle, "mt-pp"),

@@ -29,7 +29,7 @@ from protocol.network import Network
 from tests.law import columns_from
 from tests.networks import NetworkCase, network_case
 
-STRATEGIES = ("st", "mt-pp")
+STRATEGIES = ("st", "mt-pp", "inev")
 NOW_US = 1_700_000_000_000_000
 
 

@@ -23,6 +23,7 @@ from coordinator.daemon.inputs import (
     LoseLink,
     LoseNode,
     NodeIsBack,
+    PlanAnew,
     Replace,
     Subscribe,
     Tidy,
@@ -34,6 +35,7 @@ from coordinator.daemon.operations import Planner, Refused
 from coordinator.daemon.routes import ROUTES, Route
 from coordinator.daemon.schema import flaws, made_of
 from coordinator.daemon.texts import ReadRules, read_rules, read_subscription
+from coordinator.inev.rules import Statistics
 from protocol.edge import Destination, Feed, TraceFeed
 from protocol.errors import HeadwaterError
 from protocol.network import Sink, Source
@@ -375,6 +377,15 @@ class Api:
 
     async def tidy_up(self, request: web.Request) -> web.Response:
         return await self._change(request, Tidy())
+
+    async def plan_anew(self, request: web.Request) -> web.Response:
+        """Rates as measured; where nothing was, and for selectivities, what the network file says."""
+        daemon = self._daemon
+        given = daemon.machine.setup.statistics
+        rates = {name: dict(at) for name, at in given.rates.items()}
+        for name, measured in daemon.statistics.rates(daemon.now_us()).items():
+            rates.setdefault(name, {}).update({node: rate for node, rate in measured.items() if rate > 0})
+        return await self._change(request, PlanAnew(Statistics(rates, given.selectivities)))
 
     @staticmethod
     def _number(request: web.Request) -> int:

@@ -84,6 +84,13 @@ class EndSource:
 
 
 @dataclass(frozen=True, slots=True)
+class PlanAnew:
+    """Place everything anew, for these rates and selectivities."""
+
+    statistics: Statistics
+
+
+@dataclass(frozen=True, slots=True)
 class Tidy:
     """Let go of what has ended and is not needed any more."""
 
@@ -133,7 +140,7 @@ class ClientUnsubscribe:
 
 
 Ask = (
-    Deploy | Undeploy | Replace | Subscribe | Unsubscribe | BringSource | EndSource | Tidy
+    Deploy | Undeploy | Replace | Subscribe | Unsubscribe | BringSource | EndSource | Tidy | PlanAnew
     | LoseNode | LoseLink | NodeIsBack | LinkIsBack | ClientSubscribe | ClientUnsubscribe
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from coordinator.core import (
     Change,
     Coordinator,
     DeployRule,
+    LayOutAnew,
     RemoveSink,
     RemoveSource,
     TidyUp,
@@ -29,6 +30,7 @@ from coordinator.daemon.inputs import (
     LoseLink,
     LoseNode,
     NodeIsBack,
+    PlanAnew,
     Replace,
     Subscribe,
     Tidy,
@@ -36,6 +38,7 @@ from coordinator.daemon.inputs import (
     Unsubscribe,
 )
 from coordinator.daemon.registry import Registry
+from coordinator.inev.rollout import InevPlanner
 from protocol.edge import ClientTo
 from protocol.events import EventType
 from protocol.languages.diagnostics import listed, suggestion
@@ -117,6 +120,8 @@ def describe(ask: Ask) -> str:
             return f"end source {number}"
         case Tidy():
             return "tidy up"
+        case PlanAnew():
+            return "plan anew"
         case LoseNode(node):
             return f"give up node {node}"
         case LoseLink(one, other):
@@ -182,6 +187,13 @@ class Planner:
                 return [RemoveSource(number)]
             case Tidy():
                 return [TidyUp()]
+            case PlanAnew(statistics):
+                if self._coordinator.strategy != "inev":
+                    raise Refused(
+                        409,
+                        f"the strategy {self._coordinator.strategy} places nothing by rates; only inev can plan anew",
+                    )
+                return [LayOutAnew(InevPlanner(statistics))]
             case ClientSubscribe(node, client, subscription):
                 if self.client_sink(node, client, subscription) is not None:
                     return []

@@ -120,4 +120,12 @@ ROUTES: Final = (
         also=_MISSING | _DOWN,
     ),
     Route("POST", "/tidy-up", "tidy_up", "Let go of what has ended", shapes.CHANGED, also=_LATE),
+    Route(
+        "POST",
+        "/plans",
+        "plan_anew",
+        "Place rules anew, for the rates of the last minute",
+        shapes.CHANGED,
+        also=_CLASH | _LATE,
+    ),
 )

@@ -24,7 +24,7 @@ from deploy.experiments.sweeps import SWEEPS
 from deploy.experiments.tables import table
 from deploy.units import duration_us
 from protocol.errors import ConfigError
-from protocol.network import STRATEGIES
+from protocol.network import TREE_STRATEGIES
 
 TRUSTED_SHARE: Final = 0.02  # of the work that must be done before the time left is told from it
 
@@ -73,7 +73,7 @@ def trex(
     """
     size = _size(quick, full, seeds, time)
     figures = _figures(figure, size)
-    chosen = _chosen("strategy", _words(strategies), STRATEGIES) or STRATEGIES
+    chosen = _chosen("strategy", _words(strategies), TREE_STRATEGIES) or TREE_STRATEGIES
     at_once = cores() if processes is None else processes
     if at_once < 1:
         raise ConfigError("--processes must be at least 1")
@@ -142,7 +142,7 @@ def _run(jobs: Sequence[Job], results: Results, processes: int, *, asks: bool) -
         return
     kept = f" ({len(jobs) - len(left):,} of {len(jobs):,} are there already)" if len(left) < len(jobs) else ""
     say(f"{_count(len(left), 'run')} to make{kept}; a short calibration tells how long they take ..")
-    speeds = calibrate(sorted({job.strategy for job in left}, key=STRATEGIES.index), run_job, processes)
+    speeds = calibrate(sorted({job.strategy for job in left}, key=TREE_STRATEGIES.index), run_job, processes)
     expected_s = estimate_s(left, speeds, processes)
     if speeds:
         say(f"about {show_s(expected_s)} on {_count(processes, 'core')}")

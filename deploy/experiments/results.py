@@ -15,7 +15,7 @@ from deploy.experiments.measures import HEADLINE_KINDS
 from deploy.simulation.figures import OVERHEAD_KINDS
 from deploy.simulation.outcome import KINDS
 from protocol.errors import ConfigError
-from protocol.network import STRATEGIES
+from protocol.network import TREE_STRATEGIES
 
 KEY_COLUMNS: Final = ("figure", "x", "strategy", "seed", "time_s", "scenario")
 DELAY_COLUMNS: Final = ("delay_mean_ms", "delay_p50_ms", "delay_p95_ms", "delay_p99_ms", "delay_max_ms")
@@ -136,7 +136,7 @@ class Results:
 
 
 def _order(row: Row) -> tuple[object, ...]:
-    known = STRATEGIES.index(row.strategy) if row.strategy in STRATEGIES else len(STRATEGIES)
+    known = TREE_STRATEGIES.index(row.strategy) if row.strategy in TREE_STRATEGIES else len(TREE_STRATEGIES)
     return row.figure, row.x, known, row.seed, row.time_s, row.scenario
 
 

@@ -9,10 +9,10 @@ from typing import Final
 from deploy.experiments.jobs import Job, bounded_time_s, jobs_of
 from deploy.experiments.scenario import Scenario
 from deploy.experiments.sweeps import SWEEPS
-from protocol.network import STRATEGIES
+from protocol.network import TREE_STRATEGIES
 
 QUICK_POINTS: Final[Mapping[int, Mapping[float, Sequence[str]]]] = {
-    10: {0: STRATEGIES},
+    10: {0: TREE_STRATEGIES},
     12: dict.fromkeys((1, 2, 5, 10, 20), ("st", "mt")),
     20: {3: ("st", "mt", "st-pp", "mt-pp")},
 }

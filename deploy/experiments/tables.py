@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from deploy.experiments.confidence import Mean, mean
 from deploy.experiments.results import Row
 from deploy.experiments.sweeps import Sweep
-from protocol.network import STRATEGIES
+from protocol.network import TREE_STRATEGIES
 
 Curve = Mapping[float, Mean]
 
@@ -22,7 +22,7 @@ def curves(rows: Iterable[Row], figure: int, column: str) -> dict[str, Curve]:
             found.setdefault(row.strategy, {}).setdefault(row.x, []).append(value)
     return {
         strategy: {x: mean(values) for x, values in sorted(found[strategy].items())}
-        for strategy in STRATEGIES
+        for strategy in TREE_STRATEGIES
         if strategy in found
     }
 
