@@ -173,7 +173,8 @@ class Search:
         better = True
         while better and not self.clock.over:
             better = False
-            for steps in (self.workload.selected, self.workload.moved, self.workload.shared_within):
+            work = self.workload
+            for steps in (work.selected, work.moved, work.shared_within, work.found_everywhere):
                 for candidate in steps(solution):
                     found = self.value(candidate, cost)
                     if found < cost * BETTER:
