@@ -147,7 +147,9 @@ class Workload:
                 rates = self.space.selected_rates(chosen) if chosen.sent else (0.0, 0.0)
                 if chosen != stream and rates is not None and sum(rates) < self.space.rates[stream.projection]:
                     tasks = {
-                        task: self._selecting(task, inputs, stream, chosen) if self._travels(stream, task, inputs) else inputs
+                        task: self._selecting(task, inputs, stream, chosen)
+                        if self._travels(stream, task, inputs)
+                        else inputs
                         for task, inputs in solution.tasks.items()
                     }
                     yield self.tidy(tasks, solution.finals)
