@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from coordinator.inev.query_sets import QuerySets
@@ -23,15 +23,11 @@ INFINITE = math.inf
 class Surroundings:
     """What is there without the query: tasks, and how far each stream is carried.
 
-    ``tasks`` holds what each task reads. ``price_of_type`` and ``price_of_place`` make the search believe that a type,
-    or work on a node or at the sources of a type, were dearer: plans of other shapes are found that way, and are judged
-    by their true cost. ``step_price`` is added for every task and hop, to find plans of lower latency.
+    ``tasks`` holds what each task reads. ``step_price`` is added for every task and hop, to find faster plans.
     """
 
     tasks: Tasks = field(default_factory=dict)
     carried: dict[Stream, int] = field(default_factory=dict)
-    price_of_type: Mapping[int, float] = field(default_factory=dict)
-    price_of_place: Mapping[int, float] = field(default_factory=dict)
     step_price: float = 0.0
 
 
@@ -88,10 +84,9 @@ class _Programme:
         search, space = self.search, self.space
         for at, type in enumerate(search.types):
             stream = space.raw(type)
-            price = self.around.price_of_type.get(type, 1.0)
             row = self._extension(stream, self.around.carried.get(stream, 0))
-            self.full[1 << at] = row if price == 1.0 else [price * cost for cost in row]
-            self.least[1 << at] = min(row) * price
+            self.full[1 << at] = row
+            self.least[1 << at] = min(row)
             self.many[1 << at] = {at: 0.0}
         for mask in search.sets:
             self._find(mask)
@@ -118,9 +113,6 @@ class _Programme:
         step = around.step_price
         if step:
             one = [cost + step for cost in one]
-        if around.price_of_place:
-            for node in range(nodes):
-                one[node] *= around.price_of_place.get(node, 1.0)
         many: dict[int, float] = {}
         for at in search.splitting:
             if not mask >> at & 1:
@@ -141,7 +133,7 @@ class _Programme:
                         if cost < least:
                             least = cost
             if least < INFINITE:
-                many[at] = (least + step) * around.price_of_place.get(search.places[column], 1.0)
+                many[at] = least + step
         for place in self.there.get(mask, ()):
             if place < nodes:
                 one[place] = 0.0
