@@ -26,7 +26,7 @@ from protocol.plan_messages import (
     TreeStands,
 )
 from protocol.subscriptions import Subscription
-from protocol.tree_messages import StartTree
+from protocol.tree_messages import InstallTree, StartTree
 
 TYPES = (EventType("Smoke", {"area": "string"}), EventType("Temp", {"area": "string", "value": "float"}))
 FIRE = """define Fire(area: string) from Smoke() and last Temp(area = Smoke.area) within 5 min from Smoke
@@ -111,6 +111,8 @@ class ScriptedNode:
             case StartTree(tree, epoch):
                 assert tree == self.name
                 return [TreeStands(tree, epoch)]
+            case InstallTree(tree, epoch):
+                return [TreeStands(tree, epoch)] if tree == self.name else []
             case Prepare(change):
                 self.promised_us += 1_000
                 return [] if self.deaf else [Prepared(change, self.promised_us)]

@@ -144,8 +144,8 @@ def test_roots_are_the_leader_or_the_nodes_with_sinks(strategy: str, roots: str)
 
 
 def test_a_strategy_without_trees_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'inev' has no processing trees"):
-        TreeKeeper(a_network(LINE), "inev")
+    with pytest.raises(ConfigError, match="'ced' has no processing trees"):
+        TreeKeeper(a_network(LINE), "ced")
 
 
 def test_news_of_a_replaced_build_are_not_believed() -> None:

@@ -15,7 +15,7 @@ from protocol.composites import Composite
 from tests.law import SERVED
 from tests.networks import NetworkCase, network_case
 
-SEEDS = (9, 12, 17, 21, 63)
+SEEDS = (9, 12, 17, 21, 63, 31)
 
 
 def a_busy_case() -> NetworkCase:
