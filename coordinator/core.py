@@ -84,7 +84,7 @@ class Coordinator:
         """Every change that was made, with the event time from which it holds."""
         self.changed_us = -UNBOUNDED_US
         """From where on the last change holds: none that follows it may hold earlier."""
-        self._lay_out = lay_out
+        self.lay_out = lay_out
         self._graphs: dict[tuple[str, int], dict[str, Graph]] = {}
         """Of the builds of the newest plan, where streams flow in graphs."""
         self._waiting: list[Change] = []
@@ -200,7 +200,7 @@ class Coordinator:
         self._graphs = {name: graphs for name, graphs in self._graphs.items() if name in current}
         for tree, epoch in sorted(current - self._graphs.keys()):
             ground = self._ground(tree)
-            layout, routes = self._lay_out(ground)
+            layout, routes = self.lay_out(ground)
             self._graphs[tree, epoch] = laid(ground, layout, routes, tree, epoch, self.plan)
 
     def _ground(self, tree: str) -> Ground:
@@ -318,7 +318,7 @@ class Coordinator:
         self.contents.let_go(from_us, self.plan)
         self.contents.apply(change, from_us, self.plan)
         if isinstance(change, LayOutAnew):
-            self._lay_out = change.lay_out
+            self.lay_out = change.lay_out
         self.held_from.append((change, from_us))
         orders = self.trees.renew(self._network_now())
         self._note_builds(dict.fromkeys(self.trees.roots, from_us))

@@ -62,6 +62,7 @@ __all__ = [
 DEFAULT_STRATEGY = "st"
 DURABILITIES = ("none", "async", "sync")
 DEFAULT_DURABILITY = "sync"
+REPLAN_LEAST_US = 5_000_000
 LOST_AFTER_LEAST_US = 5_000_000  # a process needs a second or two to be started again
 
 
@@ -82,6 +83,8 @@ class NetworkFile:
     """What of the inputs of a running node is on disk before anything comes of them: none, async or sync."""
     listen: dict[str, str] = field(default_factory=dict)
     """Where nodes listen, as host:port, by node; the others choose for themselves."""
+    replan_us: int | None = None
+    """How often a running network looks whether its rates call for a new plan."""
     lost_after_us: int | None = None
     """After so long a silence a node or link counts as lost for good; None: only an operator says so."""
     embedded_broker: Broker | None = None
@@ -193,6 +196,7 @@ class _Reading:
         seed = self._seed()
         durability = one_of(sheet, self.entries, "durability", DURABILITIES, DEFAULT_DURABILITY)
         lost_after = self._lost_after()
+        replan = self._replan(strategy)
         statistics = read_statistics(sheet, self._section("statistics"))
         if rules is not None and rule_entries is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
@@ -223,6 +227,7 @@ class _Reading:
             durability=durability,
             listen=listen,
             lost_after_us=lost_after,
+            replan_us=replan,
             embedded_broker=brokers.embedded,
             only_simulated=self._mixed_times(sources),
             statistics=statistics,
@@ -264,6 +269,17 @@ class _Reading:
             self.sheet.error(
                 node, "a node that restarts would count as lost", "write at least 5s; what is lost does not come back"
             )
+        return length
+
+    def _replan(self, strategy: str) -> int | None:
+        node = self._section("replan")
+        if is_null(node):
+            return None
+        length = quantity(self.sheet, node, "replan", duration_us)
+        if length is not None and length < REPLAN_LEAST_US:
+            self.sheet.error(node, "a plan would follow the other", "write at least 5s; each new plan costs a set-up")
+        if strategy != "inev":
+            self.sheet.warn(node, f"the strategy {strategy} has no plan", "write strategy: inev, or leave replan out")
         return length
 
     def _seed(self) -> int | None:

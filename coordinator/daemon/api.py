@@ -32,10 +32,10 @@ from coordinator.daemon.inputs import (
 )
 from coordinator.daemon.openapi import description
 from coordinator.daemon.operations import Planner, Refused
+from coordinator.daemon.replanning import measured
 from coordinator.daemon.routes import ROUTES, Route
 from coordinator.daemon.schema import flaws, made_of
 from coordinator.daemon.texts import ReadRules, read_rules, read_subscription
-from coordinator.inev.rules import Statistics
 from protocol.edge import Destination, Feed, TraceFeed
 from protocol.errors import HeadwaterError
 from protocol.network import Sink, Source
@@ -381,11 +381,8 @@ class Api:
     async def plan_anew(self, request: web.Request) -> web.Response:
         """Rates as measured; where nothing was, and for selectivities, what the network file says."""
         daemon = self._daemon
-        given = daemon.machine.setup.statistics
-        rates = {name: dict(at) for name, at in given.rates.items()}
-        for name, measured in daemon.statistics.rates(daemon.now_us()).items():
-            rates.setdefault(name, {}).update({node: rate for node, rate in measured.items() if rate > 0})
-        return await self._change(request, PlanAnew(Statistics(rates, given.selectivities)))
+        now = measured(daemon.machine.setup.statistics, daemon.statistics.rates(daemon.now_us()))
+        return await self._change(request, PlanAnew(now))
 
     @staticmethod
     def _number(request: web.Request) -> int:

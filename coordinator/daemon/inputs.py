@@ -32,6 +32,8 @@ class Setup:
     """A node that was not reachable for so long is given up; None: only an operator gives nodes up."""
     embedded_broker: Broker | None = None
     """The broker that runs beside the network, as feeds and destinations name it. Each start tells where it is."""
+    replan_us: int | None = None
+    """How often to look whether rates have moved so far that a new plan is due; None: only an operator plans anew."""
     statistics: Statistics = field(default_factory=lambda: Statistics({}))
     """What planners know beside the rules."""
     digest: str = ""

@@ -44,6 +44,7 @@ from coordinator.daemon.memory import Memory, found_sentence, noted_network, why
 from coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
 from coordinator.daemon.registry import Registry
 from coordinator.inev.rollout import InevPlanner
+from coordinator.inev.rules import Statistics
 from coordinator.losses import LostLink, LostNode
 from coordinator.memory import noted, recalled
 from protocol import control
@@ -224,6 +225,12 @@ class Machine:
         """Nodes that have not registered yet."""
         waited_for = [node for node in self.coordinator.nodes() if node not in self.lost_nodes]
         return [node for node in waited_for if node not in self.registry.nodes]
+
+    @property
+    def planned_for(self) -> Statistics:
+        """What the planner knew when it last placed rules."""
+        lay_out = self.coordinator.lay_out
+        return lay_out.statistics if isinstance(lay_out, InevPlanner) else self.setup.statistics
 
     def unsettled(self) -> str | None:
         """Why it is not known yet what holds, in a sentence; None: it is. What nodes remember may differ from what the

@@ -27,12 +27,14 @@ from coordinator.daemon.inputs import (
     LoseNode,
     PeerMet,
     PeerReset,
+    PlanAnew,
     Reborn,
     Setup,
     Started,
     Tick,
 )
 from coordinator.daemon.machine import Machine, Settings
+from coordinator.daemon.replanning import measured, moved
 from coordinator.daemon.statistics import Statistics
 from protocol.control import COORDINATOR
 from protocol.journal import Journal
@@ -146,7 +148,7 @@ class CoordinatorDaemon:
         )
         self.listening(f"coordinator of {self.machine.setup.id}: nodes at {self.address}, http://{self.http_address}")
         self.take(self.settings.started)
-        beat = asyncio.create_task(self._beat())
+        watching = [asyncio.create_task(self._beat()), asyncio.create_task(self._replan())]
         try:
             await self._stopping.wait()
             while self._is_outdated and not self._is_told_to_leave:
@@ -154,7 +156,8 @@ class CoordinatorDaemon:
                 await self._stopping.wait()
         finally:
             self._is_leaving = True  # what still comes is not taken, so it will come again
-            beat.cancel()
+            for task in watching:
+                task.cancel()
             if self._timer is not None:
                 self._timer.cancel()
             await runner.cleanup()
@@ -183,6 +186,21 @@ class CoordinatorDaemon:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_result((503, {"error": "the coordinator began a new life meanwhile; ask again"}))
+
+    async def _replan(self) -> None:
+        """Plan anew when rates have moved, if the network file says how often to look."""
+        every_us = self.machine.setup.replan_us
+        if every_us is None or self.machine.coordinator.strategy != "inev":
+            return
+        while True:
+            await asyncio.sleep(every_us / 1e6)
+            machine = self.machine
+            if not machine.begun or not machine.coordinator.is_idle():
+                continue
+            now = measured(machine.setup.statistics, self.statistics.rates(self.now_us()))
+            if why := moved(machine.planned_for, now):
+                log.info("planning anew: %s", "; ".join(why[:3]))
+                await self.ask(PlanAnew(now))
 
     async def _beat(self) -> None:
         """Give up nodes that were silent for longer than the network file allows."""

@@ -29,7 +29,7 @@ class InevPlanner:
 
     def __init__(self, statistics: Statistics, attempts: int = ATTEMPTS) -> None:
         """``statistics`` may give a rate for all sources of a type under the name ""."""
-        self._statistics = statistics
+        self.statistics = statistics
         self._attempts = attempts
 
     def __call__(self, ground: Ground) -> tuple[Layout, Routes]:
@@ -72,11 +72,11 @@ class InevPlanner:
         sinks: dict[str, tuple[int, ...]] = {}
         for node, name in ground.sinks:
             sinks[name] = tuple(sorted({*sinks.get(name, ()), number[node]}))
-        known = Statistics(rates, self._statistics.selectivities)
+        known = Statistics(rates, self.statistics.selectivities)
         return problem_from(rules, ground.nodes, network, known, sinks)
 
     def _rates(self, name: str, nodes: Iterable[str]) -> Mapping[str, float]:
-        known = self._statistics.rates.get(name, {})
+        known = self.statistics.rates.get(name, {})
         return {node: known.get(node, known.get("", UNKNOWN_PER_S)) for node in nodes}
 
 

@@ -1,0 +1,34 @@
+"""When a running network should be planned anew: its rates have moved away from those it was planned for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from coordinator.inev.rules import Statistics
+
+FACTOR: Final = 2.0
+"""A rate that is so many times what it was, or such a part of it, has moved."""
+
+LEAST_PER_S: Final = 0.1
+"""What occurs less often than this is not worth a new plan, whatever it was; and counts as this."""
+
+
+def measured(given: Statistics, rates: Mapping[str, Mapping[str, float]]) -> Statistics:
+    """What was given, with the rates that were measured in its place. A source that was silent keeps what was given."""
+    known = {name: dict(at) for name, at in given.rates.items()}
+    for name, at in rates.items():
+        known.setdefault(name, {}).update({node: rate for node, rate in at.items() if rate > 0})
+    return Statistics(known, given.selectivities)
+
+
+def moved(planned: Statistics, now: Statistics) -> list[str]:
+    """The types, with the node, whose rates have moved since a plan was made, in words."""
+    found = []
+    for name, at in sorted(now.rates.items()):
+        for node, rate in sorted(at.items()):
+            before = planned.rates.get(name, {}).get(node, planned.rates.get(name, {}).get("", 1.0))
+            one, other = max(before, LEAST_PER_S), max(rate, LEAST_PER_S)
+            if max(one, other) > FACTOR * min(one, other):
+                found.append(f"{name} at {node} occurs {rate:.3g} times per second, planned for {before:.3g}")
+    return found
