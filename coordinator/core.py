@@ -27,6 +27,7 @@ from coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from coordinator.contents import Contents, composite_type
 from coordinator.contents import Horizon as Horizon
 from coordinator.graphs import Ground, Planner, at_the_middle, laid
+from coordinator.layouts import Layout, RuleLayout
 from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined, Relinked
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
@@ -85,6 +86,9 @@ class Coordinator:
         self.changed_us = -UNBOUNDED_US
         """From where on the last change holds: none that follows it may hold earlier."""
         self.lay_out = lay_out
+        self._laid_out: dict[Rule, RuleLayout] = {}
+        self._laid_over: tuple[tuple[str, ...], tuple[tuple[str, str], ...]] = ((), ())
+        """How rules are laid out now, and over which nodes and links."""
         self._graphs: dict[tuple[str, int], dict[str, Graph]] = {}
         """Of the builds of the newest plan, where streams flow in graphs."""
         self._waiting: list[Change] = []
@@ -200,8 +204,16 @@ class Coordinator:
         self._graphs = {name: graphs for name, graphs in self._graphs.items() if name in current}
         for tree, epoch in sorted(current - self._graphs.keys()):
             ground = self._ground(tree)
-            layout, routes = self.lay_out(ground)
+            layout, routes = self.lay_out(ground, self._kept_layout(ground))
             self._graphs[tree, epoch] = laid(ground, layout, routes, tree, epoch, self.plan)
+            self._laid_out = {each.rule: layout[each.rule.name] for each in ground.rules}
+            self._laid_over = ground.nodes, ground.links
+
+    def _kept_layout(self, ground: Ground) -> Layout:
+        """How rules are laid out that ran before; nothing if nodes or links are not the same."""
+        if (ground.nodes, ground.links) != self._laid_over:
+            return {}
+        return {each.rule.name: self._laid_out[each.rule] for each in ground.rules if each.rule in self._laid_out}
 
     def _ground(self, tree: str) -> Ground:
         nodes = tuple(node for node in self.network.nodes if node in self.trees.expected(tree))
@@ -319,6 +331,7 @@ class Coordinator:
         self.contents.apply(change, from_us, self.plan)
         if isinstance(change, LayOutAnew):
             self.lay_out = change.lay_out
+            self._laid_out = {}
         self.held_from.append((change, from_us))
         orders = self.trees.renew(self._network_now())
         self._note_builds(dict.fromkeys(self.trees.roots, from_us))

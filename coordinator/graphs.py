@@ -87,11 +87,12 @@ def shortest_routes(ground: Ground) -> Routes:
     return routes
 
 
-Planner: TypeAlias = Callable[[Ground], tuple[Layout, Routes]]
-"""Decides what is evaluated where, and along which links streams flow."""
+Planner: TypeAlias = Callable[[Ground, Layout], tuple[Layout, Routes]]
+"""Decides what is evaluated where, and along which links streams flow. It is told how rules are laid out that ran
+before, on the same nodes: they may stay as they are."""
 
 
-def at_the_middle(ground: Ground) -> tuple[Layout, Routes]:
+def at_the_middle(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
     """Everything at the node that is nearest to all others by links."""
     routes = shortest_routes(ground)
 

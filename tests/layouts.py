@@ -21,9 +21,11 @@ class RandomPlanner:
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
-    def __call__(self, ground: Ground) -> tuple[Layout, Routes]:
+    def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
         chance = random.Random(f"{self._seed} {ground.nodes} {ground.links} {len(ground.rules)}")
         layout = {each.rule.name: _rule_layout(each.rule, ground, chance) for each in ground.rules}
+        if chance.random() < 0.5:
+            layout |= kept
         return layout, _RandomRoutes(ground, chance.random())
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from coordinator.graphs import Ground, at_the_middle, laid, shortest_routes
+from coordinator.inev.rollout import InevPlanner
+from coordinator.inev.rules import Statistics
 from coordinator.layouts import Stage, at_one_node, divided
 from node.reach import horizon_us
 from protocol import control
@@ -128,27 +130,27 @@ def test_every_stream_has_one_origin_and_comes_to_a_node_from_one_neighbour():
 
 def test_types_that_nobody_can_use_do_not_travel():
     ground = a_ground(PLAIN, sinks=(("n1", "Other"),))
-    layout, routes = at_the_middle(ground)
+    layout, routes = at_the_middle(ground, {})
     assert all(not graph.outlets and not graph.tasks for graph in laid(ground, layout, routes, "n2", 1, 1).values())
 
 
 def test_what_one_rule_alone_reads_is_filtered_where_it_is_born():
     hot = sase("Hot: SEQ(A a, B b) WHERE a.v > 5 WITHIN 1 s RETURN R()")
     all_ = sase("All: SEQ(A a, C c) WITHIN 1 s RETURN S()")
-    layout, routes = at_the_middle(a_ground(hot))
+    layout, routes = at_the_middle(a_ground(hot), {})
     graphs = laid(a_ground(hot), layout, routes, "n2", 1, 1)
     (sent,) = [outlet.stream for outlet in graphs["n1"].outlets]
     assert isinstance(sent, Filter)
     assert len(sent.where) == 1
     both = a_ground(hot, all_, sinks=(("n1", "R"), ("n1", "S")))
-    layout, routes = at_the_middle(both)
+    layout, routes = at_the_middle(both, {})
     graphs = laid(both, layout, routes, "n2", 1, 1)
     assert [outlet.stream for outlet in graphs["n1"].outlets if outlet.stream.type == "A"] == [Filter("A")]
 
 
 def test_graphs_travel():
     ground = a_ground(PLAIN, LAST)
-    layout, routes = at_the_middle(ground)
+    layout, routes = at_the_middle(ground, {})
     graph = laid(ground, layout, routes, "n2", 1, 1)["n2"]
     share = Share(1, "inev", TYPES, (), 0, None, (), graphs=(graph,))
     ordered = control.Ordered(Adopt(share))
@@ -158,3 +160,17 @@ def test_graphs_travel():
 def test_numbers_of_streams_tell_their_plan():
     assert plan_of(stream_number(3, 1)) == plan_of(stream_number(3, 99_999)) == 3
     assert stream_number(1, 1) < 0
+
+
+def test_a_new_rule_joins_the_others_where_they_are():
+    """The planner is not asked again where the others should be."""
+    first = sase("First: SEQ(A a, B b) WITHIN 1 s RETURN R()")
+    second = sase("Second: SEQ(B b, C c) WITHIN 1 s RETURN S()")
+    planner = InevPlanner(Statistics({"A": {"": 100.0}, "B": {"": 1.0}, "C": {"": 1.0}}), attempts=50)
+    alone, _ = planner(a_ground(first), {})
+    there = at_one_node(first, "n3")
+    assert alone["First"] != there
+    both = a_ground(first, second, sinks=(("n1", "R"), ("n1", "S")))
+    layout, _ = planner(both, {"First": there})
+    assert layout["First"] == there
+    assert layout["Second"] == planner(a_ground(second, sinks=(("n1", "S"),)), {})[0]["Second"]

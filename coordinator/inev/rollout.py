@@ -32,19 +32,20 @@ class InevPlanner:
         self.statistics = statistics
         self._attempts = attempts
 
-    def __call__(self, ground: Ground) -> tuple[Layout, Routes]:
-        layout = dict(at_the_middle(ground)[0])
-        plan = self.plan(ground)
+    def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
+        """Rules that are laid out stay where they are; others join them."""
+        layout = {**at_the_middle(ground, kept)[0], **kept}
+        plan = self.plan(ground, kept)
         if plan is not None:
             names = {query.name for query in plan.problem.queries}
             for planned in ground.wanted_rules():
-                if planned.rule.name in names:
+                if planned.rule.name in names and planned.rule.name not in kept:
                     layout[planned.rule.name] = _rule_layout(planned.rule, plan)
         return layout, SteinerRoutes(ground)
 
-    def plan(self, ground: Ground) -> Plan | None:
+    def plan(self, ground: Ground, kept: Layout) -> Plan | None:
         """What is planned for the rules that can be; the others are evaluated in the middle of the network."""
-        rules = [planned.rule for planned in ground.wanted_rules()]
+        rules = [planned.rule for planned in ground.wanted_rules() if planned.rule.name not in kept]
         rules = [rule for rule in rules if types_of(rule.pattern) <= ground.sources.keys()]
         while rules:
             try:
