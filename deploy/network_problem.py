@@ -9,18 +9,18 @@ from protocol.edge import RateFeed
 from protocol.pattern import types_of
 
 
-def network_problem(given: NetworkFile) -> Problem:
+def network_problem(given: NetworkFile, sample: Statistics | None = None) -> Problem:
     """The problem of placing the rules; ProblemError says which rate is missing or which rule cannot be planned."""
     network = given.network
     read = {type for rule in network.rules for type in types_of(rule.pattern)}
     if not network.rules:
         raise ProblemError(f"{given.path} has no rules; there is nothing to plan")
-    statistics = statistics_of(given)
+    statistics = statistics_of(given, sample)
     for source in network.sources:
         if source.type in read and source.node not in statistics.rates.get(source.type, {}):
             raise ProblemError(
                 f"{given.path}: nobody says how often {source.type} occurs at {source.node}; "
-                f"write statistics: {{rates: {{{source.type}: {{{source.node}: 2/s}}}}}}"
+                f"write statistics: {{rates: {{{source.type}: {{{source.node}: 2/s}}}}}}, or let --sample count"
             )
     rates = {name: at for name, at in statistics.rates.items() if name in read}
     bare = event_network(network.nodes, [(link.one, link.other) for link in network.links], rates)
@@ -32,15 +32,21 @@ def network_problem(given: NetworkFile) -> Problem:
     return problem_from(network.rules, network.nodes, bare, statistics, sinks)
 
 
-def statistics_of(given: NetworkFile) -> Statistics:
-    """What the file tells planners: its section of statistics, and the rates of sources that have one."""
+def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Statistics:
+    """What the file tells planners: its section of statistics, and the rates of sources that have one. ``sample`` tells
+    the rest."""
+    counted = sample or Statistics({})
     rates: dict[str, dict[str, float]] = {}
     for source, simulated, live in zip(given.network.sources, given.feeds, given.running(), strict=True):
         stated = given.statistics.rates.get(source.type, {})
         rate = stated.get(source.node, stated.get(""))
         if rate is None:
             rate = next((feed.per_s for feed in (live, simulated) if isinstance(feed, RateFeed)), None)
+        if rate is None and source.node not in rates.get(source.type, {}):
+            rate = counted.rates.get(source.type, {}).get(source.node)  # of all its sources of the type there
         if rate is not None:
             at = rates.setdefault(source.type, {})
             at[source.node] = at.get(source.node, 0.0) + rate
-    return Statistics(rates, given.statistics.selectivities)
+    stated = given.statistics.selectivities
+    rules = {*stated, *counted.selectivities}
+    return Statistics(rates, {rule: {**counted.selectivities.get(rule, {}), **stated.get(rule, {})} for rule in rules})

@@ -43,6 +43,12 @@ def plan(
         float | None,
         typer.Option(help="Stop after so many seconds with the best plan found so far.", metavar="SECONDS"),
     ] = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample", help="Count rates and selectivities in the network's own traces, where none are given."
+        ),
+    ] = False,
     latency_bound: Annotated[
         str,
         typer.Option(help="off, centr (no slower than centralised) or a number.", metavar="BOUND"),
@@ -68,7 +74,7 @@ def plan(
     if not 0 <= latency_factor < math.inf:
         raise ConfigError(f"a latency factor of {latency_factor:g} has no meaning; write 0 or a number above it")
     is_case = given.suffix.lower() == CASE_SUFFIX
-    problem = read_case(given).problem if is_case else network_problem(read_network(given))
+    problem = read_case(given).problem if is_case else _network_problem(given, sample)
     outcome = planned(problem, planner, budget, latency_bound, latency_factor, seed)
     for warning in problem.warnings:
         say(f"warning: {warning}")
@@ -84,6 +90,15 @@ def plan(
     else:
         for line in in_words(outcome):
             print(line)
+
+
+def _network_problem(given: Path, sample: bool) -> Problem:
+    found = read_network(given)
+    if not sample:
+        return network_problem(found)
+    from deploy.trace_statistics import sampled
+
+    return network_problem(found, sampled(found))
 
 
 def planned(

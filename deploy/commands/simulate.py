@@ -157,8 +157,9 @@ def _planning(plan: _Plan, strategy: str) -> dict[str, Any]:
         return {}
     from coordinator.inev.rollout import InevPlanner
     from deploy.network_problem import statistics_of
+    from deploy.trace_statistics import sampled
 
-    return {"lay_out": InevPlanner(statistics_of(plan.file))}
+    return {"lay_out": InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))}
 
 
 def _run(plan: _Plan, strategy: str) -> Outcome:
