@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.layouts import Layout, at_one_node, divided
+from coordinator.layouts import Layout, Stage, at_one_node, divided, heard_types
 from protocol.dependencies import in_dependency_order
 from protocol.errors import RuleError
 from protocol.graphs import (
@@ -22,9 +22,10 @@ from protocol.graphs import (
     Tap,
     stream_number,
 )
+from protocol.partial import PartialRule
 from protocol.pattern import Rule, leaves, types_of
 from protocol.plan_messages import PlannedRule
-from protocol.projection import project
+from protocol.projection import anonymous, beside_all_of, project
 from protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
 
 Link: TypeAlias = tuple[str, str]
@@ -102,8 +103,8 @@ def at_the_middle(ground: Ground) -> tuple[Layout, Routes]:
     return {each.rule.name: at_one_node(each.rule, middle) for each in ground.rules}, routes
 
 
-FlowName: TypeAlias = tuple[str, str, int]
-"""What kind of flow, of which type or rule, and for stages which of them."""
+FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
+"""What kind of flow, of which type or rule, and for stages which of them, without which types."""
 
 
 class _Flow:
@@ -142,6 +143,10 @@ class _Draft:
         self._flows: dict[FlowName, _Flow] = {}
         self._tasks: list[_Task] = []
         self._deliveries: list[tuple[str, FlowName]] = []
+        self._made: dict[object, FlowName] = {}
+        """Stages that other rules can share, by what they do."""
+        self._same: dict[FlowName, FlowName] = {}
+        """For stages that are not evaluated by themselves, the ones that find the same."""
         self._bear()
         self._evaluate()
         self._deliver()
@@ -159,7 +164,7 @@ class _Draft:
         for name, filters in sorted(wanted.items()):
             if name in self._ground.sources:
                 stream = next(iter(filters)) if len(filters) == 1 else Filter(name)
-                flow = self._flows["events", name, 0] = _Flow(stream)
+                flow = self._flows["events", name, 0, ()] = _Flow(stream)
                 flow.origins = {node: BornHere(stream) for node in self._ground.sources[name]}
 
     def _evaluate(self) -> None:
@@ -167,31 +172,61 @@ class _Draft:
         for planned, whole in zip(self._rules, whole_streams(bounds, self._ground.horizon), strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             types = _types(rule)
+            wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]
+            for stage in stages:
+                for each in stage.stages:
+                    wanted[each].add(heard_types(rule, stage, each, stages[each].roles))
             for position, stage in enumerate(stages):
-                is_last = position == len(stages) - 1
-                stream = whole if is_last else Part(project(rule, stage.roles), planned.since_us)
                 reads = [
                     (flow, role == stage.split) for role in sorted(stage.events) for flow in self._flows_of(types[role])
                 ]
                 for each in stage.stages:
-                    reads.append((("stage", rule.name, each), stage.split in stages[each].roles))
-                name = ("whole", rule.name, 0) if is_last else ("stage", rule.name, position)
-                made = self._flows[name] = _Flow(stream)
-                for node in stage.nodes:
-                    number = len(self._tasks)
-                    made.origins[node] = MadeBy(number)
-                    self._tasks.append(_Task(node, number, stream, list(dict.fromkeys(reads))))
-                for flow, only_here in reads:
-                    if not only_here:
-                        self._flows[flow].readers.update(stage.nodes)
+                    heard = heard_types(rule, stage, each, stages[each].roles)
+                    below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
+                    reads.append((below, stage.split in stages[each].roles))
+                reads = list(dict.fromkeys(reads))
+                if position == len(stages) - 1:
+                    self._place(("whole", rule.name, 0, ()), whole, stage, reads)
+                    continue
+                for heard in sorted(wanted[position]):
+                    partial: PartialRule | None = project(rule, stage.roles)
+                    assert partial is not None
+                    if heard:
+                        partial = beside_all_of(partial, heard)
+                        assert partial is not None, "a layout leaves out what its reader needs"
+                    part = Part(partial, planned.since_us, heard)
+                    name = ("stage", rule.name, position, heard)
+                    key = self._key(part, stage, reads)
+                    if key is not None and self._made.setdefault(key, name) != name:
+                        self._same[name] = self._made[key]
+                    else:
+                        self._place(name, part, stage, reads)
+
+    def _place(self, name: FlowName, stream: Whole | Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> None:
+        made = self._flows[name] = _Flow(stream)
+        for node in stage.nodes:
+            number = len(self._tasks)
+            made.origins[node] = MadeBy(number)
+            self._tasks.append(_Task(node, number, stream, reads))
+        for flow, only_here in reads:
+            if not only_here:
+                self._flows[flow].readers.update(stage.nodes)
+
+    def _key(self, part: Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> object:
+        """What two stages share, also of different rules, exactly when one can do the work of both; None: nobody's."""
+        pattern = anonymous(part.partial)
+        if pattern is None:
+            return None
+        rule = part.partial.rule
+        return pattern, part.since_us, part.heard, stage.nodes, frozenset(reads), self._ground.horizon(rule)
 
     def _flows_of(self, name: str) -> Iterator[FlowName]:
         """The flows that bring events, primitive or composite, of a type."""
-        if ("events", name, 0) in self._flows:
-            yield "events", name, 0
+        if ("events", name, 0, ()) in self._flows:
+            yield "events", name, 0, ()
         for planned in self._rules:
             if planned.rule.emits == name:
-                yield "whole", planned.rule.name, 0
+                yield "whole", planned.rule.name, 0, ()
 
     def _deliver(self) -> None:
         for node, name in dict.fromkeys(self._ground.sinks):
@@ -243,9 +278,10 @@ class _Draft:
         for name, _ in task.reads:
             flow = self._flows[name]
             if isinstance(flow.stream, Part):
-                if len(flow.origins) > 1 or seen & flow.stream.partial.types:
+                types = flow.stream.partial.types - set(flow.stream.heard)
+                if len(flow.origins) > 1 or seen & types:
                     return True
-                seen |= flow.stream.partial.types
+                seen |= types
             elif isinstance(flow.stream, Filter):
                 if flow.stream.type in seen:
                     return True

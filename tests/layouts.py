@@ -51,18 +51,23 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
         """A stage for these roles; its position."""
         inside: list[int] = []
         left = set(wanted)
+        left_out: set[tuple[int, str]] = set()
         while depth and len(left) > 1 and chance.random() < 0.6:
             some = frozenset(chance.sample(sorted(left), chance.randint(2, len(left))))
             if some == wanted:
                 continue
             inside.append(place(some, depth - 1))
             left -= some
-            if chance.random() < 0.2:  # a role may come in two ways
-                left.add(chance.choice(sorted(some)))
+            if chance.random() < 0.3:  # roles may come in two ways, or some events of a stage stay where they are
+                both = chance.sample(sorted(some), chance.randint(1, len(some) - 1))
+                left.update(both)
+                left_out |= {(inside[-1], role) for role in both if chance.random() < 0.7}
         split = chance.choice(sorted(wanted)) if chance.random() < 0.5 else None
         if split is not None:
             left.add(split)
-        stages.append(Stage(wanted, (chance.choice(ground.nodes),), split, tuple(inside), frozenset(left)))
+        stages.append(
+            Stage(wanted, (chance.choice(ground.nodes),), split, tuple(inside), frozenset(left), frozenset(left_out))
+        )
         return len(stages) - 1
 
     place(frozenset(roles), chance.choice((0, 1, 2, 3)))
