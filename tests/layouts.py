@@ -11,20 +11,23 @@ from coordinator.graphs import Ground, Link, Planner, Routes
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Layout, RuleLayout, Stage
-from protocol.pattern import Rule, leaves
+from protocol.pattern import Chain, Rule, leaves
 from protocol.streams import Stream
 
 
 class RandomPlanner:
-    """The same ground gets the same layout, whenever it is asked for."""
+    """The same ground gets the same layout, whenever it is asked for; and so do equal patterns."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def __call__(self, ground: Ground) -> tuple[Layout, Routes]:
-        chance = random.Random(f"{self._seed} {ground.nodes} {ground.links} {len(ground.rules)}")
-        layout = {each.rule.name: _rule_layout(each.rule, ground, chance) for each in ground.rules}
-        return layout, _RandomRoutes(ground, chance.random())
+        chosen = f"{self._seed} {ground.nodes} {ground.links} {len(ground.rules)}"
+        layout = {
+            each.rule.name: _rule_layout(each.rule, ground, random.Random(f"{chosen} {each.rule.pattern}"))
+            for each in ground.rules
+        }
+        return layout, _RandomRoutes(ground, random.Random(chosen).random())
 
 
 def random_planner(seed: int) -> Planner:
@@ -52,16 +55,17 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
         inside: list[int] = []
         left = set(wanted)
         left_out: set[tuple[int, str]] = set()
-        while depth and len(left) > 1 and chance.random() < 0.6:
+        while depth and len(left) > 1 and chance.random() < 0.8:
             some = frozenset(chance.sample(sorted(left), chance.randint(2, len(left))))
             if some == wanted:
                 continue
             inside.append(place(some, depth - 1))
             left -= some
-            if chance.random() < 0.3:  # roles may come in two ways, or some events of a stage stay where they are
+            if chance.random() < 0.5:  # roles may come in two ways, or the stage does not send them
                 both = chance.sample(sorted(some), chance.randint(1, len(some) - 1))
                 left.update(both)
-                left_out |= {(inside[-1], role) for role in both if chance.random() < 0.7}
+                unsent = 1.0 if isinstance(rule.pattern.root, Chain) else 0.7  # chains take nothing in two ways
+                left_out |= {(inside[-1], role) for role in both if chance.random() < unsent}
         split = chance.choice(sorted(wanted)) if chance.random() < 0.5 else None
         if split is not None:
             left.add(split)
@@ -70,7 +74,7 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
         )
         return len(stages) - 1
 
-    place(frozenset(roles), chance.choice((0, 1, 2, 3)))
+    place(frozenset(roles), chance.choice((0, 1, 1, 2, 3)))
     return tuple(stages)
 
 
