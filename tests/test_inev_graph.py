@@ -102,6 +102,7 @@ def test_large_networks_share_a_tree_over_the_targets() -> None:
         bits = topology.reaching(node, targets)
         assert bits.bit_count() == topology.reached(node, targets)
         assert topology.tree(targets) & ~bits == 0
+        assert is_tree_over(topology, bits, {node})
         assert node in topology.nodes_of(bits)
 
 

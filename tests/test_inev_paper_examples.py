@@ -204,7 +204,7 @@ def test_example_9_costs_of_vertices() -> None:
 def test_example_10_two_hops_from_node_10_to_node_6() -> None:
     plan = figure_3()
     pair = {vertex.node: vertex for vertex in vertices_of(plan, "SEQ(A, C)")}
-    assert hops_within(plan.problem, pair[at(10)], at(6)) == 2
+    assert hops_within(plan.problem, pair[at(10)])[at(6)] == 2
 
 
 def test_latency_adds_work_and_hops_along_the_slowest_way() -> None:

@@ -32,15 +32,15 @@ def open_matches(projection: Projection, problem: Problem) -> float:
     return total
 
 
-def hops_within(problem: Problem, vertex: Vertex, to: int) -> int:
-    """How many of the vertex's links lie between it and a node."""
+def hops_within(problem: Problem, vertex: Vertex) -> dict[int, int]:
+    """For every node that a vertex reaches: how many of its links lie between."""
     far, level = {vertex.node: 0}, [vertex.node]
     near: dict[int, list[int]] = {}
     for number in bit_positions(vertex.links):
         one, other = problem.network.topology.links[number]
         near.setdefault(one, []).append(other)
         near.setdefault(other, []).append(one)
-    while level and to not in far:
+    while level:
         following = []
         for node in level:
             for other in near.get(node, ()):
@@ -48,13 +48,14 @@ def hops_within(problem: Problem, vertex: Vertex, to: int) -> int:
                     far[other] = far[node] + 1
                     following.append(other)
         level = following
-    return far[to]
+    return far
 
 
 def latencies(vertices: Sequence[Vertex], problem: Problem, factor: float) -> list[float]:
     """The latency of every vertex; inputs must stand before what reads them."""
     work: dict[str, float] = {}
     found: list[float] = []
+    far = [hops_within(problem, vertex) for vertex in vertices]
     for vertex in vertices:
         if not vertex.parts:
             found.append(0.0)
@@ -62,7 +63,7 @@ def latencies(vertices: Sequence[Vertex], problem: Problem, factor: float) -> li
         key = vertex.projection.key
         if key not in work:
             work[key] = open_matches(vertex.projection, problem)
-        hops = max(hops_within(problem, vertices[part], vertex.node) for part in vertex.parts)
+        hops = max(far[part][vertex.node] for part in vertex.parts)
         found.append(factor * work[key] / vertex.of + hops + max(found[part] for part in vertex.parts))
     return found
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from coordinator.inev.space import Space, Stream, Task, Tasks
+from coordinator.inev.query_sets import QuerySets
+from coordinator.inev.space import Stream, Task, Tasks
 
 INFINITE = math.inf
 
@@ -22,109 +23,16 @@ INFINITE = math.inf
 class Surroundings:
     """What is there without the query: tasks, and how far each stream is carried.
 
-    ``tasks`` holds what each task reads. ``price_of_type`` and ``price_of_place`` make the search believe that a type,
-    or work on a node or at the sources of a type, were dearer: plans of other shapes are found that way, and are judged
-    by their true cost. ``step_price`` is added for every task and hop, to find plans of lower latency.
+    ``tasks`` holds what each task reads. ``step_price`` is added for every task and hop, to find faster plans.
     """
 
     tasks: Tasks = field(default_factory=dict)
     carried: dict[Stream, int] = field(default_factory=dict)
-    price_of_type: Mapping[int, float] = field(default_factory=dict)
-    price_of_place: Mapping[int, float] = field(default_factory=dict)
     step_price: float = 0.0
 
 
-class QuerySearch:
-    """What stays the same however often a query is planned: its sets of types, their rates, how they split."""
-
-    def __init__(self, space: Space, number: int) -> None:
-        self.space = space
-        self.query = space.problem.queries[number]
-        query = self.query
-        self.types = [space.type_number[type] for type in query.types]
-        self.whole = (1 << len(self.types)) - 1
-        self.splitting = [at for at, type in enumerate(query.types) if type in query.splitting]
-        self.places = [*range(space.nodes), *(space.nodes + self.types[at] for at in self.splitting)]
-        """Where a stream may be wanted: all nodes, then the sources of each type that may split a placement."""
-        self.column = {at: space.nodes + column for column, at in enumerate(self.splitting)}
-        self.projection: dict[int, int] = {1 << at: type for at, type in enumerate(self.types)}
-        self.sets: list[int] = []
-        position = {type: at for at, type in enumerate(query.types)}
-        for types in query.subsets():
-            mask = sum(1 << position[type] for type in types)
-            self.sets.append(mask)
-            self.projection[mask] = space.number(query.projection(types))
-        self.mask_of = {number: mask for mask, number in self.projection.items()}
-        self.left_out: dict[tuple[int, int], tuple[int, ...]] = {}
-        self._served: dict[int, int | None] = {}
-        self._splits: dict[int, list[tuple[int, int]]] = {}
-        self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        self.base = [self._columns(space.row(place, 0)) for place in self.places]
-        """For each place of the query: links to each other place, for a stream that nobody carries yet."""
-        self.hop = self.base[: space.nodes]
-        self.selectors = {
-            (mask, at): Stream(self.projection[mask], space.nodes + self.types[at], 1 << self.types[at])
-            for mask in self.sets
-            if not space.projections[self.projection[mask]].types & query.negated
-            for at in self.splitting
-            if mask >> at & 1
-        }
-        """The streams that send, of matches split by a type, only the events of that type."""
-        self.selecting = {
-            mask: [type for at, type in enumerate(self.types) if mask >> at & 1]
-            for mask in self.sets
-            if not space.projections[self.projection[mask]].types & query.negated
-        }
-
-    def _columns(self, row: list[float]) -> list[float]:
-        nodes = self.space.nodes
-        return row[:nodes] + [row[place] for place in self.places[nodes:]]
-
-    def splits(self, mask: int) -> list[tuple[int, int]]:
-        """Two sets that have matches of their own and together are this one, without a type in common."""
-        found = self._splits.get(mask)
-        if found is None:
-            found = []
-            part = (mask - 1) & mask
-            while part > mask ^ part:
-                if part in self.projection and mask ^ part in self.projection:
-                    found.append((part, mask ^ part))
-                part = (part - 1) & mask
-            self._splits[mask] = found
-        return found
-
-    def splits_sharing(self, mask: int, common: int) -> list[tuple[int, int]]:
-        """The same, with types in common that all are among the given ones."""
-        found = self._sharing.get((mask, mask & common))
-        if found is None:
-            found = []
-            shared = mask & common
-            while shared:
-                rest = mask ^ shared
-                part = (rest - 1) & rest
-                while part > rest ^ part:
-                    if part | shared in self.projection and rest ^ part | shared in self.projection:
-                        found.append((part | shared, rest ^ part | shared))
-                    part = (part - 1) & rest
-                shared = (shared - 1) & mask & common
-            self._sharing[mask, mask & common] = found
-        return found
-
-    def served(self, projection: int) -> int | None:
-        """The set of the query's types whose matches are among those of any projection, also of another query."""
-        if projection in self.mask_of:
-            return self.mask_of[projection]
-        if projection not in self._served:
-            offered = self.space.projections[projection]
-            names = self.query.types
-            mask = sum(1 << at for at, type in enumerate(names) if type in offered.types)
-            fits = (
-                offered.types <= set(names)
-                and mask in self.projection
-                and self.query.takes(offered, self.space.projections[self.projection[mask]])
-            )
-            self._served[projection] = mask if fits else None
-        return self._served[projection]
+class QuerySearch(QuerySets):
+    """A query that can be planned again and again, beside whatever is there."""
 
     def plan(self, around: Surroundings, sinks: int) -> tuple[float, Tasks, Task]:
         """The cheapest plan as this search prices it: its price, its tasks, and the one that completes the query."""
@@ -176,10 +84,9 @@ class _Programme:
         search, space = self.search, self.space
         for at, type in enumerate(search.types):
             stream = space.raw(type)
-            price = self.around.price_of_type.get(type, 1.0)
             row = self._extension(stream, self.around.carried.get(stream, 0))
-            self.full[1 << at] = row if price == 1.0 else [price * cost for cost in row]
-            self.least[1 << at] = min(row) * price
+            self.full[1 << at] = row
+            self.least[1 << at] = min(row)
             self.many[1 << at] = {at: 0.0}
         for mask in search.sets:
             self._find(mask)
@@ -206,9 +113,6 @@ class _Programme:
         step = around.step_price
         if step:
             one = [cost + step for cost in one]
-        if around.price_of_place:
-            for node in range(nodes):
-                one[node] *= around.price_of_place.get(node, 1.0)
         many: dict[int, float] = {}
         for at in search.splitting:
             if not mask >> at & 1:
@@ -229,7 +133,7 @@ class _Programme:
                         if cost < least:
                             least = cost
             if least < INFINITE:
-                many[at] = (least + step) * around.price_of_place.get(search.places[column], 1.0)
+                many[at] = least + step
         for place in self.there.get(mask, ()):
             if place < nodes:
                 one[place] = 0.0
@@ -254,6 +158,12 @@ class _Programme:
                 if other != mask and other in self.search.projection:
                     found.append((part, other))
                 extra = (extra - 1) & part
+            side = (rest - 1) & rest
+            while side > rest ^ side:
+                one, other = side | part, rest ^ side | part
+                if one in self.search.projection and other in self.search.projection:
+                    found.append((one, other))
+                side = (side - 1) & rest
         return found + self.search.splits_sharing(mask, self.common) if self.common else found
 
     def _carry(self, mask: int) -> None:
@@ -342,7 +252,7 @@ class _Programme:
     # Backward -------------------------------------------------------------------------------------------------------
 
     def _finish(self, sinks: int) -> tuple[float, Tasks, Task]:
-        search, space = self.search, self.space
+        search = self.search
         self.tasks: Tasks = {}
         mask = search.whole
         projection = search.projection[mask]

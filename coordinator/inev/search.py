@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coordinator.inev.baselines import best_centre, central_solution
+from coordinator.inev.graph import LARGE_NODES
 from coordinator.inev.latency import latency
 from coordinator.inev.model import Problem
 from coordinator.inev.plans import Plan, plan_from
@@ -38,7 +39,10 @@ PATIENCE: Final = 150
 """Random attempts without success after which a workload's plan is taken to be as good as it gets."""
 
 WORKLOAD_SECONDS: Final = 20.0
-"""The search of a workload, or in a large network, ends after this time where no budget is given."""
+"""The search of a workload ends after this time where no budget is given."""
+
+LARGE_SECONDS: Final = 8.0
+"""The same in a large network, where a single attempt takes seconds."""
 
 QUERY_SECONDS: Final = ((20 << 7, 0.4), (100 << 8, 4.0))
 """The same for a single query, by the number of nodes times sets of types: most of its plan is found at once."""
@@ -82,6 +86,8 @@ def inev_plan(problem: Problem, budget_s: float | None = None, bound: Bound | No
 
 def usual_budget(problem: Problem) -> float:
     """How long to plan where nobody says."""
+    if problem.network.topology.nodes > LARGE_NODES:
+        return LARGE_SECONDS
     if len(problem.queries) == 1:
         work = problem.network.topology.nodes << len(problem.queries[0].types)
         for most, seconds in QUERY_SECONDS:
@@ -173,7 +179,8 @@ class Search:
         better = True
         while better and not self.clock.over:
             better = False
-            for steps in (self.workload.selected, self.workload.moved, self.workload.shared_within):
+            work = self.workload
+            for steps in (work.selected, work.moved, work.shared_within, work.found_everywhere):
                 for candidate in steps(solution):
                     found = self.value(candidate, cost)
                     if found < cost * BETTER:

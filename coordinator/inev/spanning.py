@@ -33,10 +33,11 @@ def spanning_tree(
     inside = sum(1 for near in neighbours if near)
     if 3 ** (len(terminals) - 1) * inside <= EXACT_WORK_MAX:
         return exact_tree(neighbours, terminals, hops)
-    starts = terminals if inside <= IMPROVED_NODES_MAX else terminals[:1]
-    step = max(1, len(starts) // STARTS_MAX)
-    best = min((_grown(neighbours, terminals, start, hops) for start in starts[::step][:STARTS_MAX]), key=len)
-    return _improved(neighbours, terminals, best) if inside <= IMPROVED_NODES_MAX else best
+    if inside > IMPROVED_NODES_MAX:
+        return _joined_regions(neighbours, terminals)
+    step = max(1, len(terminals) // STARTS_MAX)
+    best = min((_grown(neighbours, terminals, start) for start in terminals[::step][:STARTS_MAX]), key=len)
+    return _improved(neighbours, terminals, best)
 
 
 def _path(neighbours: Sequence[Sequence[int]], far: Sequence[int], start: int) -> list[tuple[int, int]]:
@@ -48,9 +49,52 @@ def _path(neighbours: Sequence[Sequence[int]], far: Sequence[int], start: int) -
     return taken
 
 
-def _grown(
-    neighbours: Sequence[Sequence[int]], terminals: Sequence[int], start: int, hops: Callable[[int], Sequence[int]]
-) -> Links:
+def _joined_regions(neighbours: Sequence[Sequence[int]], terminals: Sequence[int]) -> Links:
+    """A tree in one pass over the graph: every node belongs to its nearest terminal, and regions that touch are joined
+
+    where that is shortest, until all hang together. At most twice as large as the smallest.
+    """
+    region = {node: node for node in terminals}
+    before: dict[int, int] = {}
+    far = dict.fromkeys(terminals, 0)
+    level = list(terminals)
+    while level:
+        following = []
+        for node in level:
+            for near in neighbours[node]:
+                if near not in far:
+                    far[near], before[near], region[near] = far[node] + 1, node, region[node]
+                    following.append(near)
+        level = following
+    touching = sorted(
+        (far[one] + far[other] + 1, one, other)
+        for one in far
+        for other in neighbours[one]
+        if one < other and region[one] != region[other]
+    )
+    group = {node: node for node in terminals}
+
+    def find(node: int) -> int:
+        while group[node] != node:
+            group[node] = group[group[node]]
+            node = group[node]
+        return node
+
+    links: set[tuple[int, int]] = set()
+    for _, one, other in touching:
+        left, right = find(region[one]), find(region[other])
+        if left == right:
+            continue
+        group[left] = right
+        links.add((one, other))
+        for node in (one, other):
+            while node in before:
+                links.add((min(node, before[node]), max(node, before[node])))
+                node = before[node]
+    return frozenset(links)
+
+
+def _grown(neighbours: Sequence[Sequence[int]], terminals: Sequence[int], start: int) -> Links:
     """Adds the nearest missing terminal by a shortest path to the tree, until none is missing."""
     missing = set(terminals) - {start}
     links: set[tuple[int, int]] = set()

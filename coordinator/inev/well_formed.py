@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from coordinator.inev.latency import hops_within
 from coordinator.inev.model import Problem, Query
 from coordinator.inev.plans import Input, PlacedTask, Plan, Vertex
 
@@ -97,8 +98,12 @@ def forwarding_faults(vertices: Sequence[Vertex], problem: Problem) -> Iterator[
     """Definition 2, over the types of what is read that its output selector leaves out."""
     reached = [{vertex.node} | problem.network.topology.nodes_of(vertex.links) for vertex in vertices]
     names = problem.network.names
+    born: dict[str, list[int]] = {}
     for number, vertex in enumerate(vertices):
-        if vertex.links and not _hangs_together(vertex, problem):
+        if vertex.projection.primitive and not vertex.parts:
+            born.setdefault(vertex.projection.key, []).append(number)
+    for number, vertex in enumerate(vertices):
+        if vertex.links and len(hops_within(problem, vertex)) != len(reached[number]):
             yield f"the links of {vertex.projection.text} at {names[vertex.node]} do not start there or fall apart"
         for part in vertex.parts:
             below = vertices[part]
@@ -107,24 +112,11 @@ def forwarding_faults(vertices: Sequence[Vertex], problem: Problem) -> Iterator[
                 yield f"{where} does not reach {names[vertex.node]}, where {vertex.projection.text} needs it"
             if not below.sent:
                 continue
-            for other, source in enumerate(vertices):
-                left_out = source.projection.types & below.projection.types - below.sent
-                if source.projection.primitive and left_out and vertex.node not in reached[other]:
-                    yield (
-                        f"{source.projection.text} of {names[source.node]} does not reach {names[vertex.node]}, where "
-                        f"{vertex.projection.text} needs it because {where} does not send it"
-                    )
+            for type in below.projection.types - below.sent:
+                for source in born.get(type, ()):
+                    if vertex.node not in reached[source]:
+                        yield (
+                            f"{type} of {names[vertices[source].node]} does not reach {names[vertex.node]}, where "
+                            f"{vertex.projection.text} needs it because {where} does not send it"
+                        )
         assert number not in vertex.parts
-
-
-def _hangs_together(vertex: Vertex, problem: Problem) -> bool:
-    topology = problem.network.topology
-    left = topology.link_names(vertex.links)
-    inside = {vertex.node}
-    while left:
-        reachable = [link for link in left if link[0] in inside or link[1] in inside]
-        if not reachable:
-            return False
-        inside.update(end for link in reachable for end in link)
-        left = [link for link in left if link not in reachable]
-    return True

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
-from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem
-from coordinator.inev.patterns import Pattern, negated
+from coordinator.inev.patterns import negated
 from coordinator.inev.query_search import QuerySearch, Surroundings
 from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
@@ -115,33 +114,70 @@ class Workload:
                 finals = [*solution.finals[:at], final, *solution.finals[at + 1 :]]
                 yield self.tidy({**solution.tasks, **tasks}, finals)
 
+    def found_everywhere(self, solution: Solution) -> Iterator[Solution]:
+        """Each query planned again as if what one of its tasks finds were carried everywhere.
+
+        So several tasks may filter the same matches by different types, and meet.
+        """
+        everywhere = (1 << self.space.nodes) - 1
+        for at in range(len(self.queries)):
+            rest = self.surroundings(solution, (at,))
+            for task in [task for task in solution.tasks if task not in rest.tasks and task != solution.finals[at]]:
+                below = self.space.needed(solution.tasks, (task,))
+                carried = dict(rest.carried)
+                for stream, mask in self.space.carried(below, (), ()).items():
+                    carried[stream] = carried.get(stream, 0) | mask
+                carried[Stream(*task)] = everywhere
+                around = Surroundings({**below, **rest.tasks}, carried, step_price=self.step_price)
+                tasks, final = self.with_query(around, at)
+                yield self.tidy({**solution.tasks, **tasks}, [*solution.finals[:at], final, *solution.finals[at + 1 :]])
+
     def selected(self, solution: Solution) -> Iterator[Solution]:
-        """Streams of whole matches sent as events of some of their types; the other types come as they are born."""
-        nodes, types = self.space.nodes, len(self.space.types)
+        """Streams sent with another output selector; the types it leaves out come as they are born."""
+        types = len(self.space.types)
+        ends = {Stream(*final) for final in solution.finals}
         for stream in self.space.targets(solution):
             projection = self.space.projections[stream.projection]
-            if stream.sent or stream.projection < types or self._decides_negation(projection.pattern):
-                continue
-            if any(stream == Stream(*final) for final in solution.finals):
+            if stream.projection < types or stream in ends or negated(projection.pattern):
                 continue
             bits = sum(1 << self.space.type_number[type] for type in projection.types)
-            sent = (bits - 1) & bits
+            sent = bits if stream.sent else (bits - 1) & bits
             while sent:
-                chosen = Stream(stream.projection, stream.place, sent)
-                rates = self.space.selected_rates(chosen)
-                if rates is not None and sum(rates) < self.space.rates[stream.projection]:
-                    others = tuple(self.space.raw(type) for type in bit_positions(bits & ~sent))
+                chosen = Stream(stream.projection, stream.place, 0 if sent == bits else sent)
+                rates = self.space.selected_rates(chosen) if chosen.sent else (0.0, 0.0)
+                if chosen != stream and rates is not None and sum(rates) < self.space.rates[stream.projection]:
                     tasks = {
-                        task: tuple(dict.fromkeys((*(read for read in inputs if read != stream), chosen, *others)))
-                        if stream in inputs and (task[1] != stream.place or task[1] < nodes)
+                        task: self._selecting(task, inputs, stream, chosen)
+                        if self._travels(stream, task, inputs)
                         else inputs
                         for task, inputs in solution.tasks.items()
                     }
                     yield self.tidy(tasks, solution.finals)
                 sent = (sent - 1) & bits
 
-    def _decides_negation(self, pattern: Pattern) -> bool:
-        return bool(negated(pattern))
+    def _travels(self, stream: Stream, task: Task, inputs: tuple[Stream, ...]) -> bool:
+        """Whether a task reads a stream, and not as its own part of it."""
+        return stream in inputs and not self.space.local(stream, task[1])
+
+    def _selecting(self, task: Task, inputs: tuple[Stream, ...], old: Stream, new: Stream) -> tuple[Stream, ...]:
+        """The inputs of a task with a stream in another form, and only those types beside it that it then needs."""
+        kept = [read for read in inputs if read != old]
+        needed = {raw for read in (*kept, new) for raw in self._left_out(read)}
+        covered: set[str] = set()
+        for read in (*kept, new):
+            if read not in self._left_out(old):
+                covered |= self.space.projections[read.projection].types
+        missing = self.space.projections[task[0]].types - covered
+        needed |= {self.space.raw(self.space.type_number[type]) for type in missing}
+        own = [read for read in kept if read not in self._left_out(old) or self.space.local(read, task[1])]
+        return tuple(dict.fromkeys((*own, new, *sorted(needed))))
+
+    def _left_out(self, stream: Stream) -> tuple[Stream, ...]:
+        """The types that a stream with an output selector does not send."""
+        if not stream.sent:
+            return ()
+        types = (self.space.type_number[type] for type in self.space.projections[stream.projection].types)
+        return tuple(self.space.raw(type) for type in types if not stream.sent >> type & 1)
 
     def moved(self, solution: Solution) -> Iterator[Solution]:
         """All work of a node on a node nearby; and single tasks on another node that works already."""

@@ -151,9 +151,17 @@ class _Plan:
         return shlex.join(words)
 
 
-def _run(plan: _Plan, strategy: str) -> Outcome:
+def _planning(plan: _Plan, strategy: str) -> dict[str, Any]:
+    """Who decides what is evaluated where, for a strategy that needs somebody to."""
+    if strategy != "inev":
+        return {}
     from coordinator.inev.rollout import InevPlanner
     from deploy.network_problem import statistics_of
+
+    return {"lay_out": InevPlanner(statistics_of(plan.file))}
+
+
+def _run(plan: _Plan, strategy: str) -> Outcome:
     from deploy.simulation.births import births
     from deploy.simulation.simulator import simulate as run_simulation
 
@@ -180,7 +188,7 @@ def _run(plan: _Plan, strategy: str) -> Outcome:
                 seed=plan.seed,
                 on_progress=watch,
                 check=plan.check,
-                lay_out=InevPlanner(statistics_of(plan.file)),
+                **_planning(plan, strategy),
             )
         except Exception as error:
             # Wrong input says what is wrong; whatever else goes wrong must be possible to look at again.

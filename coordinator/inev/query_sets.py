@@ -1,0 +1,98 @@
+"""What stays the same however often a query is planned: its sets of types, their projections, and how they split."""
+
+from __future__ import annotations
+
+from coordinator.inev.space import Space, Stream
+
+
+class QuerySets:
+    """What stays the same however often a query is planned: its sets of types, their rates, how they split."""
+
+    def __init__(self, space: Space, number: int) -> None:
+        self.space = space
+        self.query = space.problem.queries[number]
+        query = self.query
+        self.types = [space.type_number[type] for type in query.types]
+        self.whole = (1 << len(self.types)) - 1
+        self.splitting = [at for at, type in enumerate(query.types) if type in query.splitting]
+        self.places = [*range(space.nodes), *(space.nodes + self.types[at] for at in self.splitting)]
+        """Where a stream may be wanted: all nodes, then the sources of each type that may split a placement."""
+        self.column = {at: space.nodes + column for column, at in enumerate(self.splitting)}
+        self.projection: dict[int, int] = {1 << at: type for at, type in enumerate(self.types)}
+        self.sets: list[int] = []
+        position = {type: at for at, type in enumerate(query.types)}
+        for types in query.subsets():
+            mask = sum(1 << position[type] for type in types)
+            self.sets.append(mask)
+            self.projection[mask] = space.number(query.projection(types))
+        self.mask_of = {number: mask for mask, number in self.projection.items()}
+        self.left_out: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._served: dict[int, int | None] = {}
+        self._splits: dict[int, list[tuple[int, int]]] = {}
+        self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self.base = [self._columns(space.row(place, 0)) for place in self.places]
+        """For each place of the query: links to each other place, for a stream that nobody carries yet."""
+        self.hop = self.base[: space.nodes]
+        self.selectors = {
+            (mask, at): Stream(self.projection[mask], space.nodes + self.types[at], 1 << self.types[at])
+            for mask in self.sets
+            if not space.projections[self.projection[mask]].types & query.negated
+            for at in self.splitting
+            if mask >> at & 1
+        }
+        """The streams that send, of matches split by a type, only the events of that type."""
+        self.selecting = {
+            mask: [type for at, type in enumerate(self.types) if mask >> at & 1]
+            for mask in self.sets
+            if not space.projections[self.projection[mask]].types & query.negated
+        }
+
+    def _columns(self, row: list[float]) -> list[float]:
+        nodes = self.space.nodes
+        return row[:nodes] + [row[place] for place in self.places[nodes:]]
+
+    def splits(self, mask: int) -> list[tuple[int, int]]:
+        """Two sets that have matches of their own and together are this one, without a type in common."""
+        found = self._splits.get(mask)
+        if found is None:
+            found = []
+            part = (mask - 1) & mask
+            while part > mask ^ part:
+                if part in self.projection and mask ^ part in self.projection:
+                    found.append((part, mask ^ part))
+                part = (part - 1) & mask
+            self._splits[mask] = found
+        return found
+
+    def splits_sharing(self, mask: int, common: int) -> list[tuple[int, int]]:
+        """The same, with types in common that all are among the given ones."""
+        found = self._sharing.get((mask, mask & common))
+        if found is None:
+            found = []
+            shared = mask & common
+            while shared:
+                rest = mask ^ shared
+                part = (rest - 1) & rest
+                while part > rest ^ part:
+                    if part | shared in self.projection and rest ^ part | shared in self.projection:
+                        found.append((part | shared, rest ^ part | shared))
+                    part = (part - 1) & rest
+                shared = (shared - 1) & mask & common
+            self._sharing[mask, mask & common] = found
+        return found
+
+    def served(self, projection: int) -> int | None:
+        """The set of the query's types whose matches are among those of any projection, also of another query."""
+        if projection in self.mask_of:
+            return self.mask_of[projection]
+        if projection not in self._served:
+            offered = self.space.projections[projection]
+            names = self.query.types
+            mask = sum(1 << at for at, type in enumerate(names) if type in offered.types)
+            fits = (
+                offered.types <= set(names)
+                and mask in self.projection
+                and self.query.takes(offered, self.space.projections[self.projection[mask]])
+            )
+            self._served[projection] = mask if fits else None
+        return self._served[projection]
