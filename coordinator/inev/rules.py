@@ -7,7 +7,7 @@ everything in one place (last and first, aggregates, skip-till-next, negation at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
@@ -16,8 +16,10 @@ from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, s
 from coordinator.inev.patterns import Operator, Pattern
 from coordinator.inev.physical import PhysicalCosts
 from protocol import pattern as p
+from protocol.errors import RuleError
 from protocol.expressions import Attribute, Expression, Same, roles_of
 from protocol.languages.printing import ExpressionPrinter, PrintError
+from protocol.projection import joinable_components, project
 
 DEFAULT_PAIR: Final = 0.1
 DEFAULT_FILTER: Final = 0.5
@@ -191,6 +193,44 @@ class _Reading:
 
         return before(chain.anchor)
 
+    # What nodes can put together ------------------------------------------------------------------------------------
+
+    def _roles(self, labels: frozenset[str]) -> frozenset[str]:
+        return frozenset(role for role, label in self.labels.items() if label in labels)
+
+    def joinable(self) -> Callable[[frozenset[str]], bool]:
+        """Whether nodes can put together some types by themselves. Negations are decided with all that a rule reads."""
+        known: dict[frozenset[str], bool] = {}
+
+        def joined(labels: frozenset[str]) -> bool:
+            if labels not in known:
+                try:
+                    known[labels] = len(joinable_components(self.rule, self._roles(labels))) == 1
+                except RuleError:
+                    known[labels] = False
+            return known[labels]
+
+        return joined
+
+    def gaps_s(self) -> Callable[[frozenset[str]], Mapping[tuple[str, str], float]] | None:
+        """For chains of which every event is taken: how long before another each may lie, if both are kept."""
+        root = self.rule.pattern.root
+        if not isinstance(root, p.Chain):
+            return None
+        if any(not isinstance(step, p.Selection) or step.policy != "each" or step.count != 1 for step in root.steps):
+            return None
+
+        def gaps(labels: frozenset[str]) -> dict[tuple[str, str], float]:
+            chain = project(self.rule, self._roles(labels)).pattern.root
+            assert isinstance(chain, p.Chain)
+            return {
+                (self.labels[step.leaf.role], self.labels[step.within.origin]): step.within.length_us / 1e6
+                for step in chain.steps
+                if isinstance(step, p.Selection) and isinstance(step.within, p.Within)
+            }
+
+        return gaps
+
     def only_anchor(self) -> str | None:
         """The label of the anchor of a chain that takes one event of every other part: one match for each anchor."""
         root = self.rule.pattern.root
@@ -269,14 +309,14 @@ def problem_from(
         except _NotInParts:
             pattern, whole = Operator("AND", tuple(dict.fromkeys(reading.labels.values()))), True
         for name, branch in split_queries(rule.name, pattern):
-            query = Query(name, branch, pairs, window, predicates, whole=whole)
+            query = Query(name, branch, pairs, window, predicates, whole, reading.joinable(), reading.gaps_s())
             queries.append(query)
             wanted[name] = sinks.get(rule.emits, ())
             anchor = reading.only_anchor()
             if anchor is not None:
                 most[query.projection(frozenset(query.types)).key] = sum(rates[anchor].values())
     filled = EventNetwork(names, network.topology, rates)
-    costs = PhysicalCosts(filled, blocking, at_most=most)
+    costs = PhysicalCosts(filled, blocking, at_most=most, queries=tuple(queries))
     return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
 
 

@@ -94,7 +94,7 @@ def planned(
     central_latency = latency(centre, factor)
     limit = _limit(latency_bound, central_latency)
     start = time.perf_counter()
-    found = _plan(problem, planner, budget_s, None if limit is None else Bound(limit, factor), seed, centre)
+    found = _plan(problem, planner, budget_s, None if limit is None else Bound(limit, factor), seed, centre).refined()
     seconds = time.perf_counter() - start
     wrong = faults(found)
     assert not wrong, wrong
