@@ -104,7 +104,8 @@ def at_the_middle(ground: Ground) -> tuple[Layout, Routes]:
 
 
 FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
-"""What kind of flow, of which type or rule, and for stages which of them, without which types."""
+"""What kind of flow, of which type or rule, for stages which of them; and the conditions of a filter, or the types that
+are left out of a stage."""
 
 
 class _Flow:
@@ -143,6 +144,10 @@ class _Draft:
         self._flows: dict[FlowName, _Flow] = {}
         self._tasks: list[_Task] = []
         self._deliveries: list[tuple[str, FlowName]] = []
+        self._filters: dict[tuple[str, str], Filter] = {}
+        """What of the events of its type a role of a rule needs."""
+        self._unfiltered: set[tuple[str, str]] = set()
+        """Nodes that get all events of a type."""
         self._made: dict[object, FlowName] = {}
         """Stages that other rules can share, by what they do."""
         self._same: dict[FlowName, FlowName] = {}
@@ -152,19 +157,24 @@ class _Draft:
         self._deliver()
 
     def _bear(self) -> None:
-        """Events, of each type those that somebody reads: what all readers agree on, or everything."""
+        """Events, of each type what somebody reads: everything, or what passes a filter. Whoever gets everything anyway
+        takes what it needs from that."""
         wanted: dict[str, set[Filter]] = {}
-        for _, name in self._ground.sinks:
+        for node, name in self._ground.sinks:
             wanted.setdefault(name, set()).add(Filter(name))
+            self._unfiltered.add((node, name))
         for planned in self._rules:
             types = _types(planned.rule)
-            for role in sorted({role for stage in self._stages[planned.rule.name] for role in stage.events}):
-                name = types[role]
-                wanted.setdefault(name, set()).add(_filter(planned.rule, role, name))
+            for stage in self._stages[planned.rule.name]:
+                for role in sorted(stage.events):
+                    name = types[role]
+                    needed = self._filters[planned.rule.name, role] = _filter(planned.rule, role, name)
+                    wanted.setdefault(name, set()).add(needed)
+                    if not needed.where and role != stage.split:
+                        self._unfiltered.update((node, name) for node in stage.nodes)
         for name, filters in sorted(wanted.items()):
-            if name in self._ground.sources:
-                stream = next(iter(filters)) if len(filters) == 1 else Filter(name)
-                flow = self._flows["events", name, 0, ()] = _Flow(stream)
+            for stream in sorted(filters, key=repr) if name in self._ground.sources else ():
+                flow = self._flows[_events(stream)] = _Flow(stream)
                 flow.origins = {node: BornHere(stream) for node in self._ground.sources[name]}
 
     def _evaluate(self) -> None:
@@ -178,7 +188,9 @@ class _Draft:
                     wanted[each].add(heard_types(rule, stage, each, stages[each].roles))
             for position, stage in enumerate(stages):
                 reads = [
-                    (flow, role == stage.split) for role in sorted(stage.events) for flow in self._flows_of(types[role])
+                    (flow, role == stage.split)
+                    for role in sorted(stage.events)
+                    for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
                 ]
                 for each in stage.stages:
                     heard = heard_types(rule, stage, each, stages[each].roles)
@@ -220,10 +232,17 @@ class _Draft:
         rule = part.partial.rule
         return pattern, part.since_us, part.heard, stage.nodes, frozenset(reads), self._ground.horizon(rule)
 
-    def _flows_of(self, name: str) -> Iterator[FlowName]:
-        """The flows that bring events, primitive or composite, of a type."""
-        if ("events", name, 0, ()) in self._flows:
-            yield "events", name, 0, ()
+    def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
+        """What a stage reads of the events of a role."""
+        needed = self._filters[rule.name, role]
+        whole = role != stage.split and all((node, needed.type) in self._unfiltered for node in stage.nodes)
+        return Filter(needed.type) if whole else needed
+
+    def _flows_of(self, name: str, needed: Filter | None = None) -> Iterator[FlowName]:
+        """The flows that bring events, primitive or composite, of a type: all of them, or what is needed."""
+        events = _events(needed or Filter(name))
+        if events in self._flows:
+            yield events
         for planned in self._rules:
             if planned.rule.emits == name:
                 yield "whole", planned.rule.name, 0, ()
@@ -295,6 +314,10 @@ class _Draft:
                 yield tap
             elif not only_here:
                 yield TakenFrom(flow.numbers[origin, node])
+
+
+def _events(stream: Filter) -> FlowName:
+    return "events", stream.type, 0, tuple(map(repr, stream.where))
 
 
 def _types(rule: Rule) -> dict[str, str]:

@@ -1,0 +1,411 @@
+"""Does what a planned network sends agree with what the physical cost model says?
+
+    python -m benchmarks.inev_measured [--networks N] [--traces N] [--seconds S] [--seed N] [--flows]
+
+Draws networks, rates and rules at random, plans them, draws traces from the model (independent Poisson sources, values
+that give the stated selectivities), and runs each trace in the simulator under 'inev' and under 'centr'. A line is one
+plan: events per second times links as modelled and as measured, with the standard error over the traces, for events
+that are sent as they are born, for events of matches, and for composites; then all of it, the deviation in standard
+errors, and the ratio to centralised evaluation, modelled and measured. *bodies* is what really crosses the links: an
+event that several streams carry over a link crosses it once, and for the others its identity follows (*references*).
+Marks and control are not counted. What the network does before its first window has passed is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import random
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+
+from coordinator.election import leader
+from coordinator.graphs import Ground
+from coordinator.inev.baselines import central_solution
+from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.rollout import InevPlanner
+from coordinator.inev.rules import Statistics
+from coordinator.inev.space import Space
+from deploy.simulation.faults import Faults
+from deploy.simulation.simulator import SETUP_US, Simulation
+from node.effects import Send
+from node.graph_work import GraphWork
+from node.reach import horizon_us
+from protocol.events import Event, EventType
+from protocol.languages import Source as Text
+from protocol.languages import parse_rules
+from protocol.messages import Batch
+from protocol.network import Link, Network, Sink, Source
+from protocol.pattern import types_of
+from protocol.plan_messages import PlannedRule
+from protocol.streams import Filter, Part
+from protocol.subscriptions import Subscription
+
+PRIME = 10_007
+"""Values are drawn below it; of two of them the product, modulo it, is as good as drawn anew for every pair."""
+
+TYPES = tuple(EventType(name, {"u": "int"}) for name in "ABCDEN")
+KINDS = ("events", "matches", "composites")
+BODIES = ("primitive", "match", "composite")
+WARM_UP_WINDOWS = 3.0
+
+
+@dataclass(frozen=True)
+class Made:
+    """A network with the rates of its sources, and what is known of its rules."""
+
+    name: str
+    network: Network
+    per_s: tuple[float, ...]
+    """By the position of the source."""
+    window_s: float
+    selectivities: dict[str, dict[frozenset[str], float]]
+
+    @property
+    def statistics(self) -> Statistics:
+        rates: dict[str, dict[str, float]] = {}
+        for source, rate in zip(self.network.sources, self.per_s, strict=True):
+            rates.setdefault(source.type, {})[source.node] = rate
+        return Statistics(rates, self.selectivities)
+
+    def ground(self) -> Ground:
+        """What the coordinator lays a graph over when the network starts."""
+        network = self.network
+        sources: dict[str, tuple[str, ...]] = {}
+        for source in network.sources:
+            sources[source.type] = (*sources.get(source.type, ()), source.node)
+        return Ground(
+            network.nodes,
+            tuple((link.one, link.other) for link in network.links),
+            sources,
+            tuple((sink.node, sink.subscription.type) for sink in network.sinks),
+            tuple(PlannedRule(rule, None) for rule in network.rules),
+            horizon_us,
+        )
+
+
+@dataclass
+class Measured:
+    """Events per second times links, in one run."""
+
+    sent: Counter[str] = field(default_factory=Counter)
+    """By kind of stream, each event once for every stream."""
+    bodies: float = 0.0
+    references: float = 0.0
+    delivered: int = 0
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One plan, as modelled and as measured over several traces."""
+
+    made: Made
+    plan: Plan
+    modelled: dict[str, float]
+    measured: list[Measured]
+    centre_modelled: float
+    centre_measured: list[Measured]
+
+    def mean(self, kind: str) -> float:
+        return fmean(run.sent[kind] for run in self.measured)
+
+    def error(self, kind: str) -> float:
+        return standard_error([run.sent[kind] for run in self.measured])
+
+    @property
+    def totals(self) -> list[float]:
+        return [sum(run.sent.values()) for run in self.measured]
+
+    @property
+    def centre_totals(self) -> list[float]:
+        return [sum(run.sent.values()) for run in self.centre_measured]
+
+    def deviations(self) -> dict[str, float]:
+        """How many standard errors each kind, and the whole, is off."""
+        found = {
+            kind: off_by(self.modelled[kind], [run.sent[kind] for run in self.measured])
+            for kind in KINDS
+            if self.modelled[kind] or self.mean(kind)
+        }
+        found["all"] = off_by(sum(self.modelled.values()), self.totals)
+        found["centr"] = off_by(self.centre_modelled, self.centre_totals)
+        return found
+
+
+def standard_error(values: list[float]) -> float:
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+
+
+def off_by(modelled: float, values: list[float]) -> float:
+    error = standard_error(values)
+    return (fmean(values) - modelled) / error if error else (0.0 if math.isclose(fmean(values), modelled) else math.inf)
+
+
+# Networks -----------------------------------------------------------------------------------------------------------
+
+
+def _passes(one: str, other: str, share: float) -> str:
+    return f"{one}.u * {other}.u % {PRIME} < {round(share * PRIME)}"
+
+
+def _sequence(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+    share = draw.choice((0.05, 0.2, 0.5))
+    return f"SEQ(A a, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share}
+
+
+def _conjunction(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+    one, other = draw.choice((0.05, 0.2)), draw.choice((0.2, 1.0))
+    conditions = f"{_passes('a', 'b', one)} AND {_passes('b', 'c', other)}"
+    return f"AND(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("ab"): one, frozenset("bc"): other}
+
+
+def _long(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+    one, other = draw.choice((0.05, 0.2)), draw.choice((0.1, 0.3))
+    conditions = f"{_passes('a', 'b', one)} AND {_passes('c', 'd', other)}"
+    return (
+        f"SEQ(A a, AND(B b, C c), D d) WHERE {conditions} WITHIN {{w}}",
+        {frozenset("ab"): one, frozenset("cd"): other},
+    )
+
+
+def _negation(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+    share = draw.choice((0.1, 0.4))
+    return f"SEQ(A a, !N n, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share}
+
+
+def _repetition(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+    share = draw.choice((0.1, 0.3))
+    return f"SEQ(A a, E+ e[], C c) WHERE {_passes('a', 'c', share)} WITHIN {{w}}", {frozenset("ac"): share}
+
+
+def _filtered(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+    own, share = draw.choice((0.2, 0.5)), draw.choice((0.1, 0.3))
+    conditions = f"a.u < {round(own * PRIME)} AND {_passes('b', 'c', share)}"
+    return f"SEQ(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("a"): own, frozenset("bc"): share}
+
+
+SHAPES: dict[str, Callable[[random.Random], tuple[str, dict[frozenset[str], float]]]] = {
+    "seq3": _sequence,
+    "and3": _conjunction,
+    "seq4": _long,
+    "negation": _negation,
+    "kleene": _repetition,
+    "filter": _filtered,
+}
+
+
+def random_network(seed: int, shapes: Iterable[str] | None = None) -> Made:
+    """The network of a seed, with one rule of each shape, or of one or two random ones."""
+    draw = random.Random(f"measured {seed}")
+    chosen = list(shapes) if shapes is not None else draw.sample(sorted(SHAPES), draw.choice((1, 1, 2)))
+    window_s = draw.choice((0.5, 1.0, 2.0))
+    texts, selectivities = [], {}
+    for position, shape in enumerate(chosen):
+        body, shares = SHAPES[shape](draw)
+        texts.append(f"R{position}: {body.format(w=f'{round(window_s * 1000)} ms')} RETURN Out{position}()")
+        selectivities[f"R{position}"] = shares
+    rules = parse_rules([Text(text, "measured.sase", "sase") for text in texts], TYPES).rules
+    nodes = tuple(f"n{number}" for number in range(1, draw.randint(5, 8) + 1))
+    links = [Link(draw.choice(nodes[:at]), nodes[at], 1_000) for at in range(1, len(nodes))]
+    one, other = sorted(draw.sample(nodes, 2))
+    if not any({link.one, link.other} == {one, other} for link in links):
+        links.append(Link(one, other, 1_000))
+    sources, rates = [], []
+    for type in TYPES:
+        if any(type.name in types_of(rule.pattern) for rule in rules):
+            rare = type.name in "EN" or draw.random() < 0.4
+            total = draw.uniform(0.3, 1.0) / window_s if rare else draw.uniform(2.0, 8.0) / window_s
+            at = draw.sample(nodes, draw.randint(1, 3))
+            weights = [draw.uniform(0.3, 1.0) for _ in at]
+            for node, weight in zip(at, weights, strict=True):
+                sources.append(Source(node, type.name))
+                rates.append(total * weight / sum(weights))
+    sinks = tuple(Sink(draw.choice(nodes), Subscription(rule.emits)) for rule in rules)
+    network = Network(TYPES, nodes, tuple(links), tuple(sources), sinks, rules, "inev")
+    return Made(f"{seed} {'+'.join(chosen)}", network, tuple(rates), window_s, selectivities)
+
+
+def trace(made: Made, seconds: float, seed: int) -> list[tuple[int, int, Event]]:
+    """Events drawn from the model, as births."""
+    draw = random.Random(f"trace {made.name} {seed}")
+    types = {each.name: each for each in TYPES}
+    births: list[tuple[int, int, int]] = []
+    for position, rate in enumerate(made.per_s):
+        at = 0.0
+        while (at := at + draw.expovariate(rate)) < seconds:
+            births.append((round(at * 1e6), position, draw.randrange(1, PRIME)))
+    numbers: Counter[str] = Counter()
+    found = []
+    for ts, position, value in sorted(births):
+        source = made.network.sources[position]
+        numbers[source.node] += 1
+        found.append((ts, position, Event(types[source.type], ts, source.node, numbers[source.node], {"u": value})))
+    return found
+
+
+# Measuring ----------------------------------------------------------------------------------------------------------
+
+
+class _Watched(Simulation):
+    """Counts what is sent, from a time on."""
+
+    from_us = 0
+    found: Measured
+
+    def _send(self, node: str, effect: Send) -> None:
+        message = effect.message
+        if isinstance(message, Batch) and self.now_us >= self.from_us:
+            for run in message.runs:
+                count = len(run.identities)
+                if run.kind == "reference":
+                    self.found.references += count
+                elif not run.blocker:
+                    self.found.bodies += count
+                for number in run.streams:
+                    self.found.sent[self._kind(node, number, run.kind)] += count
+        elif self.now_us >= self.from_us and hasattr(message, "rows"):
+            self.found.bodies += len(message.rows)
+            self.found.sent["composites"] += len(message.rows)
+        super()._send(node, effect)
+
+    def _kind(self, node: str, number: int, kind: str) -> str:
+        for work in self.nodes[node].works.values():
+            if isinstance(work, GraphWork) and number in work.given:
+                stream = work.given[number]
+                return (
+                    "events" if isinstance(stream, Filter) else "matches" if isinstance(stream, Part) else "composites"
+                )
+        return "composites" if kind == "composite" else "events"
+
+
+def measure(made: Made, strategy: str, births: list[tuple[int, int, Event]], seconds: float) -> Measured:
+    """One run."""
+    set_up_us = SETUP_US
+    while True:
+        planner = InevPlanner(made.statistics)
+        run = _Watched(made.network, strategy, 0, Faults(), keep=False, lay_out=planner)
+        run.found = Measured()
+        if run.set_up(births[0][0] - set_up_us) < births[0][0]:
+            break
+        set_up_us *= 8
+    warm_up_s = WARM_UP_WINDOWS * made.window_s
+    run.from_us, run.found = round(warm_up_s * 1e6), Measured()
+    outcome = run.run(births, until_us=round(seconds * 1e6))
+    found, counted_s = run.found, seconds - warm_up_s
+    found.sent = Counter({kind: count / counted_s for kind, count in found.sent.items()})
+    found.bodies /= counted_s
+    found.references /= counted_s
+    found.delivered = outcome.counters["delivered"]
+    return found
+
+
+def modelled(plan: Plan) -> dict[str, float]:
+    """What a plan sends, by kind."""
+    found = dict.fromkeys(KINDS, 0.0)
+    for transfer in plan.transfers:
+        if transfer.kind == "composites":
+            found["composites"] += transfer.cost
+        else:
+            found["events" if transfer.source.projection.primitive else "matches"] += transfer.cost
+    return found
+
+
+def central_model(plan: Plan, made: Made) -> float:
+    """What the strategy 'centr' sends: every event of every type that is read, unfiltered, to the leader."""
+    problem = plan.problem
+    space = Space(problem)
+    node = made.network.nodes.index(leader(made.network))
+    centre = plan_from(space, central_solution(space, node), "centr")
+    composites = modelled(centre)["composites"]
+    hops = problem.network.topology.hops(node)
+    number = {name: at for at, name in enumerate(made.network.nodes)}
+    raw = sum(rate * hops[number[source.node]] for source, rate in zip(made.network.sources, made.per_s, strict=True))
+    return composites + raw
+
+
+def compare(made: Made, traces: int, seconds: float, centre: bool = True) -> Compared:
+    found = InevPlanner(made.statistics).plan(made.ground())
+    assert found is not None, f"{made.name}: nothing can be planned"
+    plan = found.refined()
+    runs, centres = [], []
+    for seed in range(traces):
+        births = trace(made, seconds, seed)
+        runs.append(measure(made, "inev", births, seconds))
+        if centre:
+            centres.append(measure(made, "centr", births, seconds))
+    return Compared(made, plan, modelled(plan), runs, central_model(plan, made), centres)
+
+
+# Telling ------------------------------------------------------------------------------------------------------------
+
+
+def told(found: Compared) -> str:
+    cells = [f"{found.made.name:<16}"]
+    for kind in KINDS:
+        cells.append(f"{found.modelled[kind]:8.2f} {found.mean(kind):8.2f} ±{found.error(kind):5.2f}")
+    whole, totals = sum(found.modelled.values()), found.totals
+    cells.append(f"{whole:8.2f} {fmean(totals):8.2f} ±{standard_error(totals):5.2f} {off_by(whole, totals):5.1f}")
+    cells.append(f"{fmean(run.bodies for run in found.measured):8.2f}")
+    cells.append(f"{fmean(run.references for run in found.measured):6.2f}")
+    if found.centre_measured:
+        centre = fmean(found.centre_totals)
+        cells.append(
+            f"{found.centre_modelled:8.2f} {centre:8.2f} {off_by(found.centre_modelled, found.centre_totals):5.1f}"
+        )
+        cells.append(f"{whole / found.centre_modelled:6.3f} {fmean(totals) / centre:6.3f}")
+    return " | ".join(cells)
+
+
+HEADER = " | ".join(
+    (
+        f"{'network':<16}",
+        *(f"{kind + ': model':>15} {'measured':>9}" for kind in KINDS),
+        f"{'all: model':>12} {'measured':>11} {'off':>5}",
+        f"{'bodies':>8}",
+        f"{'refs':>6}",
+        f"{'centr: model':>14} {'off':>8}",
+        f"{'ratio':>6} {'meas.':>6}",
+    )
+)
+
+
+def flows(found: Compared) -> Iterable[str]:
+    """What the plan says of each stream."""
+    names = found.plan.problem.network.names
+    for each in found.plan.transfers:
+        sent = "" if each.source.sent is None else f" only {', '.join(sorted(each.source.sent))}"
+        yield (
+            f"    {each.kind} {each.source.projection.text}{sent} from {names[each.node]} "
+            f"at {each.rate:.3f} over {each.links.bit_count()} links"
+        )
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.inev_measured")
+    parser.add_argument("--networks", type=int, default=12)
+    parser.add_argument("--traces", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--flows", action="store_true", help="also show what each plan sends")
+    given = parser.parse_args(arguments)
+    print(HEADER)
+    deviations: list[float] = []
+    for seed in range(given.seed, given.seed + given.networks):
+        found = compare(random_network(seed), given.traces, given.seconds)
+        print(told(found), flush=True)
+        if given.flows:
+            print("\n".join(flows(found)), flush=True)
+        deviations.append(found.deviations()["all"])
+    within = sum(abs(each) <= 2 for each in deviations)
+    print(
+        f"{within} of {len(deviations)} plans within two standard errors, root mean square "
+        f"{math.sqrt(fmean(each * each for each in deviations)):.2f}"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
