@@ -1,6 +1,6 @@
 """Does what a planned network sends agree with what the physical cost model says?
 
-    python -m benchmarks.inev_measured [--networks N] [--traces N] [--seconds S] [--seed N] [--flows]
+    python -m benchmarks.inev_measured [--networks N] [--traces N] [--seconds S] [--seed N] [--shape SHAPE] [--flows]
 
 Draws networks, rates and rules at random, plans them, draws traces from the model (independent Poisson sources, values
 that give the stated selectivities), and runs each trace in the simulator under 'inev' and under 'centr'. A line is one
@@ -47,7 +47,10 @@ from protocol.subscriptions import Subscription
 PRIME = 10_007
 """Values are drawn below it; of two of them the product, modulo it, is as good as drawn anew for every pair."""
 
-TYPES = tuple(EventType(name, {"u": "int"}) for name in "ABCDEN")
+TYPES = tuple(EventType(name, {"u": "int", "k": "int"}) for name in "ABCDEN")
+VALUES = 8
+"""Of this many values each is as likely as the others, where events must agree."""
+
 KINDS = ("events", "matches", "composites")
 BODIES = ("primitive", "match", "composite")
 WARM_UP_WINDOWS = 3.0
@@ -151,49 +154,76 @@ def _passes(one: str, other: str, share: float) -> str:
     return f"{one}.u * {other}.u % {PRIME} < {round(share * PRIME)}"
 
 
-def _sequence(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+Shaped = list[tuple[str, dict[frozenset[str], float]]]
+"""Rules, in TESLA if they begin with "from", and the shares that pass their conditions, by roles."""
+
+
+def _sequence(draw: random.Random) -> Shaped:
     share = draw.choice((0.05, 0.2, 0.5))
-    return f"SEQ(A a, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share}
+    return [(f"SEQ(A a, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share})]
 
 
-def _conjunction(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+def _conjunction(draw: random.Random) -> Shaped:
     one, other = draw.choice((0.05, 0.2)), draw.choice((0.2, 1.0))
     conditions = f"{_passes('a', 'b', one)} AND {_passes('b', 'c', other)}"
-    return f"AND(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("ab"): one, frozenset("bc"): other}
+    return [(f"AND(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("ab"): one, frozenset("bc"): other})]
 
 
-def _long(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+def _long(draw: random.Random) -> Shaped:
     one, other = draw.choice((0.05, 0.2)), draw.choice((0.1, 0.3))
     conditions = f"{_passes('a', 'b', one)} AND {_passes('c', 'd', other)}"
-    return (
-        f"SEQ(A a, AND(B b, C c), D d) WHERE {conditions} WITHIN {{w}}",
-        {frozenset("ab"): one, frozenset("cd"): other},
-    )
+    text = f"SEQ(A a, AND(B b, C c), D d) WHERE {conditions} WITHIN {{w}}"
+    return [(text, {frozenset("ab"): one, frozenset("cd"): other})]
 
 
-def _negation(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+def _negation(draw: random.Random) -> Shaped:
     share = draw.choice((0.1, 0.4))
-    return f"SEQ(A a, !N n, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share}
+    return [(f"SEQ(A a, !N n, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share})]
 
 
-def _repetition(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+def _repetition(draw: random.Random) -> Shaped:
     share = draw.choice((0.1, 0.3))
-    return f"SEQ(A a, E+ e[], C c) WHERE {_passes('a', 'c', share)} WITHIN {{w}}", {frozenset("ac"): share}
+    return [(f"SEQ(A a, E+ e[], C c) WHERE {_passes('a', 'c', share)} WITHIN {{w}}", {frozenset("ac"): share})]
 
 
-def _filtered(draw: random.Random) -> tuple[str, dict[frozenset[str], float]]:
+def _filtered(draw: random.Random) -> Shaped:
     own, share = draw.choice((0.2, 0.5)), draw.choice((0.1, 0.3))
     conditions = f"a.u < {round(own * PRIME)} AND {_passes('b', 'c', share)}"
-    return f"SEQ(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("a"): own, frozenset("bc"): share}
+    return [(f"SEQ(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("a"): own, frozenset("bc"): share})]
 
 
-SHAPES: dict[str, Callable[[random.Random], tuple[str, dict[frozenset[str], float]]]] = {
+def _agreement(draw: random.Random) -> Shaped:
+    return [("SEQ(A a, B b, C c) WHERE SAME[k] WITHIN {w}", {frozenset("abc"): 1 / VALUES})]
+
+
+def _equality(draw: random.Random) -> Shaped:
+    shares = {frozenset("ab"): 1 / VALUES, frozenset("bc"): 1 / VALUES}
+    return [("SEQ(A a, B b, C c, D d) WHERE a.k = b.k AND b.k = c.k WITHIN {w}", shares)]
+
+
+def _chain(draw: random.Random) -> Shaped:
+    own = draw.choice((0.2, 0.5))
+    text = f"from C() and each B(u < {round(own * PRIME)}) within {{w}} from C and each A() within {{w}} from B"
+    return [(text, {frozenset("B"): own})]
+
+
+def _shared(draw: random.Random) -> Shaped:
+    share = draw.choice((0.05, 0.1))
+    condition, known = _passes("a", "b", share), {frozenset("ab"): share}
+    return [(f"SEQ(A a, B b, {last}) WHERE {condition} WITHIN {{w}}", known) for last in ("C c", "D d")]
+
+
+SHAPES: dict[str, Callable[[random.Random], Shaped]] = {
     "seq3": _sequence,
     "and3": _conjunction,
     "seq4": _long,
     "negation": _negation,
     "kleene": _repetition,
     "filter": _filtered,
+    "same": _agreement,
+    "equal": _equality,
+    "chain": _chain,
+    "shared": _shared,
 }
 
 
@@ -203,11 +233,14 @@ def random_network(seed: int, shapes: Iterable[str] | None = None) -> Made:
     chosen = list(shapes) if shapes is not None else draw.sample(sorted(SHAPES), draw.choice((1, 1, 2)))
     window_s = draw.choice((0.5, 1.0, 2.0))
     texts, selectivities = [], {}
-    for position, shape in enumerate(chosen):
-        body, shares = SHAPES[shape](draw)
-        texts.append(f"R{position}: {body.format(w=f'{round(window_s * 1000)} ms')} RETURN Out{position}()")
+    for position, (body, shares) in enumerate(rule for shape in chosen for rule in SHAPES[shape](draw)):
+        body = body.format(w=f"{round(window_s * 1000)} ms")
+        if body.startswith("from"):
+            texts.append(Text(f"R{position}: define Out{position}() {body}", "measured.tesla", "tesla"))
+        else:
+            texts.append(Text(f"R{position}: {body} RETURN Out{position}()", "measured.sase", "sase"))
         selectivities[f"R{position}"] = shares
-    rules = parse_rules([Text(text, "measured.sase", "sase") for text in texts], TYPES).rules
+    rules = parse_rules(texts, TYPES).rules
     nodes = tuple(f"n{number}" for number in range(1, draw.randint(5, 8) + 1))
     links = [Link(draw.choice(nodes[:at]), nodes[at], 1_000) for at in range(1, len(nodes))]
     one, other = sorted(draw.sample(nodes, 2))
@@ -232,17 +265,19 @@ def trace(made: Made, seconds: float, seed: int) -> list[tuple[int, int, Event]]
     """Events drawn from the model, as births."""
     draw = random.Random(f"trace {made.name} {seed}")
     types = {each.name: each for each in TYPES}
-    births: list[tuple[int, int, int]] = []
+    births: list[tuple[int, int, int, int]] = []
     for position, rate in enumerate(made.per_s):
         at = 0.0
         while (at := at + draw.expovariate(rate)) < seconds:
-            births.append((round(at * 1e6), position, draw.randrange(1, PRIME)))
+            births.append((round(at * 1e6), position, draw.randrange(1, PRIME), draw.randrange(VALUES)))
     numbers: Counter[str] = Counter()
     found = []
-    for ts, position, value in sorted(births):
+    for ts, position, value, key in sorted(births):
         source = made.network.sources[position]
         numbers[source.node] += 1
-        found.append((ts, position, Event(types[source.type], ts, source.node, numbers[source.node], {"u": value})))
+        found.append(
+            (ts, position, Event(types[source.type], ts, source.node, numbers[source.node], {"u": value, "k": key}))
+        )
     return found
 
 
@@ -389,12 +424,13 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--traces", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shape", choices=sorted(SHAPES), help="only rules of this shape")
     parser.add_argument("--flows", action="store_true", help="also show what each plan sends")
     given = parser.parse_args(arguments)
     print(HEADER)
     deviations: list[float] = []
     for seed in range(given.seed, given.seed + given.networks):
-        found = compare(random_network(seed), given.traces, given.seconds)
+        found = compare(random_network(seed, given.shape and [given.shape]), given.traces, given.seconds)
         print(told(found), flush=True)
         if given.flows:
             print("\n".join(flows(found)), flush=True)

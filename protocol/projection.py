@@ -122,6 +122,7 @@ def anonymous(partial: PartialRule) -> Pattern | None:
     root = partial.pattern.root
     if isinstance(root, Chain) or partial.contests:
         return None
+    root = _sorted(root)
     number = {leaf.role: str(position) for position, leaf in enumerate(leaves(root))}
     where = {_anonymous_condition(condition, number) for condition in partial.pattern.where}
     if None in where:
@@ -135,6 +136,20 @@ def _anonymous_condition(condition: Expression, number: Mapping[str, str]) -> Ex
     if any(isinstance(part, Fold) for part in walk(condition)):
         return None
     return rewritten(condition, lambda each: replace(each, role=number.get(each.role, each.role)))
+
+
+def _sorted(part: Part) -> Part:
+    """The same with the parts of every AND in the order of what they are made of."""
+    match part:
+        case Conjunction(parts):
+            return replace(part, parts=tuple(sorted(map(_sorted, parts), key=_types_in)))
+        case Sequence(parts):
+            return replace(part, parts=tuple(map(_sorted, parts)))
+    return part
+
+
+def _types_in(part: Part) -> tuple[str, ...]:
+    return tuple(leaf.type for leaf in leaves(part))
 
 
 def _renamed(part: Part, number: Mapping[str, str]) -> Part:

@@ -161,6 +161,11 @@ class Query:
     """Which sets of types, beside all of them, can be put together by themselves; None: all that have a projection."""
     gaps_s: Callable[[frozenset[str]], Mapping[tuple[str, str], float]] | None = field(default=None, compare=False)
     """For queries without one window for all: by how much a type of a joinable set may precede another."""
+    alike: Mapping[frozenset[str], tuple[str, float]] = field(default_factory=dict, compare=False)
+    """Those of the conditions that ask for equal values: of which two types, under a name that conditions over the same
+    value share, and how selective each is."""
+    apart: Mapping[frozenset[str], float] | None = field(default=None, compare=False)
+    """How selective all other conditions are; None: as all are."""
 
     @property
     def core(self) -> Pattern:
@@ -215,10 +220,13 @@ class Query:
     def takes(self, offered: Projection, wanted: Projection) -> bool:
         """Whether matches of a projection of another query can stand in for those of a projection of this one.
 
-        They can if they miss none: the same window and predicates, and no order that this query does not ask for.
+        They can if they miss none: the same window and predicates, and no order that this query does not ask for; in
+        running networks only if they are the same.
         """
         if offered.key == wanted.key:
             return True
+        if self.joinable is not None:  # nodes share what is the same only
+            return False
         if offered.window_s != wanted.window_s or _conditions(offered) != _conditions(wanted):
             return False
         return serves(offered.pattern, wanted.pattern)

@@ -211,12 +211,18 @@ class PhysicalCosts:
         found = self._drawn.get((type, other, projection.key))
         if found is None:
             gaps = self._gaps(projection)
+            conditions = home.pairs if home.apart is None else home.apart
             shape = Shape(
                 {each: self.network.total(each) for each in sorted(projection.types)},
                 order(projection.pattern),
-                {types: share for types, share in home.pairs.items() if types <= projection.types},
+                {types: share for types, share in conditions.items() if types <= projection.types},
                 projection.window_s if gaps is None else None,
                 gaps or {},
+                {
+                    types: (name, max(1, round(1 / share)))
+                    for types, (name, share) in home.alike.items()
+                    if types <= projection.types
+                },
             )
             mean = self.rate(projection) / self.network.total(type)
             found = self._drawn[type, other, projection.key] = drawn(shape, type, other, mean, self.samples)

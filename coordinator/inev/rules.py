@@ -17,7 +17,7 @@ from coordinator.inev.patterns import Operator, Pattern
 from coordinator.inev.physical import PhysicalCosts
 from protocol import pattern as p
 from protocol.errors import RuleError
-from protocol.expressions import Attribute, Expression, Same, roles_of
+from protocol.expressions import Attribute, Binary, Expression, Same, roles_of
 from protocol.languages.printing import ExpressionPrinter, PrintError
 from protocol.projection import joinable_components, project
 
@@ -77,20 +77,50 @@ class _Reading:
                 found[label] = self.share(frozenset((leaf.role,)), DEFAULT_FILTER, label)
         return found
 
-    def pairs(self) -> dict[frozenset[str], float]:
-        negative = {leaf.role for leaf in self.leaves} - {
-            leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)
-        }
+    def pairs(self, equal: bool = True) -> dict[frozenset[str], float]:
+        """By the labels that conditions concern, the share of combinations that meets them; ``equal``: also those that
+        ask for equal values."""
+        negative = self._negative()
         found: dict[frozenset[str], float] = {}
         for condition in self.conditions:
             roles = roles_of(condition)
-            if len(roles) > 1 and not roles & negative:
+            if len(roles) > 1 and not roles & negative and (equal or _equality(condition) is None):
                 labels = frozenset(self.labels[role] for role in roles)
                 found[labels] = found.get(labels, 1.0) * self.share(roles, DEFAULT_PAIR, shown(condition))
-        for same in self.rule.pattern.where:
+        for same in self.rule.pattern.where if equal else ():
             if isinstance(same, Same):
                 self._same(negative, found)
         return found
+
+    def alike(self) -> dict[frozenset[str], tuple[str, float]]:
+        """The labels whose events must have equal values."""
+        negative = self._negative()
+        found: dict[frozenset[str], tuple[str, float]] = {}
+        names: dict[tuple[str, str], str] = {}
+        for condition in self.conditions:
+            ends = _equality(condition)
+            if ends is None or {role for role, _ in ends} & negative:
+                continue
+            name = min(names.get(end, "/".join(end)) for end in ends)
+            before = {names[end] for end in ends if end in names}
+            names = {end: name if known in before else known for end, known in names.items()}
+            names.update(dict.fromkeys(ends, name))
+        for condition in self.conditions:
+            ends = _equality(condition)
+            if ends is not None and ends[0] in names:
+                roles = roles_of(condition)
+                share = self.share(roles, DEFAULT_PAIR, shown(condition))
+                found[frozenset(self.labels[role] for role in roles)] = (names[ends[0]], share)
+        positive = [leaf.role for leaf in self.leaves if leaf.role not in negative]
+        for same in self.rule.pattern.where:
+            if isinstance(same, Same) and len(positive) > 1:
+                share = self.share(frozenset(positive), DEFAULT_PAIR, "that all agree")
+                for one, other in combinations(positive, 2):
+                    found[frozenset((self.labels[one], self.labels[other]))] = ("", share)
+        return {labels: each for labels, each in found.items() if len(labels) == 2}
+
+    def _negative(self) -> set[str]:
+        return {leaf.role for leaf in self.leaves} - {leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)}
 
     def _same(self, negative: set[str], found: dict[frozenset[str], float]) -> None:
         """All agree: of m events each but one must. Over all subsets that is s for even and 1/s for odd sizes."""
@@ -256,6 +286,14 @@ class _Reading:
         return float(window.length / 1e6)
 
 
+def _equality(condition: Expression) -> tuple[tuple[str, str], tuple[str, str]] | None:
+    """The two attributes, each with its role, that a condition asks to be equal."""
+    match condition:
+        case Binary("=", Attribute(one, name, ""), Attribute(other, other_name, "")) if one != other:
+            return (one, name), (other, other_name)
+    return None
+
+
 def shown(condition: Expression) -> str:
     """A condition as text, without the names of roles where it concerns one only."""
     several = len(roles_of(condition)) > 1
@@ -303,13 +341,24 @@ def problem_from(
         totals = {type: network.total(type) for type in network.rates}
         window = reading.window_s(totals)
         blocking.update(reading.blocking())
-        pairs, predicates = reading.pairs(), reading.predicates()
+        pairs, apart, predicates = reading.pairs(), reading.pairs(equal=False), reading.predicates()
         try:
             pattern, whole = reading.pattern(), False
         except _NotInParts:
             pattern, whole = Operator("AND", tuple(dict.fromkeys(reading.labels.values()))), True
         for name, branch in split_queries(rule.name, pattern):
-            query = Query(name, branch, pairs, window, predicates, whole, reading.joinable(), reading.gaps_s())
+            query = Query(
+                name,
+                branch,
+                pairs,
+                window,
+                predicates,
+                whole,
+                joinable=reading.joinable(),
+                gaps_s=reading.gaps_s(),
+                alike=reading.alike(),
+                apart=apart,
+            )
             queries.append(query)
             wanted[name] = sinks.get(rule.emits, ())
             anchor = reading.only_anchor()

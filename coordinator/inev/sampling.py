@@ -32,6 +32,9 @@ class Shape:
     span_s: float | None = None
     gaps_s: Mapping[tuple[str, str], float] = field(default_factory=dict)
     """By how much one type may precede another, at most: a tree. Either a span or gaps are given."""
+    alike: Mapping[frozenset[str], tuple[str, int]] = field(default_factory=dict)
+    """Two types whose events must have the same value: what the value is called, and how many there are, all equally
+    likely. So whoever agrees with two events makes these agree, too."""
 
     @property
     def reach_s(self) -> float:
@@ -87,6 +90,8 @@ class _Neighbourhood:
             (each for each in shape.rates if each != type), key=lambda each: len(self.events[each])
         )
         self.passed: dict[tuple[frozenset[str], tuple[int, ...]], bool] = {}
+        self.values: dict[tuple[str, str, int], int] = {}
+        """By name, type and number of the event."""
 
     def _happening(self, rate: float) -> list[Place]:
         at = -self.reach
@@ -108,6 +113,14 @@ class _Neighbourhood:
         for types in self.shape.pairs:
             if types <= planted.keys():
                 self.passed[types, self._numbers(types, planted)] = True
+        agreeing: dict[tuple[str, str], int] = {}
+        for _ in self.shape.alike:  # as often as an agreement may have to be handed on
+            for types, (name, many) in self.shape.alike.items():
+                if types <= planted.keys():
+                    known = [agreeing[name, each] for each in types if (name, each) in agreeing]
+                    value = min(known) if known else self.chance.randrange(many)
+                    agreeing.update({(name, each): value for each in types})
+        self.values.update({(name, each, planted[each][1]): value for (name, each), value in agreeing.items()})
 
     def _spread(self) -> dict[str, float]:
         shape, chance = self.shape, self.chance
@@ -189,7 +202,18 @@ class _Neighbourhood:
                     known = self.passed[key] = self.chance.random() < share
                 if not known:
                     return False
+        for types, (name, many) in self.shape.alike.items():
+            if type in types and types <= together.keys():
+                one, other = (self._value(name, many, each, together[each][1]) for each in types)
+                if one != other:
+                    return False
         return True
+
+    def _value(self, name: str, many: int, type: str, number: int) -> int:
+        known = self.values.get((name, type, number))
+        if known is None:
+            known = self.values[name, type, number] = self.chance.randrange(many)
+        return known
 
     def _numbers(self, types: frozenset[str], places: Mapping[str, Place]) -> tuple[int, ...]:
         return tuple(places[type][1] for type in sorted(types))
