@@ -19,13 +19,14 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from coordinator.election import leader
 from coordinator.graphs import Ground
 from coordinator.inev.baselines import central_solution
-from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.model import primitive
+from coordinator.inev.plans import Input, Placement, Plan, Transfer, plan_from
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.inev.space import Space
@@ -109,14 +110,32 @@ class Compared:
     plan: Plan
     modelled: dict[str, float]
     measured: list[Measured]
-    centre_modelled: float
+    centre: Plan
     centre_measured: list[Measured]
+    seconds: float
+    """For how long all runs together were measured."""
+
+    @property
+    def centre_modelled(self) -> float:
+        return self.centre.cost
+
+    def least_error(self, kind: str = "") -> float:
+        """The error if all that is sent were independent: a few traces may agree with each other by chance."""
+        return _least_error(self.plan, kind, self.seconds)
 
     def mean(self, kind: str) -> float:
         return fmean(run.sent[kind] for run in self.measured)
 
     def error(self, kind: str) -> float:
-        return standard_error([run.sent[kind] for run in self.measured])
+        return max(standard_error([run.sent[kind] for run in self.measured]), self.least_error(kind))
+
+    @property
+    def error_of_all(self) -> float:
+        return max(standard_error(self.totals), self.least_error())
+
+    @property
+    def error_of_centre(self) -> float:
+        return max(standard_error(self.centre_totals), _least_error(self.centre, "", self.seconds))
 
     @property
     def totals(self) -> list[float]:
@@ -129,22 +148,33 @@ class Compared:
     def deviations(self) -> dict[str, float]:
         """How many standard errors each kind, and the whole, is off."""
         found = {
-            kind: off_by(self.modelled[kind], [run.sent[kind] for run in self.measured])
+            kind: off_by(self.modelled[kind], self.mean(kind), self.error(kind))
             for kind in KINDS
             if self.modelled[kind] or self.mean(kind)
         }
-        found["all"] = off_by(sum(self.modelled.values()), self.totals)
-        found["centr"] = off_by(self.centre_modelled, self.centre_totals)
+        found["all"] = off_by(sum(self.modelled.values()), fmean(self.totals), self.error_of_all)
+        if self.centre_measured:
+            found["centr"] = off_by(self.centre_modelled, fmean(self.centre_totals), self.error_of_centre)
         return found
 
 
 def standard_error(values: list[float]) -> float:
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else math.inf
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def off_by(modelled: float, values: list[float]) -> float:
-    error = standard_error(values)
-    return (fmean(values) - modelled) / error if error else (0.0 if math.isclose(fmean(values), modelled) else math.inf)
+def off_by(modelled: float, measured: float, error: float) -> float:
+    return (measured - modelled) / error if error else (0.0 if math.isclose(measured, modelled) else math.inf)
+
+
+def _least_error(plan: Plan, kind: str, seconds: float) -> float:
+    sent = [each for each in plan.transfers if not kind or kind_of(each) == kind]
+    return math.sqrt(sum(each.rate * each.links.bit_count() ** 2 for each in sent) / seconds)
+
+
+def kind_of(transfer: Transfer) -> str:
+    if transfer.kind == "composites":
+        return "composites"
+    return "events" if transfer.source.projection.primitive else "matches"
 
 
 # Networks -----------------------------------------------------------------------------------------------------------
@@ -228,9 +258,12 @@ SHAPES: dict[str, Callable[[random.Random], Shaped]] = {
 
 
 def random_network(seed: int, shapes: Iterable[str] | None = None) -> Made:
-    """The network of a seed, with one rule of each shape, or of one or two random ones."""
+    """The network of a seed, with rules of these shapes; without any, of one that follows from the seed, and sometimes
+    of another."""
     draw = random.Random(f"measured {seed}")
-    chosen = list(shapes) if shapes is not None else draw.sample(sorted(SHAPES), draw.choice((1, 1, 2)))
+    names = sorted(SHAPES)
+    further = draw.sample(names, draw.choice((0, 0, 1)))
+    chosen = list(shapes) if shapes is not None else list(dict.fromkeys((names[seed % len(names)], *further)))
     window_s = draw.choice((0.5, 1.0, 2.0))
     texts, selectivities = [], {}
     for position, (body, shares) in enumerate(rule for shape in chosen for rule in SHAPES[shape](draw)):
@@ -341,24 +374,25 @@ def modelled(plan: Plan) -> dict[str, float]:
     """What a plan sends, by kind."""
     found = dict.fromkeys(KINDS, 0.0)
     for transfer in plan.transfers:
-        if transfer.kind == "composites":
-            found["composites"] += transfer.cost
-        else:
-            found["events" if transfer.source.projection.primitive else "matches"] += transfer.cost
+        found[kind_of(transfer)] += transfer.cost
     return found
 
 
-def central_model(plan: Plan, made: Made) -> float:
-    """What the strategy 'centr' sends: every event of every type that is read, unfiltered, to the leader."""
+def central_plan(plan: Plan, made: Made) -> Plan:
+    """What the strategy 'centr' does: every event of every type that is read, unfiltered, goes to the leader."""
     problem = plan.problem
     space = Space(problem)
     node = made.network.nodes.index(leader(made.network))
     centre = plan_from(space, central_solution(space, node), "centr")
-    composites = modelled(centre)["composites"]
-    hops = problem.network.topology.hops(node)
-    number = {name: at for at, name in enumerate(made.network.nodes)}
-    raw = sum(rate * hops[number[source.node]] for source, rate in zip(made.network.sources, made.per_s, strict=True))
-    return composites + raw
+    topology = problem.network.topology
+    transfers = [each for each in centre.transfers if each.kind == "composites"]
+    for source, rate in zip(made.network.sources, made.per_s, strict=True):
+        at = made.network.nodes.index(source.node)
+        read = Input(primitive(source.type), Placement(split_by=source.type))
+        links = topology.spanning([at, node])
+        if links:
+            transfers.append(Transfer(read, at, links, rate, (node,)))
+    return replace(centre, transfers=tuple(transfers))
 
 
 def compare(made: Made, traces: int, seconds: float, centre: bool = True) -> Compared:
@@ -371,38 +405,37 @@ def compare(made: Made, traces: int, seconds: float, centre: bool = True) -> Com
         runs.append(measure(made, "inev", births, seconds))
         if centre:
             centres.append(measure(made, "centr", births, seconds))
-    return Compared(made, plan, modelled(plan), runs, central_model(plan, made), centres)
+    counted_s = traces * (seconds - WARM_UP_WINDOWS * made.window_s)
+    return Compared(made, plan, modelled(plan), runs, central_plan(plan, made), centres, counted_s)
 
 
 # Telling ------------------------------------------------------------------------------------------------------------
 
 
 def told(found: Compared) -> str:
-    cells = [f"{found.made.name:<16}"]
+    off = found.deviations()
+    cells = [f"{found.made.name:<18}"]
     for kind in KINDS:
-        cells.append(f"{found.modelled[kind]:8.2f} {found.mean(kind):8.2f} ±{found.error(kind):5.2f}")
-    whole, totals = sum(found.modelled.values()), found.totals
-    cells.append(f"{whole:8.2f} {fmean(totals):8.2f} ±{standard_error(totals):5.2f} {off_by(whole, totals):5.1f}")
-    cells.append(f"{fmean(run.bodies for run in found.measured):8.2f}")
-    cells.append(f"{fmean(run.references for run in found.measured):6.2f}")
-    if found.centre_measured:
-        centre = fmean(found.centre_totals)
-        cells.append(
-            f"{found.centre_modelled:8.2f} {centre:8.2f} {off_by(found.centre_modelled, found.centre_totals):5.1f}"
-        )
-        cells.append(f"{whole / found.centre_modelled:6.3f} {fmean(totals) / centre:6.3f}")
+        cells.append(f"{found.modelled[kind]:7.2f} {found.mean(kind):7.2f} ±{found.error(kind):4.2f}")
+    whole, measured = sum(found.modelled.values()), fmean(found.totals)
+    cells.append(f"{whole:7.2f} {measured:7.2f} ±{found.error_of_all:4.2f} {off['all']:4.1f}")
+    cells.append(f"{fmean(run.bodies for run in found.measured):6.2f}")
+    cells.append(f"{fmean(run.references for run in found.measured):5.2f}")
+    centre = fmean(found.centre_totals)
+    cells.append(f"{found.centre_modelled:7.2f} {centre:7.2f} {off['centr']:4.1f}")
+    cells.append(f"{whole / found.centre_modelled:5.3f} {measured / centre:5.3f}")
     return " | ".join(cells)
 
 
 HEADER = " | ".join(
     (
-        f"{'network':<16}",
-        *(f"{kind + ': model':>15} {'measured':>9}" for kind in KINDS),
-        f"{'all: model':>12} {'measured':>11} {'off':>5}",
-        f"{'bodies':>8}",
-        f"{'refs':>6}",
-        f"{'centr: model':>14} {'off':>8}",
-        f"{'ratio':>6} {'meas.':>6}",
+        f"{'seed and rules':<18}",
+        *(f"{kind + ': model, measured':<21}"[:21] for kind in KINDS),
+        f"{'all: model, measured, off':<26}",
+        f"{'bodies':>6}",
+        f"{'refs':>5}",
+        f"{'centr: model, meas., off':<20}"[:20],
+        "ratio meas.",
     )
 )
 
@@ -420,9 +453,9 @@ def flows(found: Compared) -> Iterable[str]:
 
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.inev_measured")
-    parser.add_argument("--networks", type=int, default=12)
+    parser.add_argument("--networks", type=int, default=20)
     parser.add_argument("--traces", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only rules of this shape")
     parser.add_argument("--flows", action="store_true", help="also show what each plan sends")

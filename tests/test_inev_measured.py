@@ -28,7 +28,7 @@ ERRORS = 4.0
 """Standard errors by which a measured figure may be off: of six traces, one in a hundred is off by more by chance."""
 
 
-@pytest.mark.parametrize(("seed", "shape"), [(30, "same"), (5, "seq4"), (3, "kleene"), (8, "negation")])
+@pytest.mark.parametrize(("seed", "shape"), [(24, "negation"), (11, "kleene"), (12, "equal"), (11, "chain")])
 def test_what_a_plan_sends_is_what_the_model_says(seed: int, shape: str) -> None:
     found = compare(random_network(seed, [shape]), traces=6, seconds=60.0)
     assert found.modelled["matches"] > 0, "a plan that sends nothing but events says little"
@@ -37,7 +37,7 @@ def test_what_a_plan_sends_is_what_the_model_says(seed: int, shape: str) -> None
 
 
 def test_an_event_that_several_streams_carry_crosses_a_link_once() -> None:
-    found = compare(random_network(32, ["shared"]), traces=2, seconds=60.0, centre=False)
+    found = compare(random_network(10, ["seq4"]), traces=2, seconds=60.0, centre=False)
     for run in found.measured:
         assert run.references > 0
         assert run.bodies + run.references <= sum(run.sent.values())
@@ -75,9 +75,9 @@ class Drawn:
         for b in self.times["B"]:
             for a, c in product(self.near("A", b), self.near("C", b)):
                 at = {"A": a, "B": b, "C": c}
-                if max(at.values()) - min(at.values()) <= WINDOW_S and all(at[one] < at[two] for one, two in before):
-                    if self.passes(a, b):
-                        yield at
+                ordered = all(at[one] < at[other] for one, other in before)
+                if ordered and max(at.values()) - min(at.values()) <= WINDOW_S and self.passes(a, b):
+                    yield at
 
 
 def network() -> EventNetwork:
