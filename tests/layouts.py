@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from coordinator.graphs import Ground, Link, Planner, Routes
@@ -13,6 +14,7 @@ from coordinator.inev.rules import Statistics
 from coordinator.layouts import Layout, RuleLayout, Stage
 from protocol.pattern import Chain, Rule, leaves
 from protocol.streams import Stream
+from tests.networks import NetworkCase
 
 
 class RandomPlanner:
@@ -33,6 +35,23 @@ class RandomPlanner:
 def random_planner(seed: int) -> Planner:
     """Every third seed gets the real planner, with rates that nobody has measured."""
     return RandomPlanner(seed) if seed % 3 else InevPlanner(Statistics(_RandomRates(seed)), attempts=100)
+
+
+def twinned(case: NetworkCase) -> NetworkCase:
+    """The case with every rule twice, under two names, and somebody who wants to hear of both."""
+    network = case.network
+    found = {rule.emits for rule in network.rules}
+    rules = [
+        each
+        for rule in network.rules
+        for each in (rule, replace(rule, name=f"{rule.name}Twin", emits=f"{rule.emits}Twin"))
+    ]
+    twins = [
+        replace(sink, subscription=replace(sink.subscription, type=f"{sink.subscription.type}Twin"))
+        for sink in network.sinks
+        if sink.subscription.type in found
+    ]
+    return replace(case, network=replace(network, rules=tuple(rules), sinks=(*network.sinks, *twins)))
 
 
 class _RandomRates(dict[str, dict[str, float]]):
