@@ -398,7 +398,7 @@ def central_plan(plan: Plan, made: Made) -> Plan:
 def compare(made: Made, traces: int, seconds: float, centre: bool = True) -> Compared:
     found = InevPlanner(made.statistics).plan(made.ground())
     assert found is not None, f"{made.name}: nothing can be planned"
-    plan = found.refined()
+    plan = found.refined(draws=100_000)
     runs, centres = [], []
     for seed in range(traces):
         births = trace(made, seconds, seed)

@@ -67,7 +67,7 @@ class CaseCosts:
     def delivered(self, query: Query) -> float:
         return self.rate(query.projection(frozenset(query.types)))
 
-    def refined(self) -> CaseCosts:
+    def refined(self, samples: int) -> CaseCosts:
         return self
 
 

@@ -271,8 +271,8 @@ class CostModel(Protocol):
     def delivered(self, query: Query) -> float:
         """What the sinks get of a query per unit of time."""
 
-    def refined(self) -> CostModel:
-        """The same model as precise as it can be; it may take much longer."""
+    def refined(self, samples: int) -> CostModel:
+        """The same model as precise as it can be, with so many draws for each rate that it would have to draw."""
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,9 @@ PARTS_MAX: Final = 9
 SAMPLES: Final = 1500
 """Events drawn for each type of a projection: the share of them in matches is then known to about two percent."""
 
+SAMPLES_LEAST: Final = 50
+"""Fewer would say less than the estimate."""
+
 
 @dataclass(frozen=True)
 class PhysicalCosts:
@@ -115,8 +118,8 @@ class PhysicalCosts:
     def sends_events(self) -> bool:
         return True
 
-    def refined(self) -> PhysicalCosts:
-        return self if self.samples else replace(self, samples=SAMPLES, _drawn={})
+    def refined(self, samples: int = SAMPLES) -> PhysicalCosts:
+        return replace(self, samples=min(SAMPLES, max(SAMPLES_LEAST, samples)), _drawn={})
 
     def selected(self, type: str, projection: Projection) -> float:
         """The share of a type's events that are in matches of a projection."""

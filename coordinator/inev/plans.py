@@ -11,10 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem, Projection
 from coordinator.inev.space import Solution, Space, Stream
+
+DRAWS: Final = 4000
+"""Where rates are drawn at random, so many draws take about a second; they are divided among all that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +106,11 @@ class Plan:
         """Rate times links, summed over everything that travels."""
         return math.fsum(transfer.cost for transfer in self.transfers)
 
-    def refined(self) -> Plan:
-        """The same plan with rates as precise as the cost model can tell them."""
-        problem = replace(self.problem, costs=self.problem.costs.refined())
+    def refined(self, draws: int = DRAWS) -> Plan:
+        """The same plan with rates as precise as the cost model can tell them with so many draws."""
+        asked = {(each.source.projection, each.source.sent) for each in self.transfers if each.kind == "events"}
+        questions = sum(len(projection.types if sent is None else sent) for projection, sent in asked)
+        problem = replace(self.problem, costs=self.problem.costs.refined(draws // max(1, questions)))
         if problem.costs is self.problem.costs:
             return self
         transfers = tuple(

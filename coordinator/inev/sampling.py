@@ -7,14 +7,22 @@ frequent ones. Equal questions draw equal neighbourhoods.
 
 from __future__ import annotations
 
+import math
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from statistics import fmean, pstdev
 from typing import Final
 
 FEW_MATCHES: Final = 5.0
 """Up to so many matches of an event, on average, all of them are counted; beyond, one of each kind is looked for."""
+
+BATCH: Final = 100
+"""After so many draws, each time, it is seen whether they are enough."""
+
+SETTLED: Final = 0.01
+"""The relative error with which nobody goes on."""
 
 Place = tuple[float, int]
 """The time of an event, and its number among the events of its type."""
@@ -55,11 +63,15 @@ def share_of(draws: list[Draw], part: float = 1.0) -> float:
 
 
 def drawn(shape: Shape, type: str, other: str, mean: float, samples: int) -> list[Draw]:
-    """Events of a type, with the number of events of another type in the same matches; ``mean``: matches per event."""
+    """Events of a type, with the number of events of another type in the same matches; ``mean``: matches per event.
+
+    At most ``samples`` are drawn, fewer where they say the same.
+    """
     chance = random.Random(f"{type} {other} {mean!r} {sorted(shape.rates.items())}")
-    found = []
-    for _ in range(samples):
-        around = _Neighbourhood(shape, type, chance)
+    orders = _Orders(shape)
+    found: list[Draw] = []
+    while len(found) < samples and (len(found) % BATCH or not _is_settled(found)):
+        around = _Neighbourhood(shape, type, chance, orders)
         if mean <= FEW_MATCHES:
             around.plant()
             partners: set[Place] = set()
@@ -67,18 +79,64 @@ def drawn(shape: Shape, type: str, other: str, mean: float, samples: int) -> lis
             for match in around.matches():
                 matches += 1
                 partners.add(match[other])
-            found.append(Draw(mean / samples / matches, len(partners)))
+            found.append(Draw(mean / matches, len(partners)))
         else:
             count = sum(around.has_match_with(other, each) for each in around.events[other])
-            found.append(Draw(1 / samples, count))
-    return found
+            found.append(Draw(1.0, count))
+    return [Draw(draw.weight / len(found), draw.partners) for draw in found]
+
+
+def _is_settled(found: list[Draw]) -> bool:
+    """Whether the share, with all or with few events of the other type, is known well enough."""
+    if not found:
+        return False
+    for values in (
+        [each.weight * (each.partners > 0) for each in found],
+        [each.weight * each.partners for each in found],
+    ):
+        middle = fmean(values)
+        if pstdev(values, middle) > SETTLED * middle * math.sqrt(len(values)):
+            return False
+    return True
+
+
+class _Orders:
+    """The orders in which the types of a shape may follow each other, all equally likely."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.types = tuple(shape.rates)
+        number = {type: at for at, type in enumerate(self.types)}
+        self._later = [0] * len(self.types)
+        for one, other in shape.before:
+            self._later[number[one]] |= 1 << number[other]
+        self._ways = [1] + [0] * ((1 << len(self.types)) - 1)
+        """By the set of types that come first: in how many orders they may."""
+        for first in range(1, len(self._ways)):
+            self._ways[first] = sum(self._ways[first ^ 1 << last] for last in self._last(first))
+
+    def _last(self, first: int) -> Iterator[int]:
+        """Which of some types may come last."""
+        return (at for at in range(len(self.types)) if first >> at & 1 and not self._later[at] & first)
+
+    def drawn(self, chance: random.Random) -> list[str]:
+        left, found = len(self._ways) - 1, []
+        while left:
+            chosen = chance.randrange(self._ways[left])
+            for last in self._last(left):
+                chosen -= self._ways[left ^ 1 << last]
+                if chosen < 0:
+                    found.append(self.types[last])
+                    left ^= 1 << last
+                    break
+        return found[::-1]
 
 
 class _Neighbourhood:
     """An event of a type at time 0, and what happens around it."""
 
-    def __init__(self, shape: Shape, type: str, chance: random.Random) -> None:
+    def __init__(self, shape: Shape, type: str, chance: random.Random, orders: _Orders) -> None:
         self.shape = shape
+        self.orders = orders
         self.type = type
         self.chance = chance
         self.reach = shape.reach_s
@@ -134,18 +192,9 @@ class _Neighbourhood:
                         times[earlier] = times[later] - chance.uniform(0, most)
                         del gaps[earlier, later]
             return times
-        arranged = self._arranged()
+        arranged = self.orders.drawn(chance)
         inside = sorted(chance.uniform(0, shape.span_s) for _ in arranged[1:])
         return dict(zip(arranged, [0.0, *inside], strict=True))
-
-    def _arranged(self) -> list[str]:
-        """One of the orders in which the types may follow each other, all equally likely."""
-        types = list(self.shape.rates)
-        while True:
-            self.chance.shuffle(types)
-            at = {type: position for position, type in enumerate(types)}
-            if all(at[one] < at[other] for one, other in self.shape.before):
-                return types
 
     # Searching ------------------------------------------------------------------------------------------------------
 
