@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.layouts import Layout, at_one_node, divided
+from coordinator.layouts import Layout, Stage, at_one_node, divided, heard_types
 from protocol.dependencies import in_dependency_order
 from protocol.errors import RuleError
 from protocol.graphs import (
@@ -22,9 +22,10 @@ from protocol.graphs import (
     Tap,
     stream_number,
 )
+from protocol.partial import PartialRule
 from protocol.pattern import Rule, leaves, types_of
 from protocol.plan_messages import PlannedRule
-from protocol.projection import project
+from protocol.projection import anonymous, beside_all_of, project
 from protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
 
 Link: TypeAlias = tuple[str, str]
@@ -103,8 +104,9 @@ def at_the_middle(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
     return {each.rule.name: at_one_node(each.rule, middle) for each in ground.rules}, routes
 
 
-FlowName: TypeAlias = tuple[str, str, int]
-"""What kind of flow, of which type or rule, and for stages which of them."""
+FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
+"""What kind of flow, of which type or rule, for stages which of them; and the conditions of a filter, or the types that
+are left out of a stage."""
 
 
 class _Flow:
@@ -143,24 +145,37 @@ class _Draft:
         self._flows: dict[FlowName, _Flow] = {}
         self._tasks: list[_Task] = []
         self._deliveries: list[tuple[str, FlowName]] = []
+        self._filters: dict[tuple[str, str], Filter] = {}
+        """What of the events of its type a role of a rule needs."""
+        self._unfiltered: set[tuple[str, str]] = set()
+        """Nodes that get all events of a type."""
+        self._made: dict[object, FlowName] = {}
+        """Stages that other rules can share, by what they do."""
+        self._same: dict[FlowName, FlowName] = {}
+        """For stages that are not evaluated by themselves, the ones that find the same."""
         self._bear()
         self._evaluate()
         self._deliver()
 
     def _bear(self) -> None:
-        """Events, of each type those that somebody reads: what all readers agree on, or everything."""
+        """Events, of each type what somebody reads: everything, or what passes a filter. Whoever gets everything anyway
+        takes what it needs from that."""
         wanted: dict[str, set[Filter]] = {}
-        for _, name in self._ground.sinks:
+        for node, name in self._ground.sinks:
             wanted.setdefault(name, set()).add(Filter(name))
+            self._unfiltered.add((node, name))
         for planned in self._rules:
             types = _types(planned.rule)
-            for role in sorted({role for stage in self._stages[planned.rule.name] for role in stage.events}):
-                name = types[role]
-                wanted.setdefault(name, set()).add(_filter(planned.rule, role, name))
+            for stage in self._stages[planned.rule.name]:
+                for role in sorted(stage.events):
+                    name = types[role]
+                    needed = self._filters[planned.rule.name, role] = _filter(planned.rule, role, name)
+                    wanted.setdefault(name, set()).add(needed)
+                    if not needed.where and role != stage.split:
+                        self._unfiltered.update((node, name) for node in stage.nodes)
         for name, filters in sorted(wanted.items()):
-            if name in self._ground.sources:
-                stream = next(iter(filters)) if len(filters) == 1 else Filter(name)
-                flow = self._flows["events", name, 0] = _Flow(stream)
+            for stream in sorted(filters, key=repr) if name in self._ground.sources else ():
+                flow = self._flows[_events(stream)] = _Flow(stream)
                 flow.origins = {node: BornHere(stream) for node in self._ground.sources[name]}
 
     def _evaluate(self) -> None:
@@ -168,31 +183,70 @@ class _Draft:
         for planned, whole in zip(self._rules, whole_streams(bounds, self._ground.horizon), strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             types = _types(rule)
+            wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]
+            for stage in stages:
+                for each in stage.stages:
+                    wanted[each].add(heard_types(rule, stage, each, stages[each].roles))
             for position, stage in enumerate(stages):
-                is_last = position == len(stages) - 1
-                stream = whole if is_last else Part(project(rule, stage.roles), planned.since_us)
                 reads = [
-                    (flow, role == stage.split) for role in sorted(stage.events) for flow in self._flows_of(types[role])
+                    (flow, role == stage.split)
+                    for role in sorted(stage.events)
+                    for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
                 ]
                 for each in stage.stages:
-                    reads.append((("stage", rule.name, each), stage.split in stages[each].roles))
-                name = ("whole", rule.name, 0) if is_last else ("stage", rule.name, position)
-                made = self._flows[name] = _Flow(stream)
-                for node in stage.nodes:
-                    number = len(self._tasks)
-                    made.origins[node] = MadeBy(number)
-                    self._tasks.append(_Task(node, number, stream, list(dict.fromkeys(reads))))
-                for flow, only_here in reads:
-                    if not only_here:
-                        self._flows[flow].readers.update(stage.nodes)
+                    heard = heard_types(rule, stage, each, stages[each].roles)
+                    below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
+                    reads.append((below, stage.split in stages[each].roles))
+                reads = list(dict.fromkeys(reads))
+                if position == len(stages) - 1:
+                    self._place(("whole", rule.name, 0, ()), whole, stage, reads)
+                    continue
+                for heard in sorted(wanted[position]):
+                    partial: PartialRule | None = project(rule, stage.roles)
+                    assert partial is not None
+                    if heard:
+                        partial = beside_all_of(partial, heard)
+                        assert partial is not None, "a layout leaves out what its reader needs"
+                    part = Part(partial, planned.since_us, heard)
+                    name = ("stage", rule.name, position, heard)
+                    key = self._key(part, stage, reads)
+                    if key is not None and self._made.setdefault(key, name) != name:
+                        self._same[name] = self._made[key]
+                    else:
+                        self._place(name, part, stage, reads)
 
-    def _flows_of(self, name: str) -> Iterator[FlowName]:
-        """The flows that bring events, primitive or composite, of a type."""
-        if ("events", name, 0) in self._flows:
-            yield "events", name, 0
+    def _place(self, name: FlowName, stream: Whole | Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> None:
+        made = self._flows[name] = _Flow(stream)
+        for node in stage.nodes:
+            number = len(self._tasks)
+            made.origins[node] = MadeBy(number)
+            self._tasks.append(_Task(node, number, stream, reads))
+        for flow, only_here in reads:
+            if not only_here:
+                self._flows[flow].readers.update(stage.nodes)
+
+    def _key(self, part: Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> object:
+        """What two stages share, also of different rules, exactly when one can do the work of both; None: nobody's."""
+        pattern = anonymous(part.partial)
+        if pattern is None:
+            return None
+        rule = part.partial.rule
+        return pattern, part.since_us, part.heard, stage.nodes, frozenset(reads), self._ground.horizon(rule)
+
+    def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
+        """What a stage reads of the events of a role."""
+        needed = self._filters[rule.name, role]
+        whole = role != stage.split and all((node, needed.type) in self._unfiltered for node in stage.nodes)
+        return Filter(needed.type) if whole else needed
+
+    def _flows_of(self, name: str, needed: Filter | None = None) -> Iterator[FlowName]:
+        """The flows that bring events, primitive or composite, of a type: all of them, or what is needed."""
+        events = _events(needed or Filter(name))
+        if events in self._flows:
+            yield events
         for planned in self._rules:
             if planned.rule.emits == name:
-                yield "whole", planned.rule.name, 0
+                yield "whole", planned.rule.name, 0, ()
 
     def _deliver(self) -> None:
         for node, name in dict.fromkeys(self._ground.sinks):
@@ -244,9 +298,10 @@ class _Draft:
         for name, _ in task.reads:
             flow = self._flows[name]
             if isinstance(flow.stream, Part):
-                if len(flow.origins) > 1 or seen & flow.stream.partial.types:
+                types = flow.stream.partial.types - set(flow.stream.heard)
+                if len(flow.origins) > 1 or seen & types:
                     return True
-                seen |= flow.stream.partial.types
+                seen |= types
             elif isinstance(flow.stream, Filter):
                 if flow.stream.type in seen:
                     return True
@@ -260,6 +315,10 @@ class _Draft:
                 yield tap
             elif not only_here:
                 yield TakenFrom(flow.numbers[origin, node])
+
+
+def _events(stream: Filter) -> FlowName:
+    return "events", stream.type, 0, tuple(map(repr, stream.where))
 
 
 def _types(rule: Rule) -> dict[str, str]:

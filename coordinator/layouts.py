@@ -6,13 +6,13 @@ events instead, and nothing is split over nodes by a role of which each of them 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from protocol.errors import RuleError
 from protocol.pattern import Chain, Conjunction, Leaf, Part, Rule, Selection, leaves
 from protocol.pattern import Sequence as InSequence
-from protocol.projection import check_divisible, joinable_components
+from protocol.projection import beside_all_of, check_divisible, joinable_components, project
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,12 @@ class Stage:
     """The stages of the same rule that it reads, by their positions; they come before it."""
     events: frozenset[str] = frozenset()
     """The roles whose events it reads as they are."""
+    left_out: frozenset[tuple[int, str]] = frozenset()
+    """Of a stage that it reads, a role whose events it does not get from there: it reads all of them as they are."""
+
+    def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
+        """Which of the roles of a stage that it reads come from there."""
+        return frozenset(role for role in roles if (stage, role) not in self.left_out)
 
 
 RuleLayout = tuple[Stage, ...]
@@ -76,11 +82,47 @@ def divided(rule: Rule, layout: RuleLayout, sources: Mapping[str, Sequence[str]]
             )
             brought = frozenset[str]().union(*(known[each].roles for each in inside))
             nodes = stage.nodes[:1] if split is None else tuple(sources[types[split]])
+            read_as_events = (group & events) | (group - brought)
+            proposed = {
+                (each, role) for old, role in stage.left_out for each in stands_for[old][0] if role in read_as_events
+            }
+            left_out: set[tuple[int, str]] = set()
+            for each in inside:
+                left_out |= _left_out(each, known[each], split, {role for at, role in proposed if at == each}, types)
+            inside = tuple(each for each in inside if any((each, role) not in left_out for role in known[each].roles))
+            left_out = {(each, role) for each, role in left_out if each in inside}
             made.append(len(known))
-            known.append(Stage(group, nodes, split, inside, (group & events) | (group - brought)))
+            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out)))
         stands_for.append((tuple(made), frozenset(passed)))
     found = _used(tuple(known))
-    return whole if isinstance(rule.pattern.root, Chain) and _overlap(found) else found
+    if isinstance(rule.pattern.root, Chain) and (_overlap(found) or not all(_selectable(rule, found))):
+        return whole
+    return found
+
+
+def _left_out(
+    number: int, stage: Stage, split: str | None, proposed: set[str], types: Mapping[str, str]
+) -> set[tuple[int, str]]:
+    """What a reader may do without. A type is sent for all its roles or for none; and what each node of a split stage
+    takes from itself alone is not sent at all."""
+    if split in stage.roles:
+        return set()
+    needed = {types[role] for role in stage.roles - proposed}
+    return {(number, role) for role in proposed & stage.roles if types[role] not in needed}
+
+
+def heard_types(rule: Rule, stage: Stage, below: int, roles: frozenset[str]) -> tuple[str, ...]:
+    """The types of a stage below that its reader gets otherwise."""
+    types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+    return tuple(sorted({types[role] for role in roles - stage.taken(below, roles)}))
+
+
+def _selectable(rule: Rule, stages: RuleLayout) -> Iterator[bool]:
+    """Whether what is left out can be: a chain may need all that was put together to decide on what comes beside."""
+    for stage in stages:
+        for each in stage.stages:
+            heard = heard_types(rule, stage, each, stages[each].roles)
+            yield not heard or beside_all_of(project(rule, stages[each].roles), heard) is not None
 
 
 def _used(stages: RuleLayout) -> RuleLayout:
@@ -91,7 +133,12 @@ def _used(stages: RuleLayout) -> RuleLayout:
             needed.update(stages[position].stages)
     number = {old: new for new, old in enumerate(sorted(needed))}
     return tuple(
-        replace(stages[old], stages=tuple(number[each] for each in stages[old].stages)) for old in sorted(needed)
+        replace(
+            stages[old],
+            stages=tuple(number[each] for each in stages[old].stages),
+            left_out=frozenset((number[each], role) for each, role in stages[old].left_out),
+        )
+        for old in sorted(needed)
     )
 
 
@@ -124,7 +171,7 @@ def _always_there(part: Part) -> list[str]:
 def _overlap(stages: RuleLayout) -> bool:
     """Whether some stage gets events of a role in two ways: it would see some whose other parts were withheld."""
     for stage in stages:
-        brought = [*stage.events, *(role for each in stage.stages for role in stages[each].roles)]
+        brought = [*stage.events, *(role for each in stage.stages for role in stage.taken(each, stages[each].roles))]
         if len(brought) > len(set(brought)):
             return True
     return False

@@ -14,7 +14,7 @@ judged below is left out; but what is withheld must not change a decision above.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from protocol.errors import RuleError
@@ -25,6 +25,7 @@ from protocol.expressions import (
     Parameter,
     Remote,
     Same,
+    rewritten,
     roles_of,
     walk,
 )
@@ -112,6 +113,53 @@ def beside_all_of(partial: PartialRule, heard: Collection[str]) -> PartialRule |
         and step.leaf.type not in heard
     )
     return replace(partial, contests=contests)
+
+
+def anonymous(partial: PartialRule) -> Pattern | None:
+    """The pattern with roles named by their positions, so that those of different rules can be compared: if they are
+    equal, the constituents of one's matches are those of the other's. None for chains, whose contests depend on the
+    rest of the rule."""
+    root = partial.pattern.root
+    if isinstance(root, Chain) or partial.contests:
+        return None
+    root = _sorted(root)
+    number = {leaf.role: str(position) for position, leaf in enumerate(leaves(root))}
+    where = {_anonymous_condition(condition, number) for condition in partial.pattern.where}
+    if None in where:
+        return None
+    ordered = tuple(sorted((each for each in where if each is not None), key=repr))
+    return replace(partial.pattern, root=_renamed(root, number), where=ordered)
+
+
+def _anonymous_condition(condition: Expression, number: Mapping[str, str]) -> Expression | None:
+    """None where a role is named otherwise than by an attribute."""
+    if any(isinstance(part, Fold) for part in walk(condition)):
+        return None
+    return rewritten(condition, lambda each: replace(each, role=number.get(each.role, each.role)))
+
+
+def _sorted(part: Part) -> Part:
+    """The same with the parts of every AND in the order of what they are made of."""
+    match part:
+        case Conjunction(parts):
+            return replace(part, parts=tuple(sorted(map(_sorted, parts), key=_types_in)))
+        case Sequence(parts):
+            return replace(part, parts=tuple(map(_sorted, parts)))
+    return part
+
+
+def _types_in(part: Part) -> tuple[str, ...]:
+    return tuple(leaf.type for leaf in leaves(part))
+
+
+def _renamed(part: Part, number: Mapping[str, str]) -> Part:
+    match part:
+        case Leaf(role):
+            return replace(part, role=number[role])
+        case Sequence(parts) | Conjunction(parts):
+            return replace(part, parts=tuple(_renamed(inner, number) for inner in parts))
+        case Disjunction() | Negation() | Repetition():
+            raise AssertionError("a partial rule has parts of every match only")
 
 
 def check_divisible(rule: Rule) -> None:

@@ -5,25 +5,31 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from coordinator.graphs import Ground, Link, Planner, Routes
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Layout, RuleLayout, Stage
-from protocol.pattern import Rule, leaves
+from protocol.pattern import Chain, Rule, leaves
 from protocol.streams import Stream
+from tests.networks import NetworkCase
 
 
 class RandomPlanner:
-    """The same ground gets the same layout, whenever it is asked for."""
+    """The same ground gets the same layout, whenever it is asked for; and so do equal patterns."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
 
     def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
-        chance = random.Random(f"{self._seed} {ground.nodes} {ground.links} {len(ground.rules)}")
-        layout = {each.rule.name: _rule_layout(each.rule, ground, chance) for each in ground.rules}
+        chosen = f"{self._seed} {ground.nodes} {ground.links} {len(ground.rules)}"
+        layout = {
+            each.rule.name: _rule_layout(each.rule, ground, random.Random(f"{chosen} {each.rule.pattern}"))
+            for each in ground.rules
+        }
+        chance = random.Random(chosen)
         if chance.random() < 0.5:
             layout |= kept
         return layout, _RandomRoutes(ground, chance.random())
@@ -32,6 +38,23 @@ class RandomPlanner:
 def random_planner(seed: int) -> Planner:
     """Every third seed gets the real planner, with rates that nobody has measured."""
     return RandomPlanner(seed) if seed % 3 else InevPlanner(Statistics(_RandomRates(seed)), attempts=100)
+
+
+def twinned(case: NetworkCase) -> NetworkCase:
+    """The case with every rule twice, under two names, and somebody who wants to hear of both."""
+    network = case.network
+    found = {rule.emits for rule in network.rules}
+    rules = [
+        each
+        for rule in network.rules
+        for each in (rule, replace(rule, name=f"{rule.name}Twin", emits=f"{rule.emits}Twin"))
+    ]
+    twins = [
+        replace(sink, subscription=replace(sink.subscription, type=f"{sink.subscription.type}Twin"))
+        for sink in network.sinks
+        if sink.subscription.type in found
+    ]
+    return replace(case, network=replace(network, rules=tuple(rules), sinks=(*network.sinks, *twins)))
 
 
 class _RandomRates(dict[str, dict[str, float]]):
@@ -53,21 +76,27 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
         """A stage for these roles; its position."""
         inside: list[int] = []
         left = set(wanted)
-        while depth and len(left) > 1 and chance.random() < 0.6:
+        left_out: set[tuple[int, str]] = set()
+        while depth and len(left) > 1 and chance.random() < 0.8:
             some = frozenset(chance.sample(sorted(left), chance.randint(2, len(left))))
             if some == wanted:
                 continue
             inside.append(place(some, depth - 1))
             left -= some
-            if chance.random() < 0.2:  # a role may come in two ways
-                left.add(chance.choice(sorted(some)))
+            if chance.random() < 0.5:  # roles may come in two ways, or the stage does not send them
+                both = chance.sample(sorted(some), chance.randint(1, len(some) - 1))
+                left.update(both)
+                unsent = 1.0 if isinstance(rule.pattern.root, Chain) else 0.7  # chains take nothing in two ways
+                left_out |= {(inside[-1], role) for role in both if chance.random() < unsent}
         split = chance.choice(sorted(wanted)) if chance.random() < 0.5 else None
         if split is not None:
             left.add(split)
-        stages.append(Stage(wanted, (chance.choice(ground.nodes),), split, tuple(inside), frozenset(left)))
+        stages.append(
+            Stage(wanted, (chance.choice(ground.nodes),), split, tuple(inside), frozenset(left), frozenset(left_out))
+        )
         return len(stages) - 1
 
-    place(frozenset(roles), chance.choice((0, 1, 2, 3)))
+    place(frozenset(roles), chance.choice((0, 1, 1, 2, 3)))
     return tuple(stages)
 
 

@@ -26,14 +26,14 @@ def central_costs(space: Space) -> list[float]:
             rate = part * space.rates[type]
             for node, hops in enumerate(space.topology.hops(source)):
                 costs[node] += rate * hops
-    delivered: dict[int, int] = {}
-    for query, sinks in zip(space.problem.queries, space.sink_masks, strict=True):
+    delivered: dict[Stream, int] = {}
+    for number, (query, sinks) in enumerate(zip(space.problem.queries, space.sink_masks, strict=True)):
         if sinks:
-            projection = space.number(query.projection(frozenset(query.types)))
-            delivered[projection] = delivered.get(projection, 0) | sinks
-    for projection, sinks in delivered.items():
+            stream = space.delivery(number, (space.number(query.projection(frozenset(query.types))), 0))
+            delivered[stream] = delivered.get(stream, 0) | sinks
+    for stream, sinks in delivered.items():
         for node in range(space.nodes):
-            costs[node] += space.price(Stream(projection, node), sinks)
+            costs[node] += space.price(stream._replace(place=node), sinks)
     return costs
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.inev.model import EventNetwork, Problem, Projection
+from coordinator.inev.model import EventNetwork, Problem, Projection, Query
 from coordinator.inev.patterns import Pattern, leaves
 
 
@@ -42,6 +42,33 @@ class CaseCosts:
 
     def selected(self, type: str, projection: Projection) -> float | None:
         return self.single.get((type, projection.types))
+
+    @property
+    def sends_events(self) -> bool:
+        return False
+
+    def carried(
+        self,
+        projection: Projection,
+        types: frozenset[str] | None = None,
+        split_by: str | None = None,
+        part: float = 1.0,
+    ) -> float:
+        if types is None:
+            return self.rate(projection) * part
+        total = 0.0
+        for type in sorted(types):
+            share = self.selected(type, projection)
+            if share is None:
+                return math.inf
+            total += share * self.network.total(type) * (part if type == split_by else 1.0)
+        return total
+
+    def delivered(self, query: Query) -> float:
+        return self.rate(query.projection(frozenset(query.types)))
+
+    def refined(self, samples: int) -> CaseCosts:
+        return self
 
 
 def estimate(problem: Problem) -> float:

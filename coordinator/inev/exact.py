@@ -87,7 +87,9 @@ class _Enumeration:
             raw = self.space.raw(projection)
             gathered = [self._alone({raw: 1 << place}, {(projection, place): (raw,)})] if alone else None
             for end in gathered or self._evaluated(query, query.whole, place):
-                delivered = self._joined(end, self._alone({Stream(projection, place): sinks} if sinks else {}))
+                delivered = self._joined(
+                    end, self._alone({self.space.delivery(at, (projection, place)): sinks} if sinks else {})
+                )
                 if delivered is not None:
                     ends.append((delivered.cost, place, delivered))
         for cost, place, end in sorted(ends, key=lambda end: end[:2]):

@@ -7,7 +7,7 @@ a query kept to some of its types; equal projections of different queries are on
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -157,6 +157,15 @@ class Query:
     window_s: float | None = None
     predicates: Mapping[frozenset[str], str] = field(default_factory=dict)
     whole: bool = False
+    joinable: Callable[[frozenset[str]], bool] | None = field(default=None, compare=False)
+    """Which sets of types, beside all of them, can be put together by themselves; None: all that have a projection."""
+    gaps_s: Callable[[frozenset[str]], Mapping[tuple[str, str], float]] | None = field(default=None, compare=False)
+    """For queries without one window for all: by how much a type of a joinable set may precede another."""
+    alike: Mapping[frozenset[str], tuple[str, float]] = field(default_factory=dict, compare=False)
+    """Those of the conditions that ask for equal values: of which two types, under a name that conditions over the same
+    value share, and how selective each is."""
+    apart: Mapping[frozenset[str], float] | None = field(default=None, compare=False)
+    """How selective all other conditions are; None: as all are."""
 
     @property
     def core(self) -> Pattern:
@@ -188,7 +197,10 @@ class Query:
         """The sets of two or more types that have a projection, small ones first."""
         if self.whole:
             return [frozenset(self.types)] if len(self.types) > 1 else []
-        return list(subsets(self.core))
+        found = list(subsets(self.core))
+        if self.joinable is None:
+            return found
+        return [types for types in found if len(types) == len(self.types) or self.joinable(types)]
 
     def projection(self, types: frozenset[str]) -> Projection:
         """The query kept to these types."""
@@ -208,10 +220,13 @@ class Query:
     def takes(self, offered: Projection, wanted: Projection) -> bool:
         """Whether matches of a projection of another query can stand in for those of a projection of this one.
 
-        They can if they miss none: the same window and predicates, and no order that this query does not ask for.
+        They can if they miss none: the same window and predicates, and no order that this query does not ask for; in
+        running networks only if they are the same.
         """
         if offered.key == wanted.key:
             return True
+        if self.joinable is not None:  # nodes share what is the same only
+            return False
         if offered.window_s != wanted.window_s or _conditions(offered) != _conditions(wanted):
             return False
         return serves(offered.pattern, wanted.pattern)
@@ -236,8 +251,28 @@ class CostModel(Protocol):
     def rate(self, projection: Projection) -> float:
         """Matches per unit of time, over the whole network."""
 
+    @property
+    def sends_events(self) -> bool:
+        """Whether of a projection the events in its matches travel, each once, rather than whole matches."""
+
     def selected(self, type: str, projection: Projection) -> float | None:
         """The share of a type's events that are part of some match of a projection; None where nobody knows."""
+
+    def carried(
+        self,
+        projection: Projection,
+        types: frozenset[str] | None = None,
+        split_by: str | None = None,
+        part: float = 1.0,
+    ) -> float:
+        """What one node sends of a projection per unit of time: of all its types, or of those that are given. It has
+        ``part`` of the events of the type by which the projection is split."""
+
+    def delivered(self, query: Query) -> float:
+        """What the sinks get of a query per unit of time."""
+
+    def refined(self, samples: int) -> CostModel:
+        """The same model as precise as it can be, with so many draws for each rate that it would have to draw."""
 
 
 @dataclass(frozen=True)

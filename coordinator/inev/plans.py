@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final
 
 from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem, Projection
 from coordinator.inev.space import Solution, Space, Stream
+
+DRAWS: Final = 4000
+"""Where rates are drawn at random, so many draws take about a second; they are divided among all that is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +56,8 @@ class PlacedTask:
 class Transfer:
     """What one node sends of one projection, over which links, at which rate; ``targets`` are the nodes that use it.
 
-    ``kind``: "events" that are sent of themselves, and where something is pulled "requests" for it and "answers".
+    ``kind``: "events" that are sent of themselves; "composites" of the query named, for its sinks, where these are
+    something else; and where something is pulled "requests" for it and "answers".
     """
 
     source: Input
@@ -61,6 +66,7 @@ class Transfer:
     rate: float
     targets: tuple[int, ...]
     kind: str = "events"
+    query: str | None = None
 
     @property
     def cost(self) -> float:
@@ -99,6 +105,19 @@ class Plan:
     def cost(self) -> float:
         """Rate times links, summed over everything that travels."""
         return math.fsum(transfer.cost for transfer in self.transfers)
+
+    def refined(self, draws: int = DRAWS) -> Plan:
+        """The same plan with rates as precise as the cost model can tell them with so many draws."""
+        asked = {(each.source.projection, each.source.sent) for each in self.transfers if each.kind == "events"}
+        questions = sum(len(projection.types if sent is None else sent) for projection, sent in asked)
+        problem = replace(self.problem, costs=self.problem.costs.refined(draws // max(1, questions)))
+        if problem.costs is self.problem.costs:
+            return self
+        transfers = tuple(
+            replace(each, rate=sent_rate(problem, each.source, each.node)) if each.kind == "events" else each
+            for each in self.transfers
+        )
+        return replace(self, problem=problem, transfers=transfers)
 
     @cached_property
     def vertices(self) -> tuple[Vertex, ...]:
@@ -156,6 +175,15 @@ class Plan:
         return self.problem.network.sources(placement.split_by)
 
 
+def sent_rate(problem: Problem, source: Input, node: int) -> float:
+    """What a node sends of a projection."""
+    split = source.placement.split_by
+    part = problem.network.share(split, node) if split is not None else 1.0
+    if source.projection.primitive:
+        return problem.network.total(source.projection.key) * part
+    return problem.costs.carried(source.projection, source.sent, split, part)
+
+
 def _raw(type: str) -> Projection:
     return Projection(type, type, frozenset((type,)), 1.0)
 
@@ -193,7 +221,7 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
         return Placement(node=place) if place < space.nodes else Placement(split_by=space.types[place - space.nodes])
 
     def read(stream: Stream) -> Input:
-        sent = frozenset(space.types[number] for number in bit_positions(stream.sent)) if stream.sent else None
+        sent = frozenset(space.types[number] for number in bit_positions(stream.sent)) if stream.sent > 0 else None
         return Input(space.projections[stream.projection], placement(stream.place), sent)
 
     tasks: dict[tuple[int, int], PlacedTask] = {}
@@ -211,13 +239,17 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
         finals[query.name] = tasks[final]
     transfers = []
     for stream, targets in sorted(space.targets(solution).items()):
-        rates = space.selected_rates(stream) if stream.sent else (space.rates[stream.projection], 0.0)
-        assert rates is not None
+        source = read(stream)
+        asked = problem.queries[-1 - stream.sent] if stream.sent < 0 else None
+        composites = problem.costs.delivered(asked) if asked is not None else 0.0
         for node, part in space.at[stream.place]:
             links = space.topology.reaching(node, space.signature(targets))
             if links:
+                reached = tuple(bit_positions(targets))
                 transfers.append(
-                    Transfer(read(stream), node, links, rates[0] * part + rates[1], tuple(bit_positions(targets)))
+                    Transfer(source, node, links, sent_rate(problem, source, node), reached)
+                    if asked is None
+                    else Transfer(source, node, links, composites * part, reached, "composites", asked.name)
                 )
     return Plan(problem, planner, tuple(tasks.values()), finals, tuple(transfers))
 

@@ -50,7 +50,7 @@ def push_pull_plan(problem: Problem) -> Plan:
         tasks.append(task)
         finals[query.name] = task
         if space.sink_masks[at]:
-            stream = Stream(search.projection[search.whole], node)
+            stream = space.delivery(at, (search.projection[search.whole], node))
             delivered[stream] = delivered.get(stream, 0) | space.sink_masks[at]
     transfers: list[Transfer] = []
     for type, mask in pushed.items():
@@ -63,7 +63,10 @@ def push_pull_plan(problem: Problem) -> Plan:
             transfers.append(Transfer(asker, node, links, asked, tuple(bit_positions(sources)), "requests"))
         transfers += _transfers(space, space.raw(type), 1 << node, min(answered, space.rates[type]), "answers")
     for stream, mask in delivered.items():
-        transfers += _transfers(space, stream, mask, space.rates[stream.projection], "events")
+        rate = space.rates[stream.projection]
+        if stream.sent < 0:
+            rate = problem.costs.delivered(problem.queries[-1 - stream.sent])
+        transfers += _transfers(space, stream, mask, rate, "composites" if stream.sent else "events")
     return Plan(problem, "push-pull", tuple(dict.fromkeys(tasks)), finals, tuple(transfers))
 
 
@@ -86,7 +89,7 @@ def _cheapest(space: Space, query: QuerySearch, sinks: int, pushed: dict[int, in
     for node in range(space.nodes):
         cost, steps = _gathered(space, query, node, pushed)
         if sinks:
-            cost += space.price(Stream(query.projection[query.whole], node), sinks)
+            cost += space.price(space.delivery(query.number, (query.projection[query.whole], node)), sinks)
         if cost < best[0]:
             best = cost, node, steps
     return best[1], best[2]

@@ -57,7 +57,7 @@ class _Programme:
         """The cheapest node's part of ``full``."""
         self.offers: dict[int, list[tuple[Stream, list[float]]]] = {}
         for stream, carried in around.carried.items():
-            mask = search.served(stream.projection)
+            mask = search.served(stream.projection) if stream.sent >= 0 else None
             if mask is not None and mask & (mask - 1):
                 self.offers.setdefault(mask, []).append((stream, self._extension(stream, carried)))
         self.common = sum(1 << at for at, type in enumerate(search.types) if around.carried.get(search.space.raw(type)))
@@ -72,7 +72,7 @@ class _Programme:
     def _extension(self, stream: Stream, carried: int) -> list[float]:
         """What it costs to carry a stream on to each place of the query."""
         space = self.space
-        if not stream.sent:
+        if not stream.sent and (not space.sends_events or stream.projection < len(space.types)):
             rate = space.rates[stream.projection]
             return [rate * links for links in self.search._columns(space.row(stream.place, carried))]
         base = space.price(stream, carried)
@@ -169,7 +169,8 @@ class _Programme:
     def _carry(self, mask: int) -> None:
         """What it costs to have all matches of a set at each place."""
         search, nodes = self.search, self.nodes
-        rate = self.space.rates[search.projection[mask]] + self.around.step_price
+        space, step, number = self.space, self.around.step_price, search.projection[mask]
+        rate = space.flow(number, 0) + step
         one = self.one[mask]
         row = spread(one, self.space.topology.neighbours, rate)
         cheapest = sorted(zip(one, range(nodes), strict=True))
@@ -185,8 +186,9 @@ class _Programme:
         for at, cost in many.items():
             if cost < dearest:
                 links_to = search.base[search.column[at]]
+                split_rate = space.flow(number, search.places[search.column[at]]) + step
                 row = [
-                    known if known < (new := cost + rate * links) else new
+                    known if known < (new := cost + split_rate * links) else new
                     for known, links in zip(row, links_to, strict=True)
                 ]
                 dearest = max(row)
@@ -280,7 +282,7 @@ class _Programme:
     def _delivery(self, projection: int, place: int, sinks: int) -> float:
         if not sinks:
             return 0.0
-        stream = Stream(projection, place)
+        stream = self.space.delivery(self.search.number, (projection, place))
         carried = self.around.carried.get(stream, 0)
         return self.space.price(stream, carried | sinks) - (self.space.price(stream, carried) if carried else 0.0)
 
@@ -348,7 +350,8 @@ class _Programme:
         projection = search.projection[mask]
         if mask & (mask - 1) == 0:
             return [space.raw(projection)]
-        rate = space.rates[projection] + self.around.step_price
+        step = self.around.step_price
+        rate = space.flow(projection, 0) + step
         options: list[tuple[float, int, Callable[[], list[Stream]]]] = []
 
         def whole(place: int) -> list[Stream]:
@@ -369,7 +372,8 @@ class _Programme:
         for at, cost in self.many[mask].items():
             place = search.places[search.column[at]]
             links = search.base[search.column[at]][column]
-            options.append((cost + rate * links, 1, lambda place=place: whole(place)))  # type: ignore[misc]
+            split_rate = space.flow(projection, place) + step
+            options.append((cost + split_rate * links, 1, lambda place=place: whole(place)))  # type: ignore[misc]
             stream = search.selectors.get((mask, at))
             rates = space.selected_rates(stream) if stream is not None else None
             if stream is not None and rates is not None:

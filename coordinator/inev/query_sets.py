@@ -10,6 +10,7 @@ class QuerySets:
 
     def __init__(self, space: Space, number: int) -> None:
         self.space = space
+        self.number = number
         self.query = space.problem.queries[number]
         query = self.query
         self.types = [space.type_number[type] for type in query.types]

@@ -112,16 +112,20 @@ def _rule_layout(rule: Rule, plan: Plan) -> RuleLayout:
         if key not in known:
             inside: list[int] = []
             events: set[str] = set()
+            left_out: set[tuple[int, str]] = set()
             for read in task.inputs:
                 below = _task_of(read, tasks)
                 if below is None:
                     events |= roles(read.projection.types)
                 else:
                     inside.append(placed(below))
+                    left_out |= {(inside[-1], role) for role in roles(read.left_out)}
             wanted = roles(task.projection.types) if all_roles is None else all_roles
             split = next(iter(roles([task.placement.split_by])), None) if task.placement.split_by else None
             nodes = tuple(names[node] for node in task.nodes)
-            stages.append(Stage(wanted, nodes, split, tuple(inside), frozenset(events)))
+            stages.append(
+                Stage(wanted, nodes, split, tuple(dict.fromkeys(inside)), frozenset(events), frozenset(left_out))
+            )
             known[key] = len(stages) - 1
         return known[key]
 

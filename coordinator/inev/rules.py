@@ -7,7 +7,7 @@ everything in one place (last and first, aggregates, skip-till-next, negation at
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
@@ -16,8 +16,10 @@ from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, s
 from coordinator.inev.patterns import Operator, Pattern
 from coordinator.inev.physical import PhysicalCosts
 from protocol import pattern as p
-from protocol.expressions import Attribute, Expression, Same, roles_of
+from protocol.errors import RuleError
+from protocol.expressions import Attribute, Binary, Expression, Same, roles_of
 from protocol.languages.printing import ExpressionPrinter, PrintError
+from protocol.projection import joinable_components, project
 
 DEFAULT_PAIR: Final = 0.1
 DEFAULT_FILTER: Final = 0.5
@@ -75,20 +77,50 @@ class _Reading:
                 found[label] = self.share(frozenset((leaf.role,)), DEFAULT_FILTER, label)
         return found
 
-    def pairs(self) -> dict[frozenset[str], float]:
-        negative = {leaf.role for leaf in self.leaves} - {
-            leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)
-        }
+    def pairs(self, equal: bool = True) -> dict[frozenset[str], float]:
+        """By the labels that conditions concern, the share of combinations that meets them; ``equal``: also those that
+        ask for equal values."""
+        negative = self._negative()
         found: dict[frozenset[str], float] = {}
         for condition in self.conditions:
             roles = roles_of(condition)
-            if len(roles) > 1 and not roles & negative:
+            if len(roles) > 1 and not roles & negative and (equal or _equality(condition) is None):
                 labels = frozenset(self.labels[role] for role in roles)
                 found[labels] = found.get(labels, 1.0) * self.share(roles, DEFAULT_PAIR, shown(condition))
-        for same in self.rule.pattern.where:
+        for same in self.rule.pattern.where if equal else ():
             if isinstance(same, Same):
                 self._same(negative, found)
         return found
+
+    def alike(self) -> dict[frozenset[str], tuple[str, float]]:
+        """The labels whose events must have equal values."""
+        negative = self._negative()
+        found: dict[frozenset[str], tuple[str, float]] = {}
+        names: dict[tuple[str, str], str] = {}
+        for condition in self.conditions:
+            ends = _equality(condition)
+            if ends is None or {role for role, _ in ends} & negative:
+                continue
+            name = min(names.get(end, "/".join(end)) for end in ends)
+            before = {names[end] for end in ends if end in names}
+            names = {end: name if known in before else known for end, known in names.items()}
+            names.update(dict.fromkeys(ends, name))
+        for condition in self.conditions:
+            ends = _equality(condition)
+            if ends is not None and ends[0] in names:
+                roles = roles_of(condition)
+                share = self.share(roles, DEFAULT_PAIR, shown(condition))
+                found[frozenset(self.labels[role] for role in roles)] = (names[ends[0]], share)
+        positive = [leaf.role for leaf in self.leaves if leaf.role not in negative]
+        for same in self.rule.pattern.where:
+            if isinstance(same, Same) and len(positive) > 1:
+                share = self.share(frozenset(positive), DEFAULT_PAIR, "that all agree")
+                for one, other in combinations(positive, 2):
+                    found[frozenset((self.labels[one], self.labels[other]))] = ("", share)
+        return {labels: each for labels, each in found.items() if len(labels) == 2}
+
+    def _negative(self) -> set[str]:
+        return {leaf.role for leaf in self.leaves} - {leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)}
 
     def _same(self, negative: set[str], found: dict[frozenset[str], float]) -> None:
         """All agree: of m events each but one must. Over all subsets that is s for even and 1/s for odd sizes."""
@@ -191,6 +223,44 @@ class _Reading:
 
         return before(chain.anchor)
 
+    # What nodes can put together ------------------------------------------------------------------------------------
+
+    def _roles(self, labels: frozenset[str]) -> frozenset[str]:
+        return frozenset(role for role, label in self.labels.items() if label in labels)
+
+    def joinable(self) -> Callable[[frozenset[str]], bool]:
+        """Whether nodes can put together some types by themselves. Negations are decided with all that a rule reads."""
+        known: dict[frozenset[str], bool] = {}
+
+        def joined(labels: frozenset[str]) -> bool:
+            if labels not in known:
+                try:
+                    known[labels] = len(joinable_components(self.rule, self._roles(labels))) == 1
+                except RuleError:
+                    known[labels] = False
+            return known[labels]
+
+        return joined
+
+    def gaps_s(self) -> Callable[[frozenset[str]], Mapping[tuple[str, str], float]] | None:
+        """For chains of which every event is taken: how long before another each may lie, if both are kept."""
+        root = self.rule.pattern.root
+        if not isinstance(root, p.Chain):
+            return None
+        if any(not isinstance(step, p.Selection) or step.policy != "each" or step.count != 1 for step in root.steps):
+            return None
+
+        def gaps(labels: frozenset[str]) -> dict[tuple[str, str], float]:
+            chain = project(self.rule, self._roles(labels)).pattern.root
+            assert isinstance(chain, p.Chain)
+            return {
+                (self.labels[step.leaf.role], self.labels[step.within.origin]): step.within.length_us / 1e6
+                for step in chain.steps
+                if isinstance(step, p.Selection) and isinstance(step.within, p.Within)
+            }
+
+        return gaps
+
     def only_anchor(self) -> str | None:
         """The label of the anchor of a chain that takes one event of every other part: one match for each anchor."""
         root = self.rule.pattern.root
@@ -214,6 +284,14 @@ class _Reading:
         if window.unit == "events":
             return float(window.length / sum(rates[leaf.type] for leaf in self.leaves))
         return float(window.length / 1e6)
+
+
+def _equality(condition: Expression) -> tuple[tuple[str, str], tuple[str, str]] | None:
+    """The two attributes, each with its role, that a condition asks to be equal."""
+    match condition:
+        case Binary("=", Attribute(one, name, ""), Attribute(other, other_name, "")) if one != other:
+            return (one, name), (other, other_name)
+    return None
 
 
 def shown(condition: Expression) -> str:
@@ -263,20 +341,31 @@ def problem_from(
         totals = {type: network.total(type) for type in network.rates}
         window = reading.window_s(totals)
         blocking.update(reading.blocking())
-        pairs, predicates = reading.pairs(), reading.predicates()
+        pairs, apart, predicates = reading.pairs(), reading.pairs(equal=False), reading.predicates()
         try:
             pattern, whole = reading.pattern(), False
         except _NotInParts:
             pattern, whole = Operator("AND", tuple(dict.fromkeys(reading.labels.values()))), True
         for name, branch in split_queries(rule.name, pattern):
-            query = Query(name, branch, pairs, window, predicates, whole=whole)
+            query = Query(
+                name,
+                branch,
+                pairs,
+                window,
+                predicates,
+                whole,
+                joinable=reading.joinable(),
+                gaps_s=reading.gaps_s(),
+                alike=reading.alike(),
+                apart=apart,
+            )
             queries.append(query)
             wanted[name] = sinks.get(rule.emits, ())
             anchor = reading.only_anchor()
             if anchor is not None:
                 most[query.projection(frozenset(query.types)).key] = sum(rates[anchor].values())
     filled = EventNetwork(names, network.topology, rates)
-    costs = PhysicalCosts(filled, blocking, at_most=most)
+    costs = PhysicalCosts(filled, blocking, at_most=most, queries=tuple(queries))
     return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
 
 

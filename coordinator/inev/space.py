@@ -8,6 +8,7 @@ places, to the streams they read.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import count
 from typing import NamedTuple
 
 from coordinator.inev.graph import LARGE_NODES, Signature, bit_positions, distances
@@ -15,7 +16,8 @@ from coordinator.inev.model import Problem, Projection, primitive
 
 
 class Stream(NamedTuple):
-    """``sent``: the bits of the types whose events are sent; 0 for whole matches."""
+    """``sent``: the bits of the types whose events are sent; 0 for matches as they are; -1 - q for what the sinks of
+    query q get, where that is something else."""
 
     projection: int
     place: int
@@ -48,6 +50,7 @@ class Space:
         self.projections: list[Projection] = [primitive(type) for type in self.types]
         self._numbers = {projection.key: at for at, projection in enumerate(self.projections)}
         self.rates: list[float] = [network.total(type) for type in self.types]
+        self.sends_events = problem.costs.sends_events
         self.places = self.nodes + len(self.types)
         self.masks = [1 << node for node in range(self.nodes)]
         """The nodes of each place, as bits."""
@@ -60,6 +63,7 @@ class Space:
         self._reach: dict[tuple[int, int], tuple[float, int]] = {}
         self._rows: dict[tuple[int, int], list[float]] = {}
         self._selected: dict[Stream, tuple[float, float]] = {}
+        self._sent: dict[Stream, list[float]] = {}
         self._costs: dict[tuple[Stream, int], float] = {}
         self.sink_masks = [
             sum(1 << node for node in set(problem.sinks.get(query.name, ()))) for query in problem.queries
@@ -72,6 +76,27 @@ class Space:
             found = self._numbers[projection.key] = len(self.projections)
             self.projections.append(projection)
             self.rates.append(self.problem.costs.rate(projection))
+        return found
+
+    def flow(self, projection: int, place: int) -> float:
+        """What all nodes of a place together send of a projection."""
+        if not self.sends_events or projection < len(self.types):
+            return self.rates[projection]
+        return sum(self._sent_at(Stream(projection, place)))
+
+    def delivery(self, query: int, final: Task) -> Stream:
+        """What the sinks of a query get of the task that completes it."""
+        return Stream(*final, -1 - query if self.sends_events else 0)
+
+    def _sent_at(self, stream: Stream) -> list[float]:
+        """What each node of the place of a stream sends."""
+        found = self._sent.get(stream)
+        if found is None:
+            projection = self.projections[stream.projection]
+            types = frozenset(self.types[at] for at in bit_positions(stream.sent)) if stream.sent else None
+            split = self.types[stream.place - self.nodes] if stream.place >= self.nodes else None
+            carried = self.problem.costs.carried
+            found = self._sent[stream] = [carried(projection, types, split, part) for _, part in self.at[stream.place]]
         return found
 
     def source_place(self, type: int) -> int:
@@ -157,7 +182,11 @@ class Space:
         found = self._costs.get((stream, targets))
         if found is None:
             by_part, summed = self.reach(stream.place, targets)
-            if not stream.sent:
+            if stream.sent < 0:
+                found = self.problem.costs.delivered(self.problem.queries[-1 - stream.sent]) * by_part
+            elif self.sends_events and stream.projection >= len(self.types):
+                found = self._price_of_events(stream, targets)
+            elif not stream.sent:
                 found = self.rates[stream.projection] * by_part
             else:
                 rates = self.selected_rates(stream)
@@ -165,6 +194,13 @@ class Space:
                 found = rates[0] * by_part + rates[1] * summed
             self._costs[stream, targets] = found
         return found
+
+    def _price_of_events(self, stream: Stream, targets: int) -> float:
+        if not targets:
+            return 0.0
+        reached, signature = self.topology.reached, self.signature(targets)
+        sent = zip(self._sent_at(stream), self.at[stream.place], strict=True)
+        return sum(rate * reached(node, signature) for rate, (node, _) in sent)
 
     def local(self, stream: Stream, place: int) -> bool:
         """Whether a task at a place finds the stream there already, each node its own part."""
@@ -174,8 +210,10 @@ class Space:
         """For every stream that travels: the nodes it must reach."""
         return self.carried(solution.tasks, solution.finals, self.sink_masks)
 
-    def carried(self, tasks: Tasks, finals: Iterable[Task], sinks: Iterable[int]) -> dict[Stream, int]:
-        """The same for tasks, and for the ones that complete queries with the nodes that want these."""
+    def carried(
+        self, tasks: Tasks, finals: Iterable[Task], sinks: Iterable[int], queries: Iterable[int] | None = None
+    ) -> dict[Stream, int]:
+        """The same for tasks, and for the ones that complete queries (all, or these) with the nodes that want them."""
         found: dict[Stream, int] = {}
         masks, nodes = self.masks, self.nodes
         for (_, place), inputs in tasks.items():
@@ -184,9 +222,9 @@ class Space:
                 if stream.place == place and (place < nodes or not stream.sent):
                     continue
                 found[stream] = found.get(stream, 0) | mask
-        for (projection, place), mask in zip(finals, sinks, strict=True):
+        for query, final, mask in zip(count() if queries is None else queries, finals, sinks, strict=False):
             if mask:
-                stream = Stream(projection, place)
+                stream = self.delivery(query, final)
                 found[stream] = found.get(stream, 0) | mask
         return found
 

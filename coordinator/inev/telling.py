@@ -203,17 +203,14 @@ def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
         yield "on one node, the cheapest for what it reads and for who reads it"
     for read in task.inputs:
         if read.sent is not None:
-            whole = problem.costs.rate(read.projection)
-            sent = sum(
-                (problem.costs.selected(type, read.projection) or 0.0) * problem.network.total(type)
-                for type in read.sent
-            )
+            whole = problem.costs.carried(read.projection)
+            sent = problem.costs.carried(read.projection, read.sent)
             yield (
                 f"of {read.projection.text} only {', '.join(sorted(read.sent))} is sent ({sent:,.4g} instead of "
                 f"{whole:,.4g}): {', '.join(sorted(read.left_out))} is there anyway"
             )
         elif not read.projection.primitive and read.placement != task.placement:
-            whole = problem.costs.rate(read.projection)
+            whole = problem.costs.carried(read.projection)
             raw = sum(map(problem.network.total, read.projection.types))
             if whole < raw:
                 yield f"reads {read.projection.text} ({whole:,.4g}) instead of its types ({raw:,.4g})"

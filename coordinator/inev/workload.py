@@ -35,7 +35,8 @@ class Workload:
         finals = [final for at, final in enumerate(solution.finals) if at not in gone]
         masks = [mask for at, mask in enumerate(self.space.sink_masks) if at not in gone]
         tasks = self.space.needed(solution.tasks, finals)
-        carried = self.space.carried(tasks, finals, masks)
+        left = [at for at in range(len(solution.finals)) if at not in gone]
+        carried = self.space.carried(tasks, finals, masks, left)
         for projection, place in tasks:
             carried.setdefault(Stream(projection, place), 0)
         return Surroundings(tasks, carried, step_price=self.step_price)
@@ -138,14 +139,14 @@ class Workload:
         ends = {Stream(*final) for final in solution.finals}
         for stream in self.space.targets(solution):
             projection = self.space.projections[stream.projection]
-            if stream.projection < types or stream in ends or negated(projection.pattern):
+            if stream.projection < types or stream.sent < 0 or stream in ends or negated(projection.pattern):
                 continue
             bits = sum(1 << self.space.type_number[type] for type in projection.types)
             sent = bits if stream.sent else (bits - 1) & bits
             while sent:
                 chosen = Stream(stream.projection, stream.place, 0 if sent == bits else sent)
                 rates = self.space.selected_rates(chosen) if chosen.sent else (0.0, 0.0)
-                if chosen != stream and rates is not None and sum(rates) < self.space.rates[stream.projection]:
+                if chosen != stream and rates is not None and sum(rates) < self.space.flow(*stream[:2]):
                     tasks = {
                         task: self._selecting(task, inputs, stream, chosen)
                         if self._travels(stream, task, inputs)

@@ -111,6 +111,7 @@ def planned(
     start = time.perf_counter()
     found = _plan(problem, planner, budget_s, None if limit is None else Bound(limit, factor), seed, centre)
     seconds = time.perf_counter() - start
+    found = found.refined()
     wrong = faults(found)
     assert not wrong, wrong
     exact = planner == "exact"
