@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.command import main
-from deploy.commands.experiment import Bar, show_s
+from deploy.commands.experiment_runs import Bar, show_s
 from deploy.experiments import jobs as jobs_module
 from deploy.experiments.conduct import calibrate, conduct, estimate_s, in_order_of_work
 from deploy.experiments.confidence import mean

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
-from deploy.experiments.jobs import Job, Result, Runner
+from deploy.experiments.jobs import Job, Runner
 from protocol.errors import HeadwaterError
 
 POLL_S: Final = 0.5  # how often somebody who watches is told, even when nothing ends
@@ -39,8 +39,8 @@ def run_all(
     run: Runner,
     processes: int,
     watch: Callable[[Sequence[float]], None] = lambda shares: None,
-) -> Iterator[tuple[Job, Result | Failure]]:
-    """Do all jobs and give their results as they are finished; what a result is does not depend on the order.
+) -> Iterator[tuple[Job, Any]]:
+    """Do all jobs and give their results, or failures, as they end; what a result is does not depend on the order.
 
     ``run`` must be a function that another process can import. ``watch`` is told the share done of every job.
     Leaving the loop early ends the runs that are still going.
@@ -79,7 +79,7 @@ def run_all(
             pipe.close()
 
 
-def _receive(pipe: Connection, process: SpawnProcess, job: Job) -> float | Result | Failure:
+def _receive(pipe: Connection, process: SpawnProcess, job: Job) -> Any:
     try:
         said: Any = pipe.recv()
     except EOFError:
