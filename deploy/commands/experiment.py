@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from deploy.commands.common import say
+from deploy.commands.experiment_inev import inev
 from deploy.commands.experiment_runs import chosen, run_left, words
 from deploy.experiments.conduct import calibrate, estimate_s
 from deploy.experiments.findings import findings
@@ -34,7 +35,11 @@ def _experiment() -> None:
     \b
     headwater experiment trex --quick            do the findings of the T-Rex paper come out? (minutes)
     headwater experiment trex --figure 12        one figure, with its CSV file and its picture
+    headwater experiment inev --quick            do the findings of the INEv paper come out? (minutes)
     """
+
+
+experiment.command()(inev)
 
 
 @experiment.command()
