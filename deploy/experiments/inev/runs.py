@@ -158,12 +158,9 @@ def swapped(rates: Mapping[str, float], share: float) -> dict[str, float]:
     """Rates exchanged in pairs, from the middle of their order outwards, until this share of the types has another."""
     order = sorted(rates, key=lambda name: (rates[name], name))
     new = dict(rates)
-    middle = len(order) / 2
-    for step in range(round(share * len(order) / 2)):
-        low, high = (
-            order[int(middle - 0.5) - step],
-            order[int(middle + 0.5) + step if len(order) % 2 else int(middle) + step],
-        )
+    pairs = len(order) // 2
+    for step in range(min(pairs, round(share * len(order) / 2))):
+        low, high = order[pairs - 1 - step], order[len(order) - pairs + step]
         new[low], new[high] = rates[high], rates[low]
     return new
 
