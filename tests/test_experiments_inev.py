@@ -18,6 +18,8 @@ from deploy.experiments.inev.case_studies import BIKES, DAY_S, NODES, QUERIES, C
 from deploy.experiments.inev.figures import FIGURES, MODERATE, QUICK, case_studies
 from deploy.experiments.inev.findings import findings
 from deploy.experiments.inev.generator import build, draw_case, with_rates
+from deploy.experiments.inev.modelled_studies import ModelledStudy, counts
+from deploy.experiments.inev.modelled_studies import ruled as modelled_rules
 from deploy.experiments.inev.random_rules import RunScenario, ruled
 from deploy.experiments.inev.repair import changed, translated
 from deploy.experiments.inev.runs import COLUMNS, rows, run_job, searched, seconds_of, swapped
@@ -267,6 +269,23 @@ def test_every_query_of_the_case_study_can_be_planned(tmp_path: Path) -> None:
         assert not any(query.whole for query in plan.problem.queries)
 
 
+def test_streams_without_attributes_are_planned_with_their_rates(tmp_path: Path) -> None:
+    (tmp_path / "inev-google-cluster").mkdir()
+    for node in range(20):
+        with gzip.open(tmp_path / "inev-google-cluster" / f"node{node}.csv.gz", "wt") as out:
+            out.writelines(f"195:00:{at % 60:02},{'AAAABBBI'[at % 8]}\n" for at in range(80))
+            out.write("195:01:00,H\n" if node == 3 else "")
+    assert counts(tmp_path / "inev-google-cluster")["A", 7] == 40
+    given = ModelledStudy(stream="Cluster Monitoring", query=1, folder=str(tmp_path))
+    rates = modelled_rules(given, 1).statistics.rates
+    assert rates["H"] == {"n3": 1 / (26.75 * 3600)}
+    found = given.measured(1, quiet)
+    assert found["ratio"] is not None
+    assert 0 < found["ratio"] < 1
+    with pytest.raises(ConfigError, match=r"cannot read .*inev-citibike/node0"):
+        replace(given, stream="Citi Bike").measured(1, quiet)
+
+
 def test_where_the_data_is_does_not_tell_studies_apart() -> None:
     one = CaseStudy(query=1, days=2, folder="here")
     assert one.fingerprint() == replace(one, folder="there").fingerprint()
@@ -348,7 +367,7 @@ def test_a_number_stands_for_all_parts_of_a_figure() -> None:
     assert [figure.name for figure in chosen_figures(["6", "9e"])] == ["6a", "6b", "6c", "6d", "9e"]
     assert [figure.name for figure in chosen_figures(["12"])] == ["12a", "12a-bounded", "12b"]
     assert len(chosen_figures(None)) == len(FIGURES)
-    assert [each.name for each in chosen_figures(["table-3"], case_studies("there", 1))] == ["table-3"]
+    assert [each.name for each in chosen_figures(["table-3"], [case_studies("there", 1)])] == ["table-3"]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -12,7 +12,17 @@ import typer
 from deploy.commands.common import say
 from deploy.commands.experiment_runs import chosen, run_left, words
 from deploy.experiments.inev.case_studies import DAYS_MAX, TABLE_3, check_data
-from deploy.experiments.inev.figures import FIGURES, FULL, MODERATE, QUICK, TABLE, Figure, case_studies
+from deploy.experiments.inev.figures import (
+    FIGURES,
+    FULL,
+    MODELLED_TABLE,
+    MODERATE,
+    QUICK,
+    TABLE,
+    Figure,
+    case_studies,
+    modelled_studies,
+)
 from deploy.experiments.inev.findings import findings
 from deploy.experiments.inev.runs import COLUMNS, rows, run_job, seconds_of
 from deploy.experiments.inev.tables import plot, table
@@ -34,7 +44,9 @@ def inev(
     out: Annotated[Path, typer.Option(help="Folder for CSV files and pictures.", metavar="DIR")] = Path("inev-results"),
     data: Annotated[
         Path | None,
-        typer.Option(help="Folder with recorded streams (inev-citibike-bikes/): adds the case study.", metavar="DIR"),
+        typer.Option(
+            help="Folder with recorded streams (inev-citibike-bikes/ ..): adds the case studies.", metavar="DIR"
+        ),
     ] = None,
     days: Annotated[int | None, typer.Option(help="Of the recorded stream: 1 to 31.", metavar="N")] = None,
     processes: Annotated[
@@ -46,7 +58,7 @@ def inev(
     """Repeat the evaluation of INEv graphs.
 
     Figures 4 to 12: what plans cost beside centralised evaluation, over the skew of rates, the size of the network, the
-    number of queries and so on; and, where --data gives the streams, the case study of table 3. By default 10 seeds.
+    number of queries and so on; and, where --data gives the streams, the case studies of table 3. By default 10 seeds.
 
     Every finished run is kept in DIR; the same command goes on where it was stopped.
     """
@@ -61,9 +73,11 @@ def inev(
         if not 1 <= days <= DAYS_MAX:
             raise ConfigError(f"--days must be between 1 and {DAYS_MAX}: so many days are recorded")
         size = replace(size, days=days)
-    figures = chosen_figures(figure, None if data is None else case_studies(str(data.absolute()), size.days))
+    studies: list[Figure] = []
     if data is not None:
         check_data(data)
+        studies = [case_studies(str(data.absolute()), size.days), modelled_studies(str(data.absolute()))]
+    figures = chosen_figures(figure, studies)
     at_once = cores() if processes is None else processes
     if at_once < 1:
         raise ConfigError("--processes must be at least 1")
@@ -86,9 +100,9 @@ def results_in(folder: Path) -> Results:
     return Results(folder, COLUMNS, list(known))
 
 
-def chosen_figures(given: Sequence[str] | None, study: Figure | None = None) -> list[Figure]:
+def chosen_figures(given: Sequence[str] | None, studies: Iterable[Figure] = ()) -> list[Figure]:
     """Those named; a number stands for all of its parts."""
-    known = dict(FIGURES) if study is None else {**FIGURES, TABLE: study}
+    known = {**FIGURES, **{study.name: study for study in studies}}
     names: list[str] = []
     for word in words(given):
         parts = [name for name in known if word.isdecimal() and name.partition("-")[0].rstrip("abcde") == word]
@@ -103,8 +117,11 @@ def _report(found: Sequence[Row], figures: Sequence[Figure], results: Results, p
         if not of_figure:
             continue
         print(table(of_figure, figure))
-        if figure.name == TABLE:
-            print("  the paper's ratios: " + ", ".join(f"query {at} {ratio:g}" for at, ratio in TABLE_3.items()))
+        if figure.name in (TABLE, MODELLED_TABLE):
+            print(
+                "  the paper's ratios for Citi Bike: "
+                + ", ".join(f"query {at} {ratio:g}" for at, ratio in TABLE_3.items())
+            )
         print()
         written.append(results.path(figure.name))
         if plots:

@@ -7,6 +7,7 @@ The Citi Bike stream with bike ids holds, for each of 10 nodes, a file ``nodeN.c
 from __future__ import annotations
 
 import gzip
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -71,8 +72,8 @@ class CaseStudy:
 def study(folder: Path, query: int, days: int, seed: int) -> Ruled:
     """The network of a query: rates and how often two trips are of the same bike are counted in the stream itself."""
     texts = QUERIES[query]
-    read = [{letter for letter in text.replace("AND", "").replace("SEQ", "") if letter.isupper()} for text in texts]
-    wanted = set().union(*read)
+    read = list(map(types_in, texts))
+    wanted = set[str]().union(*read)
     trips = [trip for trip in _trips(folder, days) if trip[2] in wanted]
     counts = Counter((kind, node) for _, node, kind, _ in trips)
     rates: dict[str, dict[str, float]] = {kind: {} for kind in sorted(wanted)}
@@ -100,6 +101,11 @@ def study(folder: Path, query: int, days: int, seed: int) -> Ruled:
             yield ts, position[name, kind], Event.from_row((ts, name, numbers[name], declared[kind], bike))
 
     return Ruled(network, Statistics(rates, shares), births, days * DAY_S * 1_000_000)
+
+
+def types_in(text: str) -> set[str]:
+    """The event types of a query: its words of one capital letter."""
+    return set(re.findall(r"\b[A-Z]\b", text))
 
 
 def check_data(folder: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from deploy.experiments.inev.case_studies import QUERIES, CaseStudy
+from deploy.experiments.inev.modelled_studies import STREAMS, ModelledStudy
 from deploy.experiments.inev.random_rules import RunScenario
 from deploy.experiments.inev.scenario import PlanScenario
 from deploy.experiments.jobs import Job
@@ -220,6 +221,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
 
 
 TABLE: Final = "table-3"
+MODELLED_TABLE: Final = "table-3-modelled"
 
 
 def case_studies(folder: str, days: int) -> Figure:
@@ -235,6 +237,20 @@ def case_studies(folder: str, days: int) -> Figure:
             "load_ratio": "load of the busiest node",
             "delivered": "matches",
         },
+    )
+
+
+def modelled_studies(folder: str) -> Figure:
+    """The same on streams of which only rates are known."""
+    return Figure(
+        MODELLED_TABLE,
+        "Streams without attributes, 20 nodes, modelled only",
+        "query",
+        {
+            name: {float(query): ModelledStudy(stream=name, query=query, folder=folder) for query in stream.queries}
+            for name, stream in STREAMS.items()
+        },
+        {"ratio": "modelled ratio"},
     )
 
 
