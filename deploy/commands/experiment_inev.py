@@ -90,7 +90,7 @@ def inev(
         return sum(map(seconds_of, left)) / at_once
 
     refusal = "; add --yes to begin, or choose fewer --seeds" if full and not yes else None
-    run_left(jobs, results, run_job, at_once, estimated_s, refusal=refusal, weigh=seconds_of, rows=rows)
+    run_left(jobs, results, run_job, at_once, estimated_s, refusal=refusal, weigh=seconds_of, rows=rows, reuse=True)
     _report(results.of(jobs), figures, results, plots)
 
 

@@ -26,10 +26,12 @@ def conduct(
     *,
     weigh: Callable[[Job], float] = work,
     rows: Callable[[Job, Any], list[Row]] = rows_of,
+    reuse: bool = False,
 ) -> list[Failure]:
     """Run the jobs that have no results yet and keep what they give; the failures are returned, nothing is tried twice.
 
-    ``weigh`` tells how much there is to do in a job, ``rows`` makes lines of its result.
+    ``weigh`` tells how much there is to do in a job, ``rows`` makes lines of its result. ``reuse``: many are so
+    short that a process should do several.
     Whenever this is stopped, what was finished is on disk, and the same call goes on from there.
     """
     left = in_order_of_work(results.missing(jobs), weigh)
@@ -40,7 +42,7 @@ def conduct(
         watch(sum(share * weight for share, weight in zip(shares, weights, strict=True)) / whole)
 
     failures = []
-    for job, result in run_all(left, run, processes, watched):
+    for job, result in run_all(left, run, processes, watched, reuse=reuse):
         if isinstance(result, Failure):
             failures.append(result)
         else:

@@ -214,7 +214,7 @@ KINDS: Final[Mapping[str, Callable[[PlanScenario, int], Figures]]] = {
 
 
 def seconds_of(job: Job) -> float:
-    """About how long a run takes on one core, its process included; only ratios matter for the order of runs."""
+    """About how long a run takes on one core."""
     scenario = job.scenario
     if not isinstance(scenario, PlanScenario):
         return float(scenario.seconds())
@@ -225,4 +225,4 @@ def seconds_of(job: Job) -> float:
     if scenario.planner != "inev":
         once *= 0.2
     times = {"orders": scenario.orders, "swaps": 2, "variance": 2, "sharing": 2, "latency": 1 + 3 * scenario.bounded}
-    return 0.5 + once * times.get(scenario.kind, 1)
+    return 0.05 + once * times.get(scenario.kind, 1)
