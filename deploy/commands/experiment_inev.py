@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.commands.common import say
+from deploy.commands.common import RunFailed, say
 from deploy.commands.experiment_runs import chosen, run_left, words
 from deploy.experiments.inev.case_studies import DAYS_MAX, TABLE_3, check_data
 from deploy.experiments.inev.figures import (
@@ -90,8 +90,14 @@ def inev(
         return sum(map(seconds_of, left)) / at_once
 
     refusal = "; add --yes to begin, or choose fewer --seeds" if full and not yes else None
-    run_left(jobs, results, run_job, at_once, estimated_s, refusal=refusal, weigh=seconds_of, rows=rows, reuse=True)
+    failed = None
+    try:
+        run_left(jobs, results, run_job, at_once, estimated_s, refusal=refusal, weigh=seconds_of, rows=rows, reuse=True)
+    except RunFailed as error:
+        failed = error  # what the other runs gave is worth showing
     _report(results.of(jobs), figures, results, plots)
+    if failed is not None:
+        raise failed
 
 
 def results_in(folder: Path) -> Results:
