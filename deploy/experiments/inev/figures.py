@@ -230,7 +230,11 @@ def case_studies(folder: str, days: int) -> Figure:
         TABLE,
         "Citi Bike, 10 nodes",
         "query",
-        {f"{days} days": {float(query): CaseStudy(query=query, days=days, folder=folder) for query in QUERIES}},
+        {
+            f"{days} day{'s' * (days > 1)}": {
+                float(query): CaseStudy(query=query, days=days, folder=folder) for query in QUERIES
+            }
+        },
         {
             "ratio": "modelled ratio",
             "measured_ratio": "measured ratio",

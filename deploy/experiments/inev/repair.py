@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from coordinator.inev.plans import merged_locals
 from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
 
@@ -30,6 +31,9 @@ class Change:
 
 def changed(before: Space, solution: Solution, now: Space) -> Change:
     """What becomes of a solution of one space if its rates turn into those of another with the same workload."""
+    solution = merged_locals(
+        before, solution
+    )  # as it runs: what is read only where it is found has no place of its own
     broken = translated(before, solution, now)
     names = dict(zip(broken.tasks, solution.tasks, strict=True))
     sent = [task for task in broken.tasks if any(_travels(reader, read, task) for reader, read in _reads(broken))]
