@@ -22,12 +22,12 @@ from deploy.experiments.inev.modelled_studies import ModelledStudy, counts
 from deploy.experiments.inev.modelled_studies import ruled as modelled_rules
 from deploy.experiments.inev.random_rules import RunScenario, ruled
 from deploy.experiments.inev.repair import changed, translated
-from deploy.experiments.inev.runs import COLUMNS, rows, run_job, searched, seconds_of, swapped
+from deploy.experiments.inev.runs import COLUMNS, run_job, searched, seconds_of, swapped
 from deploy.experiments.inev.scenario import PlanScenario
 from deploy.experiments.inev.simulated import compared
 from deploy.experiments.inev.tables import plot, table
 from deploy.experiments.jobs import Job
-from deploy.experiments.results import KEY_COLUMNS, Row
+from deploy.experiments.results import KEY_COLUMNS, Row, rows_at
 from protocol.errors import ConfigError
 
 SMALL = PlanScenario(nodes=8, types=5, queries=3, attempts=30, selectivity=0.1)
@@ -404,4 +404,4 @@ def test_the_command_runs_what_is_missing_and_shows_all(tmp_path: Path, capsys: 
     assert (tmp_path / "figure-5a-exact.csv").read_text() == before
     (first, *_) = results_in(tmp_path).of(QUICK.jobs([FIGURES["5a-exact"]]))
     assert (first.figure, first.strategy) == ("5a-exact", "inev")
-    assert rows(Job(SMALL, "inev", 1, 0.0, (("5a-exact", 3.0),)), first.figures)[0].x == 3.0
+    assert rows_at(Job(SMALL, "inev", 1, 0.0, (("5a-exact", 3.0),)), first.figures)[0].x == 3.0

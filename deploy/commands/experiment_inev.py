@@ -24,12 +24,12 @@ from deploy.experiments.inev.figures import (
     modelled_studies,
 )
 from deploy.experiments.inev.findings import findings
-from deploy.experiments.inev.runs import COLUMNS, rows, run_job, seconds_of
+from deploy.experiments.inev.runs import COLUMNS, run_job, seconds_of
 from deploy.experiments.inev.tables import plot, table
 from deploy.experiments.jobs import Job
 from deploy.experiments.parallel import cores
 from deploy.experiments.plots import check_plotting
-from deploy.experiments.results import Results, Row
+from deploy.experiments.results import Results, Row, rows_at
 from protocol.errors import ConfigError
 
 
@@ -92,7 +92,9 @@ def inev(
     refusal = "; add --yes to begin, or choose fewer --seeds" if full and not yes else None
     failed = None
     try:
-        run_left(jobs, results, run_job, at_once, estimated_s, refusal=refusal, weigh=seconds_of, rows=rows, reuse=True)
+        run_left(
+            jobs, results, run_job, at_once, estimated_s, refusal=refusal, weigh=seconds_of, rows=rows_at, reuse=True
+        )
     except RunFailed as error:
         failed = error  # what the other runs gave is worth showing
     _report(results.of(jobs), figures, results, plots)

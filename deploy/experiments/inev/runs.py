@@ -24,7 +24,7 @@ from deploy.experiments.inev.generator import build, draw_case, with_rates
 from deploy.experiments.inev.repair import changed
 from deploy.experiments.inev.scenario import PlanScenario
 from deploy.experiments.jobs import Job
-from deploy.experiments.results import KEY_COLUMNS, Row, rows_at
+from deploy.experiments.results import KEY_COLUMNS
 
 COLUMNS: Final = (
     *KEY_COLUMNS,
@@ -68,10 +68,6 @@ def run_job(job: Job, progress: Callable[[float], None]) -> Figures:
     found["wall_s"] = time.perf_counter() - began
     assert set(found) == set(COLUMNS) - set(KEY_COLUMNS)
     return found
-
-
-def rows(job: Job, result: Figures) -> list[Row]:
-    return rows_at(job, result)
 
 
 def searched(problem: Problem, scenario: PlanScenario, bound: Bound | None = None) -> tuple[Search, Solution]:
