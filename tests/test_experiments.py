@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.command import main
-from deploy.commands.experiment import Bar, show_s
+from deploy.commands.experiment_runs import Bar, show_s
 from deploy.experiments import jobs as jobs_module
 from deploy.experiments.conduct import calibrate, conduct, estimate_s, in_order_of_work
 from deploy.experiments.confidence import mean
@@ -484,6 +484,16 @@ def test_a_run_whose_process_is_killed_is_a_failure_not_a_wait_without_end() -> 
     assert isinstance(failure, Failure)
     assert "killed by signal 9" in failure.reason
     assert "memory" in failure.reason
+
+
+def test_a_process_that_is_used_again_does_all_jobs_and_survives_failures() -> None:
+    jobs = some_jobs()
+    found = dict(run_all(jobs, failing_for_mt, 2, reuse=True))
+    assert set(found) == set(jobs)
+    assert {job.strategy for job, given in found.items() if isinstance(given, Failure)} == {"mt"}
+    killed = [given for _, given in run_all(jobs, dying, 2, reuse=True)]
+    assert len(killed) == len(jobs)
+    assert all(isinstance(given, Failure) for given in killed)
 
 
 def test_leaving_early_ends_the_runs_that_are_still_going() -> None:

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import pytest
 
-from benchmarks.inev_cases import ring
 from coordinator.inev.graph import Topology, bit_positions, joined
 from coordinator.inev.spanning import exact_tree, spanning_tree
+from deploy.experiments.inev.bricks import ring
 
 
 def smallest(topology: Topology, wanted: set[int]) -> int:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Annotated, Any, Final
+from typing import Annotated
 
 import typer
 
-from deploy.commands.common import RunFailed, say
-from deploy.experiments.conduct import calibrate, conduct, estimate_s
+from deploy.commands.common import say
+from deploy.commands.experiment_inev import inev
+from deploy.commands.experiment_runs import chosen, run_left, words
+from deploy.experiments.conduct import calibrate, estimate_s
 from deploy.experiments.findings import findings
 from deploy.experiments.jobs import Job, run_job
 from deploy.experiments.parallel import cores
@@ -26,8 +25,6 @@ from deploy.units import duration_us
 from protocol.errors import ConfigError
 from protocol.network import TREE_STRATEGIES
 
-TRUSTED_SHARE: Final = 0.02  # of the work that must be done before the time left is told from it
-
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat experiments of papers.")
 
 
@@ -38,7 +35,11 @@ def _experiment() -> None:
     \b
     headwater experiment trex --quick            do the findings of the T-Rex paper come out? (minutes)
     headwater experiment trex --figure 12        one figure, with its CSV file and its picture
+    headwater experiment inev --quick            do the findings of the INEv paper come out? (minutes)
     """
+
+
+experiment.command()(inev)
 
 
 @experiment.command()
@@ -73,13 +74,13 @@ def trex(
     """
     size = _size(quick, full, seeds, time)
     figures = _figures(figure, size)
-    chosen = _chosen("strategy", _words(strategies), TREE_STRATEGIES) or TREE_STRATEGIES
+    names = chosen("strategy", words(strategies), TREE_STRATEGIES) or TREE_STRATEGIES
     at_once = cores() if processes is None else processes
     if at_once < 1:
         raise ConfigError("--processes must be at least 1")
     if plots:
         check_plotting()
-    jobs = size.jobs(figures, chosen)
+    jobs = size.jobs(figures, names)
     if not jobs:
         raise ConfigError("--quick makes no runs of these figures with these strategies; leave --quick out")
     _say_shortened(jobs, size)
@@ -107,20 +108,8 @@ def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> 
 
 def _figures(given: Sequence[str] | None, size: Size) -> list[int]:
     known = SWEEPS if size.points is None else size.points
-    wanted = _chosen("figure", _words(given), [str(figure) for figure in SWEEPS])
+    wanted = chosen("figure", words(given), [str(figure) for figure in SWEEPS])
     return [figure for figure in known if not wanted or str(figure) in wanted]
-
-
-def _words(given: Sequence[str] | None) -> list[str]:
-    return [word.strip() for text in given or () for word in text.split(",") if word.strip()]
-
-
-def _chosen(what: str, words: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The known ones that were named, in their own order."""
-    for word in words:
-        if word not in known:
-            raise ConfigError(f"there is no {what} {word!r}; there are {', '.join(known)}")
-    return [name for name in known if name in words]
 
 
 def _say_shortened(jobs: Sequence[Job], size: Size) -> None:
@@ -136,34 +125,17 @@ def _say_shortened(jobs: Sequence[Job], size: Size) -> None:
 
 
 def _run(jobs: Sequence[Job], results: Results, processes: int, *, asks: bool) -> None:
-    left = results.missing(jobs)
-    if not left:
-        say(f"all {_count(len(jobs), 'run')} are in {results.folder} already")
-        return
-    kept = f" ({len(jobs) - len(left):,} of {len(jobs):,} are there already)" if len(left) < len(jobs) else ""
-    say(f"{_count(len(left), 'run')} to make{kept}; a short calibration tells how long they take ..")
-    speeds = calibrate(sorted({job.strategy for job in left}, key=TREE_STRATEGIES.index), run_job, processes)
-    expected_s = estimate_s(left, speeds, processes)
-    if speeds:
-        say(f"about {show_s(expected_s)} on {_count(processes, 'core')}")
-    if asks:
-        raise ConfigError(
-            f"the full size takes about {show_s(expected_s)} and keeps every event of a run in memory; "
-            "add --yes to begin, or choose a smaller --time or --seeds"
-        )
-    try:
-        with Bar(expected_s) as bar:
-            failures = conduct(left, results, run_job, processes, bar.update)
-    except KeyboardInterrupt:
-        say(f"what was finished is in {results.folder}; the same command goes on from there")
-        raise
-    for failure in failures:
-        say(f"failed: {failure.job.name()}: {failure.reason}")
-    if failures:
-        raise RunFailed(
-            f"{len(failures):,} of {_count(len(left), 'run')} failed; the others are in {results.folder}, "
-            "and the same command makes only those that are missing"
-        )
+    def estimated_s(left: Sequence[Job]) -> float:
+        say("a short calibration tells how long they take ..")
+        speeds = calibrate(sorted({job.strategy for job in left}, key=TREE_STRATEGIES.index), run_job, processes)
+        return estimate_s(left, speeds, processes)
+
+    refusal = (
+        "and keeps every event of a run in memory; add --yes to begin, or choose a smaller --time or --seeds"
+        if asks
+        else None
+    )
+    run_left(jobs, results, run_job, processes, estimated_s, refusal=refusal)
 
 
 def _report(rows: Sequence[Row], results: Results, plots: bool) -> None:
@@ -179,57 +151,3 @@ def _report(rows: Sequence[Row], results: Results, plots: bool) -> None:
     for finding in findings(rows):
         print(finding.text())
     say(f"written: {', '.join(map(str, written))}")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
-def show_s(seconds: float) -> str:
-    """A time to wait, as people say it."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 90 * 60:
-        return f"{round(seconds / 60)} min"
-    return f"{seconds / 3600:,.1f} h"
-
-
-class Bar:
-    """How much of the work is done and how long the rest takes, on a terminal; nothing at all in a pipe."""
-
-    def __init__(self, expected_s: float, *, shown: bool | None = None) -> None:
-        self._expected_s = expected_s
-        self._shown = sys.stderr.isatty() if shown is None else shown
-        self._began = time.monotonic()
-        self._bar: Any = None
-
-    def __enter__(self) -> Bar:
-        if self._shown:
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            self._bar = Progress(
-                TextColumn("runs"),
-                BarColumn(),
-                TextColumn("{task.percentage:>3.0f} %  about {task.fields[left]} left"),
-                console=Console(stderr=True),
-                transient=True,
-            )
-            self._task = self._bar.add_task("runs", total=1.0, left=show_s(self._expected_s))
-            self._bar.start()
-        return self
-
-    def update(self, share: float) -> None:
-        if self._bar is not None:
-            self._bar.update(self._task, completed=share, left=show_s(self.left_s(share)))
-
-    def left_s(self, share: float) -> float:
-        """What is left, from the time taken so far; before that says much, from the estimate."""
-        taken_s = time.monotonic() - self._began
-        if share < TRUSTED_SHARE:
-            return max(0.0, self._expected_s - taken_s)
-        return taken_s * (1 - share) / share
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._bar is not None:
-            self._bar.stop()

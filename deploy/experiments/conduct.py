@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from deploy.experiments.jobs import Job, Runner, work
 from deploy.experiments.parallel import Failure, run_all
-from deploy.experiments.results import Results, rows_of
+from deploy.experiments.results import Results, Row, rows_of
 from deploy.experiments.sweeps import DEFAULT
 
 CALIBRATION_S: Final = 10.0
@@ -18,32 +18,42 @@ Watch = Callable[[float], None]
 
 
 def conduct(
-    jobs: Sequence[Job], results: Results, run: Runner, processes: int, watch: Watch = lambda share: None
+    jobs: Sequence[Job],
+    results: Results,
+    run: Runner,
+    processes: int,
+    watch: Watch = lambda share: None,
+    *,
+    weigh: Callable[[Job], float] = work,
+    rows: Callable[[Job, Any], list[Row]] = rows_of,
+    reuse: bool = False,
 ) -> list[Failure]:
     """Run the jobs that have no results yet and keep what they give; the failures are returned, nothing is tried twice.
 
+    ``weigh`` tells how much there is to do in a job, ``rows`` makes lines of its result. ``reuse``: many are so
+    short that a process should do several.
     Whenever this is stopped, what was finished is on disk, and the same call goes on from there.
     """
-    left = in_order_of_work(results.missing(jobs))
-    weights = [work(job) for job in left]
+    left = in_order_of_work(results.missing(jobs), weigh)
+    weights = [weigh(job) for job in left]
     whole = sum(weights)
 
     def watched(shares: Sequence[float]) -> None:
         watch(sum(share * weight for share, weight in zip(shares, weights, strict=True)) / whole)
 
     failures = []
-    for job, result in run_all(left, run, processes, watched):
+    for job, result in run_all(left, run, processes, watched, reuse=reuse):
         if isinstance(result, Failure):
             failures.append(result)
         else:
-            results.add(rows_of(job, result))
+            results.add(rows(job, result))
     results.tidy()
     return failures
 
 
-def in_order_of_work(jobs: Sequence[Job]) -> list[Job]:
+def in_order_of_work(jobs: Sequence[Job], weigh: Callable[[Job], float] = work) -> list[Job]:
     """The longest first, so that at the end no core waits for a long one that began last."""
-    return sorted(jobs, key=work, reverse=True)
+    return sorted(jobs, key=weigh, reverse=True)
 
 
 def calibrate(strategies: Sequence[str], run: Runner, processes: int) -> dict[str, float]:

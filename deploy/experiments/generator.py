@@ -42,7 +42,7 @@ def build(scenario: Scenario, seed: int) -> tuple[Network, Births]:
     rates = rates_per_s(scenario, seed)
 
     def births(until_us: int) -> Iterator[Birth]:
-        return _births(types, sources, rates, scenario.values, seed, until_us)
+        return poisson_births(types, sources, rates, scenario.values, seed, until_us)
 
     return Network(types, nodes, links, sources, sinks, rules), births
 
@@ -150,7 +150,7 @@ def _sinks(nodes: Sequence[str], composites: Sequence[str], scenario: Scenario, 
     return tuple(sinks)
 
 
-def _births(
+def poisson_births(
     types: Sequence[EventType],
     sources: Sequence[Source],
     rates: Sequence[float],
@@ -158,8 +158,14 @@ def _births(
     seed: int,
     until_us: int,
 ) -> Iterator[Birth]:
-    """Poisson arrivals of every type, merged. No two events share a timestamp, so their order is never a tie."""
-    waits = [_stream(seed, "arrivals", source.type).expovariate for source in sources]
+    """Poisson arrivals at every source, merged; ``types`` and ``rates`` are those of the sources.
+
+    No two events share a timestamp, so their order is never a tie.
+    """
+    several = len({source.type for source in sources}) < len(sources)
+    waits = [
+        _stream(seed, "arrivals", source.type, *([source.node] if several else ())).expovariate for source in sources
+    ]
     rates_per_us = [rate / 1e6 for rate in rates]
     value = _stream(seed, "values").randrange
     seqs = dict.fromkeys((source.node for source in sources), 0)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from deploy.experiments.generator import build, expected_deliveries_per_s, rates_per_s
 from deploy.experiments.measures import Measures, measure
@@ -23,16 +23,22 @@ DELIVERIES_MAX: Final = 2_000_000
 WINDOWS_LEAST: Final = 3  # no run is made shorter than this many windows
 
 
+Figure = int | str
+"""The number of a figure, with a letter where it has several parts: 12, "6a"."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What must be known to repeat a run. ``places`` are the points (figure, x) whose results it gives."""
 
-    scenario: Scenario
+    scenario: Any
+    """A Scenario, or what another experiment varies: a frozen value with a ``fingerprint`` of its own."""
     strategy: str
+    """The line of a figure that the run belongs to."""
     seed: int
     time_s: float
     """Time of the network that is measured, the warm-up not included."""
-    places: tuple[tuple[int, float], ...] = field(default=(), compare=False)
+    places: tuple[tuple[Figure, float], ...] = field(default=(), compare=False)
 
     def name(self) -> str:
         places = " and ".join(f"figure {figure} at {x:g}" for figure, x in self.places) or "calibration"
@@ -47,8 +53,8 @@ class Result:
     wall_s: float
 
 
-Runner = Callable[[Job, Callable[[float], None]], Result]
-"""Does a job. It says now and then which share of it is done."""
+Runner = Callable[[Job, Callable[[float], None]], Any]
+"""Does a job and gives its result. It says now and then which share of it is done."""
 
 
 def run_job(job: Job, progress: Callable[[float], None]) -> Result:
@@ -84,7 +90,7 @@ def jobs_of(
     strategies: Sequence[str],
     seeds: Sequence[int],
     time_s: Callable[[Scenario, int], float],
-    only: Callable[[int, float, str], bool] = lambda figure, x, strategy: True,
+    only: Callable[[Figure, float, str], bool] = lambda figure, x, strategy: True,
 ) -> list[Job]:
     """The runs that these figures need, each once: points of several figures may be the same run."""
     found: dict[Job, Job] = {}

@@ -1,4 +1,4 @@
-"""Many runs on several cores: each in a process of its own, so that its memory is returned when it is done."""
+"""Many runs on several cores, in processes of their own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
-from deploy.experiments.jobs import Job, Result, Runner
+from deploy.experiments.jobs import Job, Runner
 from protocol.errors import HeadwaterError
 
 POLL_S: Final = 0.5  # how often somebody who watches is told, even when nothing ends
@@ -39,10 +39,14 @@ def run_all(
     run: Runner,
     processes: int,
     watch: Callable[[Sequence[float]], None] = lambda shares: None,
-) -> Iterator[tuple[Job, Result | Failure]]:
-    """Do all jobs and give their results as they are finished; what a result is does not depend on the order.
+    *,
+    reuse: bool = False,
+) -> Iterator[tuple[Job, Any]]:
+    """Do all jobs and give their results, or failures, as they end; what a result is does not depend on the order.
 
     ``run`` must be a function that another process can import. ``watch`` is told the share done of every job.
+    Each job has a process of its own, so that its memory is returned when it is done; with ``reuse`` a process does one
+    job after the other, since starting one takes longer than a short job does.
     Leaving the loop early ends the runs that are still going.
     """
     context = multiprocessing.get_context("spawn")
@@ -53,8 +57,8 @@ def run_all(
         while waiting or going:
             while waiting and len(going) < processes:
                 number = waiting.pop()
-                here, there = context.Pipe(duplex=False)
-                given = (run, jobs[number], there, gc.get_threshold())
+                here, there = context.Pipe(duplex=reuse)
+                given = (run, jobs[number], there, gc.get_threshold(), reuse)
                 process = context.Process(target=_work, args=given, daemon=True)
                 process.start()
                 there.close()  # so that a run that dies is the end of its pipe
@@ -67,9 +71,12 @@ def run_all(
                     shares[number] = said
                     continue
                 shares[number] = 1.0
-                del going[pipe]
-                pipe.close()
-                process.join()
+                if reuse and waiting and _take(pipe, process, jobs[waiting[-1]]):
+                    going[pipe] = (waiting.pop(), process)
+                else:
+                    del going[pipe]
+                    pipe.close()
+                    process.join()
                 yield jobs[number], said
             watch(shares)
     finally:
@@ -79,7 +86,18 @@ def run_all(
             pipe.close()
 
 
-def _receive(pipe: Connection, process: SpawnProcess, job: Job) -> float | Result | Failure:
+def _take(pipe: Connection, process: SpawnProcess, job: Job) -> bool:
+    """Give another job to a process that has done one; False if it is no more."""
+    try:
+        if process.is_alive():
+            pipe.send(job)
+            return True
+    except OSError:
+        pass
+    return False
+
+
+def _receive(pipe: Connection, process: SpawnProcess, job: Job) -> Any:
     try:
         said: Any = pipe.recv()
     except EOFError:
@@ -91,10 +109,20 @@ def _receive(pipe: Connection, process: SpawnProcess, job: Job) -> float | Resul
     return Failure(job, said) if isinstance(said, str) else said
 
 
-def _work(run: Runner, job: Job, pipe: Connection, gc_threshold: tuple[int, int, int]) -> None:
+def _work(run: Runner, job: Job, pipe: Connection, gc_threshold: tuple[int, int, int], several: bool = False) -> None:
     gc.set_threshold(*gc_threshold)  # as in the process that started us
     # Ctrl-C reaches every process of the terminal; the one that started us decides what becomes of us.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _do(run, job, pipe)
+    while several:
+        try:
+            job = pipe.recv()
+        except EOFError:  # there is no other
+            return
+        _do(run, job, pipe)
+
+
+def _do(run: Runner, job: Job, pipe: Connection) -> None:
     told = 0.0
 
     def progress(share: float) -> None:

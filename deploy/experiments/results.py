@@ -5,12 +5,12 @@ from __future__ import annotations
 import csv
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deploy.experiments.jobs import Job, Result
+from deploy.experiments.jobs import Figure, Job, Result
 from deploy.experiments.measures import HEADLINE_KINDS
 from deploy.simulation.figures import OVERHEAD_KINDS
 from deploy.simulation.outcome import KINDS
@@ -34,14 +34,14 @@ COLUMNS: Final = (
     "wall_s",
 )
 
-RowKey = tuple[int, float, str, int, float, str]
+RowKey = tuple[Figure, float, str, int, float, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line: a point of a figure under a strategy with a seed. ``figures`` has every column after the key."""
 
-    figure: int
+    figure: Figure
     x: float
     strategy: str
     seed: int
@@ -72,6 +72,11 @@ def rows_of(job: Job, result: Result) -> list[Row]:
         "wall_s": result.wall_s,
     }
     assert set(figures) == set(COLUMNS) - set(KEY_COLUMNS)
+    return rows_at(job, figures)
+
+
+def rows_at(job: Job, figures: dict[str, float | None]) -> list[Row]:
+    """The same figures at every point that the job gives."""
     scenario = job.scenario.fingerprint()
     return [Row(figure, x, job.strategy, job.seed, job.time_s, scenario, figures) for figure, x in job.places]
 
@@ -79,18 +84,25 @@ def rows_of(job: Job, result: Result) -> list[Row]:
 class Results:
     """The rows of a folder. Every row is on disk as soon as ``add`` returns."""
 
-    def __init__(self, folder: Path) -> None:
-        """Read what is there. A line that was cut off when the experiment was stopped is left out and not kept."""
+    def __init__(
+        self, folder: Path, columns: Sequence[str] = COLUMNS, strategies: Sequence[str] = TREE_STRATEGIES
+    ) -> None:
+        """Read what is there. A line that was cut off when the experiment was stopped is left out and not kept.
+
+        ``columns`` are those of the experiment, ``KEY_COLUMNS`` first; lines are kept in the order of ``strategies``.
+        """
         self.folder = folder
+        self._columns = tuple(columns)
+        self._strategies = tuple(strategies)
         folder.mkdir(parents=True, exist_ok=True)
         self._rows: dict[RowKey, Row] = {}
         for file in sorted(folder.glob("figure-*.csv")):
-            rows, whole = _read(file)
+            rows, whole = _read(file, self._columns)
             self._rows |= {row.key: row for row in rows}
             if not whole:
-                _write(file, rows)
+                _write(file, rows, self._columns)
 
-    def path(self, figure: int, ending: str = "csv") -> Path:
+    def path(self, figure: Figure, ending: str = "csv") -> Path:
         return self.folder / f"figure-{figure}.{ending}"
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -101,8 +113,8 @@ class Results:
             with file.open("a", encoding="utf-8", newline="") as out:
                 writer = csv.writer(out, lineterminator="\n")
                 if new:
-                    writer.writerow(COLUMNS)
-                writer.writerow(_cells(row))
+                    writer.writerow(self._columns)
+                writer.writerow(_cells(row, self._columns))
 
     def missing(self, jobs: Iterable[Job]) -> list[Job]:
         """The jobs that must be run. What a finished run of another figure gives as well is copied, not run."""
@@ -127,35 +139,35 @@ class Results:
             for job in jobs
             for figure, x in job.places
         }
-        return sorted((row for key, row in self._rows.items() if key in wanted), key=_order)
+        return sorted((row for key, row in self._rows.items() if key in wanted), key=self._order)
 
     def tidy(self) -> None:
         """Put the rows in order, so that files do not depend on which run was finished first."""
-        for figure in sorted({row.figure for row in self._rows.values()}):
-            _write(self.path(figure), sorted((row for row in self._rows.values() if row.figure == figure), key=_order))
+        for figure in {row.figure for row in self._rows.values()}:
+            rows = sorted((row for row in self._rows.values() if row.figure == figure), key=self._order)
+            _write(self.path(figure), rows, self._columns)
+
+    def _order(self, row: Row) -> tuple[object, ...]:
+        known = self._strategies.index(row.strategy) if row.strategy in self._strategies else len(self._strategies)
+        return row.figure, row.x, known, row.strategy, row.seed, row.time_s, row.scenario
 
 
-def _order(row: Row) -> tuple[object, ...]:
-    known = TREE_STRATEGIES.index(row.strategy) if row.strategy in TREE_STRATEGIES else len(TREE_STRATEGIES)
-    return row.figure, row.x, known, row.seed, row.time_s, row.scenario
-
-
-def _cells(row: Row) -> list[str]:
-    values = (*row.key, *(row.figures[column] for column in COLUMNS[len(KEY_COLUMNS) :]))
+def _cells(row: Row, columns: Sequence[str]) -> list[str]:
+    values = (*row.key, *(row.figures[column] for column in columns[len(KEY_COLUMNS) :]))
     return ["" if value is None else _number(value) if isinstance(value, int | float) else value for value in values]
 
 
 def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(round(value, 6))
+    return str(int(value)) if value == int(value) else repr(float(f"{value:.9g}"))
 
 
-def _read(file: Path) -> tuple[list[Row], bool]:
+def _read(file: Path, columns: Sequence[str]) -> tuple[list[Row], bool]:
     """The rows of a file, and whether it holds nothing else."""
     text = file.read_text(encoding="utf-8", errors="replace")
     lines = text.split("\n")
-    if not text or (len(lines) == 1 and ",".join(COLUMNS).startswith(text)):
+    if not text or (len(lines) == 1 and ",".join(columns).startswith(text)):
         return [], False  # stopped before even the header was written
-    if lines[0] != ",".join(COLUMNS):
+    if lines[0] != ",".join(columns):
         raise ConfigError(
             f"{file} has other columns than this version writes, so it cannot be added to; "
             "move it away or choose another folder with --out"
@@ -163,7 +175,7 @@ def _read(file: Path) -> tuple[list[Row], bool]:
     rows, whole = [], text.endswith("\n")
     # What follows the last newline was cut off, even where it happens to look like a row.
     for cells in csv.reader(lines[1:-1]):
-        row = _row(cells)
+        row = _row(cells, columns)
         if row is None:
             whole = False
         else:
@@ -171,31 +183,31 @@ def _read(file: Path) -> tuple[list[Row], bool]:
     return rows, whole
 
 
-def _row(cells: list[str]) -> Row | None:
-    if len(cells) != len(COLUMNS):
+def _row(cells: list[str], columns: Sequence[str]) -> Row | None:
+    if len(cells) != len(columns):
         return None
     figure, x, strategy, seed, time_s, scenario, *rest = cells
     try:
         numbers = [float(cell) if cell else None for cell in rest]
         row = Row(
-            int(figure),
+            int(figure) if figure.isdecimal() else figure,
             float(x),
             strategy,
             int(seed),
             float(time_s),
             scenario,
-            dict(zip(COLUMNS[len(KEY_COLUMNS) :], numbers, strict=True)),
+            dict(zip(columns[len(KEY_COLUMNS) :], numbers, strict=True)),
         )
     except ValueError:
         return None
     return row if all(number is None or math.isfinite(number) for number in numbers) else None
 
 
-def _write(file: Path, rows: Iterable[Row]) -> None:
+def _write(file: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
     # Beside it and then in its place: whoever stops us finds the old file or the new one, never half of one.
     beside = file.with_suffix(".csv.new")
     with beside.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(COLUMNS)
-        writer.writerows(_cells(row) for row in rows)
+        writer.writerow(columns)
+        writer.writerows(_cells(row, columns) for row in rows)
     os.replace(beside, file)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from deploy.experiments.confidence import Mean, mean
+from deploy.experiments.jobs import Figure
 from deploy.experiments.results import Row
 from deploy.experiments.sweeps import Sweep
 from protocol.network import TREE_STRATEGIES
@@ -12,7 +13,9 @@ from protocol.network import TREE_STRATEGIES
 Curve = Mapping[float, Mean]
 
 
-def curves(rows: Iterable[Row], figure: int, column: str) -> dict[str, Curve]:
+def curves(
+    rows: Iterable[Row], figure: Figure, column: str, strategies: Sequence[str] = TREE_STRATEGIES
+) -> dict[str, Curve]:
     """For every strategy, in the order people name them, the means of a column over x. Seeds without a value are left
     out."""
     found: dict[str, dict[float, list[float]]] = {}
@@ -22,7 +25,7 @@ def curves(rows: Iterable[Row], figure: int, column: str) -> dict[str, Curve]:
             found.setdefault(row.strategy, {}).setdefault(row.x, []).append(value)
     return {
         strategy: {x: mean(values) for x, values in sorted(found[strategy].items())}
-        for strategy in TREE_STRATEGIES
+        for strategy in strategies
         if strategy in found
     }
 
@@ -38,11 +41,11 @@ def table(rows: Sequence[Row], sweep: Sweep) -> str:
         for strategy, curve in traffic.items():
             if x in curve:
                 delay = delays.get(strategy, {}).get(x)
-                lines.append(f"  {x:>{width}g}  {strategy:8}  {_shown(delay):>16}  {_shown(curve[x]):>20}")
+                lines.append(f"  {x:>{width}g}  {strategy:8}  {shown(delay):>16}  {shown(curve[x]):>20}")
     return "\n".join(lines)
 
 
-def _shown(value: Mean | None) -> str:
+def shown(value: Mean | None) -> str:
     if value is None:
         return "-"
     return f"{value.value:,.2f}" + ("" if value.half_width is None else f" ± {value.half_width:,.2f}")

@@ -1,0 +1,224 @@
+"""One run of the experiment: a problem drawn, planned and judged."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from random import Random
+from typing import Final
+
+from coordinator.inev.baselines import centralised
+from coordinator.inev.costs import estimate
+from coordinator.inev.exact import exact_plan
+from coordinator.inev.latency import latency
+from coordinator.inev.model import Problem
+from coordinator.inev.paper import paper_plan
+from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.push_pull import push_pull_plan
+from coordinator.inev.search import Bound, Clock, Search
+from coordinator.inev.space import Solution, Space
+from coordinator.inev.well_formed import faults
+from deploy.experiments.inev.generator import build, draw_case, with_rates
+from deploy.experiments.inev.repair import changed
+from deploy.experiments.inev.scenario import PlanScenario
+from deploy.experiments.jobs import Job
+from deploy.experiments.results import KEY_COLUMNS
+
+COLUMNS: Final = (
+    *KEY_COLUMNS,
+    "ratio",
+    "cost",
+    "centralised",
+    "estimate_ratio",
+    "over_exact",
+    "seconds",
+    "projections",
+    "split",
+    "latency_ratio",
+    "isolated_ratio",
+    "spread",
+    "broken",
+    "repaired",
+    "replanned",
+    "invalid_projections",
+    "invalid_placements",
+    "measured_ratio",
+    "delay_ms",
+    "delay_ratio",
+    "load_ratio",
+    "delivered",
+    "wall_s",
+)
+
+Figures = dict[str, float | None]
+
+RATE_LEAST: Final = 0.01  # of the planned rate: what varies never falls silent
+
+
+def run_job(job: Job, progress: Callable[[float], None]) -> Figures:
+    """What a run gives, by column; None for what it does not measure."""
+    began = time.perf_counter()
+    found: Figures = dict.fromkeys(COLUMNS[len(KEY_COLUMNS) :])
+    if isinstance(job.scenario, PlanScenario):
+        found |= KINDS[job.scenario.kind](job.scenario, job.seed)
+    else:
+        found |= job.scenario.measured(job.seed, progress)
+    found["wall_s"] = time.perf_counter() - began
+    assert set(found) == set(COLUMNS) - set(KEY_COLUMNS)
+    return found
+
+
+def searched(problem: Problem, scenario: PlanScenario, bound: Bound | None = None) -> tuple[Search, Solution]:
+    """The planner, stopped after a number of attempts instead of a time, so that runs can be repeated anywhere."""
+    clock = Clock(scenario.attempts, count().__next__)
+    search = Search(problem, clock, bound, patient=len(problem.queries) > 1)
+    return search, search.run()
+
+
+def planned(problem: Problem, scenario: PlanScenario, bound: Bound | None = None) -> Plan:
+    if scenario.planner == "paper":
+        plan = paper_plan(problem)
+    elif scenario.planner == "push-pull":
+        plan = push_pull_plan(problem)
+    else:
+        search, solution = searched(problem, scenario, bound)
+        plan = plan_from(search.space, solution, "inev")
+    wrong = faults(plan)
+    assert not wrong, wrong
+    return plan
+
+
+def _judged(plan: Plan, seconds: float) -> Figures:
+    problem = plan.problem
+    centre = centralised(problem).cost
+    return {
+        "ratio": plan.cost / centre,
+        "cost": plan.cost,
+        "centralised": centre,
+        "estimate_ratio": estimate(problem) / centre,
+        "seconds": seconds,
+        "projections": sum(len(query.subsets()) for query in problem.queries),
+        "split": sum(task.placement.split_by is not None and len(task.inputs) > 1 for task in plan.tasks),
+    }
+
+
+def _timed_plan(scenario: PlanScenario, seed: int, bound: Bound | None = None) -> tuple[Plan, Figures]:
+    problem = build(scenario, seed)
+    began = time.perf_counter()
+    plan = planned(problem, scenario, bound)
+    return plan, _judged(plan, time.perf_counter() - began)
+
+
+def _plan(scenario: PlanScenario, seed: int) -> Figures:
+    return _timed_plan(scenario, seed)[1]
+
+
+def _bound(scenario: PlanScenario, seed: int) -> Figures:
+    """Against the cheapest plan that there is."""
+    plan, found = _timed_plan(scenario, seed)
+    least = exact_plan(plan.problem).cost
+    return found | {"over_exact": plan.cost / least if least else 1.0}
+
+
+def _sharing(scenario: PlanScenario, seed: int) -> Figures:
+    """Against plans that were made for each query as if it were alone, and run side by side."""
+    plan, found = _timed_plan(scenario, seed)
+    problem = plan.problem
+    alone = sum(planned(problem.single(query.name), scenario).cost for query in problem.queries)
+    return found | {"isolated_ratio": plan.cost / alone if alone else 1.0}
+
+
+def _orders(scenario: PlanScenario, seed: int) -> Figures:
+    """How far the results of the same workload spread if its queries come in other orders."""
+    problem = build(scenario, seed)
+    centre = centralised(problem).cost
+    ratios = []
+    for number in range(scenario.orders):
+        queries = list(problem.queries)
+        Random(f"{seed}/order/{number}").shuffle(queries)
+        ratios.append(planned(Problem(problem.network, tuple(queries), problem.costs), scenario).cost / centre)
+    return {"ratio": statistics.fmean(ratios), "centralised": centre, "spread": statistics.pstdev(ratios)}
+
+
+def _swaps(scenario: PlanScenario, seed: int) -> Figures:
+    case = draw_case(scenario, seed)
+    rates = {name: float(told["local_rate"]) for name, told in case["event_types"].items()}
+    new = swapped(rates, scenario.swapped)
+    at = {name: {str(node): new[name] for node in told["sources"]} for name, told in case["event_types"].items()}
+    return _under_other_rates(scenario, seed, with_rates(case, at))
+
+
+def swapped(rates: Mapping[str, float], share: float) -> dict[str, float]:
+    """Rates exchanged in pairs, from the middle of their order outwards, until this share of the types has another."""
+    order = sorted(rates, key=lambda name: (rates[name], name))
+    new = dict(rates)
+    pairs = len(order) // 2
+    for step in range(min(pairs, round(share * len(order) / 2))):
+        low, high = order[pairs - 1 - step], order[len(order) - pairs + step]
+        new[low], new[high] = rates[high], rates[low]
+    return new
+
+
+def _variance(scenario: PlanScenario, seed: int) -> Figures:
+    case = draw_case(scenario, seed)
+    at: dict[str, dict[str, float]] = {}
+    for name, told in case["event_types"].items():
+        planned_rate = float(told["local_rate"])
+        draw = Random(f"{seed}/variance/{name}")
+        at[name] = {
+            str(node): planned_rate * max(RATE_LEAST, 1 + scenario.variance * draw.gauss(0, 1))
+            for node in told["sources"]
+        }
+    return _under_other_rates(scenario, seed, with_rates(case, at))
+
+
+def _under_other_rates(scenario: PlanScenario, seed: int, now: Problem) -> Figures:
+    search, solution = searched(build(scenario, seed), scenario)
+    space = Space(now)
+    change = changed(search.space, solution, space)
+    centre = centralised(now).cost
+    again = planned(now, scenario)
+    return _judged(plan_from(search.space, solution, "inev"), 0.0) | {
+        "seconds": None,
+        "broken": space.cost(change.broken) / centre,
+        "repaired": space.cost(change.repaired) / centre,
+        "replanned": again.cost / centre,
+        "invalid_projections": change.harmful / change.projections if change.projections else 0.0,
+        "invalid_placements": change.invalid / change.placements if change.placements else 0.0,
+    }
+
+
+def _latency(scenario: PlanScenario, seed: int) -> Figures:
+    problem = build(scenario, seed)
+    centre = latency(centralised(problem), scenario.latency_factor)
+    bound = Bound(centre, scenario.latency_factor) if scenario.bounded else None
+    plan, found = _timed_plan(scenario, seed, bound)
+    return found | {"latency_ratio": latency(plan, scenario.latency_factor) / centre}
+
+
+KINDS: Final[Mapping[str, Callable[[PlanScenario, int], Figures]]] = {
+    "plan": _plan,
+    "bound": _bound,
+    "sharing": _sharing,
+    "orders": _orders,
+    "swaps": _swaps,
+    "variance": _variance,
+    "latency": _latency,
+}
+
+
+def seconds_of(job: Job) -> float:
+    """About how long a run takes on one core."""
+    scenario = job.scenario
+    if not isinstance(scenario, PlanScenario):
+        return float(scenario.seconds())
+    types = scenario.length or 5
+    once = 0.002 * 2**types * scenario.nodes / 20
+    if scenario.queries > 1:
+        once = scenario.queries * scenario.attempts * 0.0008 * scenario.nodes / 20
+    if scenario.planner != "inev":
+        once *= 0.2
+    times = {"orders": scenario.orders, "swaps": 2, "variance": 2, "sharing": 2, "latency": 1 + 3 * scenario.bounded}
+    return 0.05 + once * times.get(scenario.kind, 1)

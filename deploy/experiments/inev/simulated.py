@@ -1,0 +1,119 @@
+"""Rules on a network of nodes: planned with the model of running networks, and simulated beside ``centr``."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import Final
+
+from coordinator.inev.baselines import centralised
+from coordinator.inev.model import Problem, event_network
+from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.rollout import ATTEMPTS, InevPlanner
+from coordinator.inev.rules import Statistics, problem_from
+from coordinator.inev.search import Clock, Search
+from deploy.simulation.figures import OVERHEAD_KINDS, figures
+from deploy.simulation.outcome import Outcome
+from deploy.simulation.simulator import Birth, simulate
+from protocol.events import EventType
+from protocol.languages import Source as RuleText
+from protocol.languages import parse_rules
+from protocol.network import Link, Network, Sink, Source
+from protocol.subscriptions import Subscription
+
+STRATEGIES: Final = ("inev", "centr")
+
+
+@dataclass(frozen=True, slots=True)
+class Ruled:
+    """A network with rules, and what is known of its events."""
+
+    network: Network
+    statistics: Statistics
+    births: Callable[[], Iterable[Birth]]
+    until_us: int
+
+
+def network_of(
+    links: Iterable[tuple[int, int]], attribute: str, rates: Mapping[str, Mapping[str, float]], text: str, sink: str,
+    link_delay_ms: float,
+) -> Network:  # fmt: skip
+    """Nodes n0, n1, .. with sources where there are rates, SASE rules, and one sink for all that they find."""
+    links = list(links)
+    nodes = tuple(f"n{number}" for number in range(max(max(link) for link in links) + 1))
+    types = tuple(EventType(name, {attribute: "int"}) for name in sorted(rates))
+    rules = parse_rules([RuleText(text, "rules.sase", "sase")], types).rules
+    delay_us = round(link_delay_ms * 1000)
+    return Network(
+        types,
+        nodes,
+        tuple(Link(f"n{one}", f"n{other}", delay_us) for one, other in links),
+        tuple(Source(node, name) for name in sorted(rates) for node in sorted(rates[name])),
+        tuple(Sink(sink, Subscription(rule.emits)) for rule in rules),
+        rules,
+    )
+
+
+def modelled(ruled: Ruled) -> Plan:
+    """The plan that the running network gets."""
+    problem = problem_of(ruled)
+    search = Search(problem, Clock(ATTEMPTS, count().__next__), patient=len(problem.queries) > 1)
+    return plan_from(search.space, search.run(), "inev")
+
+
+def problem_of(ruled: Ruled) -> Problem:
+    network = ruled.network
+    number = {name: at for at, name in enumerate(network.nodes)}
+    bare = event_network(network.nodes, [(link.one, link.other) for link in network.links], ruled.statistics.rates)
+    sinks = {sink.subscription.type: (number[sink.node],) for sink in network.sinks}
+    return problem_from(network.rules, network.nodes, bare, ruled.statistics, sinks)
+
+
+def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float | None]:
+    """Simulates under both strategies: traffic, delay and the load of the busiest node, relative to centr."""
+    plan = modelled(ruled)
+    centre = centralised(plan.problem).cost
+    outcomes: dict[str, Outcome] = {}
+    for at, strategy in enumerate(STRATEGIES):
+
+        def told(now_us: int, done: int = at) -> None:
+            progress(min(1.0, (done + now_us / ruled.until_us) / len(STRATEGIES)))
+
+        outcomes[strategy] = simulate(
+            ruled.network, ruled.births(), strategy=strategy, on_progress=told, lay_out=InevPlanner(ruled.statistics)
+        )
+    inev, centr = (outcomes[strategy] for strategy in STRATEGIES)
+    found, base = figures(inev), figures(centr)
+    assert _identities(inev) == _identities(centr), "both strategies find the same"
+    mean_delay, base_delay = _mean_delay_ms(inev), _mean_delay_ms(centr)
+    return {
+        "ratio": plan.cost / centre,
+        "cost": plan.cost,
+        "centralised": centre,
+        "split": sum(task.placement.split_by is not None and len(task.inputs) > 1 for task in plan.tasks),
+        "measured_ratio": found.traffic.events / base.traffic.events,
+        "delay_ms": mean_delay,
+        "delay_ratio": None if mean_delay is None or not base_delay else mean_delay / base_delay,
+        "load_ratio": _busiest(inev) / _busiest(centr),
+        "delivered": found.composites,
+    }
+
+
+def _identities(outcome: Outcome) -> Counter[object]:
+    return Counter((each.sink, getattr(each.item, "id", None)) for each in outcome.delivered)
+
+
+def _mean_delay_ms(outcome: Outcome) -> float | None:
+    delays = [each.delivered_us - each.item.ts for each in outcome.delivered]
+    return sum(delays) / len(delays) / 1000 if delays else None
+
+
+def _busiest(outcome: Outcome) -> int:
+    """The greatest number of events that any node has to deal with: born there, or received."""
+    load = Counter(event.node for event in outcome.born)
+    for (_, receiver, kind), amount in outcome.traffic.items():
+        if kind not in OVERHEAD_KINDS:
+            load[receiver] += amount.events
+    return max(load.values())
