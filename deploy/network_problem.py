@@ -47,6 +47,6 @@ def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Stati
         if rate is not None:
             at = rates.setdefault(source.type, {})
             at[source.node] = at.get(source.node, 0.0) + rate
-    stated = given.statistics.selectivities
-    rules = {*stated, *counted.selectivities}
-    return Statistics(rates, {rule: {**counted.selectivities.get(rule, {}), **stated.get(rule, {})} for rule in rules})
+    written = given.statistics.selectivities
+    rules = {*written, *counted.selectivities}
+    return Statistics(rates, {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules})

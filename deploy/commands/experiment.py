@@ -142,11 +142,12 @@ def _report(rows: Sequence[Row], results: Results, plots: bool) -> None:
     written = []
     for figure in sorted({row.figure for row in rows}):
         of_figure = [row for row in rows if row.figure == figure]
-        print(table(of_figure, SWEEPS[figure]) + "\n")
+        sweep = SWEEPS[int(figure)]
+        print(table(of_figure, sweep) + "\n")
         written.append(results.path(figure))
         if plots:
             written.append(results.path(figure, "png"))
-            plot(of_figure, SWEEPS[figure], written[-1])
+            plot(of_figure, sweep, written[-1])
     print("findings")
     for finding in findings(rows):
         print(finding.text())

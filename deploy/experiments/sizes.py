@@ -40,8 +40,8 @@ class Size:
     def jobs(self, figures: Sequence[int], strategies: Sequence[str]) -> list[Job]:
         """The runs of these figures under these strategies."""
 
-        def wanted(figure: int, x: float, strategy: str) -> bool:
-            return self.points is None or strategy in self.points.get(figure, {}).get(x, ())
+        def wanted(figure: int | str, x: float, strategy: str) -> bool:
+            return self.points is None or strategy in self.points.get(int(figure), {}).get(x, ())
 
         seeds = range(1, self.seeds + 1)
         return jobs_of((SWEEPS[figure] for figure in figures), strategies, seeds, self.time_of, wanted)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from coordinator.inev.patterns import Operator, Pattern, leaves, parse, subsets
+from coordinator.inev.patterns import Kind, Operator, Pattern, leaves, parse, subsets
 
 RATE_MAX = 5_000_000  # where rates get absurd
 
@@ -61,7 +61,7 @@ def query(draw: random.Random, types: list[str], negation: bool) -> Pattern:
 def nested(draw: random.Random, types: list[str]) -> Pattern:
     if len(types) == 1:
         return types[0]
-    kind = draw.choice(("AND", "SEQ"))
+    kind: Kind = draw.choice(("AND", "SEQ"))
     flat = draw.randint(1, len(types))
     if len(types) - flat < 2:
         return Operator(kind, tuple(types))

@@ -221,4 +221,4 @@ def seconds_of(job: Job) -> float:
     if scenario.planner != "inev":
         once *= 0.2
     times = {"orders": scenario.orders, "swaps": 2, "variance": 2, "sharing": 2, "latency": 1 + 3 * scenario.bounded}
-    return 0.05 + once * times.get(scenario.kind, 1)
+    return float(0.05 + once * times.get(scenario.kind, 1))
