@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -607,3 +608,26 @@ def test_a_name_that_is_in_use_is_refused_to_others_and_not_to_the_same_process_
         await closed(second, b)
 
     run(test())
+
+
+def test_a_hub_that_nobody_closes_does_not_hold_up_the_process() -> None:
+    """It is collected together with its sockets, in whatever order."""
+    script = """
+import asyncio, gc
+from protocol.links import Hub
+
+class Deaf:
+    def __getattr__(self, name):
+        return lambda *a, **k: None
+
+async def leave_behind():
+    handler = Deaf()
+    handler.hub = Hub("a", "life", "net", handler)
+    await handler.hub.start("tcp://127.0.0.1:0")
+    handler.hub.add_peer("b", dial="tcp://127.0.0.1:1")
+
+for _ in range(5):
+    asyncio.run(leave_behind())
+    gc.collect()
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)

@@ -53,6 +53,11 @@ def _new_id() -> int:
     return int.from_bytes(os.urandom(8), "big") | 1
 
 
+_in_use: Final[set[zmq.Context[zmq.Socket[bytes]]]] = set()
+"""A hub that nobody closes is collected with its sockets, and its context, if that is collected before them, would wait
+for them for ever. So contexts stay until they are closed."""
+
+
 class Hub:
     """The links of one process. All methods are to be called on the event loop that runs `start`.
 
@@ -104,6 +109,7 @@ class Hub:
             check_listening(bind, has_keys=self._keys is not None)
         self._loop = asyncio.get_running_loop()
         self._context = zmq.Context()
+        _in_use.add(self._context)
         endpoint = None
         try:
             if bind is not None:
@@ -165,6 +171,7 @@ class Hub:
             self._gate.close()
         if self._context is not None:
             self._context.term()
+            _in_use.discard(self._context)
 
     # -- peers
 
