@@ -22,7 +22,18 @@ from node.core import NodeCore, NodeSettings
 from node.effects import Born, Effect, Input, Received, Report, Send, TimerFired
 from protocol.codec import CodecError
 from protocol.events import Event
-from protocol.messages import Batch, LinkAgain, Message, Notify, ReverseMark, Run, SettledHere, TreeNack, TreeOver
+from protocol.messages import (
+    Batch,
+    GraphLaid,
+    LinkAgain,
+    Message,
+    Notify,
+    ReverseMark,
+    Run,
+    SettledHere,
+    TreeNack,
+    TreeOver,
+)
 from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import parse_subscription
 from protocol.wire import LinkWire, Wire
@@ -188,7 +199,7 @@ class Recorded:
         """What nobody says while all goes well."""
         found = (*composites(), (50, "top", 1, TYPES["A"], 1, 1, None, None))
         of_trees = TreeOver(tree, 1), TreeNack(tree, 1, 20), SettledHere(tree, 1, 50.0), Notify(tree, 1, found)
-        return [*of_trees, LinkAgain(1), *(ReverseMark(number, 1000.0) for number in range(1, 8))]
+        return [*of_trees, GraphLaid(tree, 1), LinkAgain(1), *(ReverseMark(number, 1000.0) for number in range(1, 8))]
 
 
 @cache
