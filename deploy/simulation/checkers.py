@@ -197,15 +197,16 @@ class Checkers:
 
     def _after_mark(self, where: str, stream: _Stream, ts: float) -> None:
         """Nothing comes that the mark has excluded."""
+        settled = stream.mode == stream.mode_asked
         if stream.pull:
-            settled = stream.mode == stream.mode_asked
             if settled and isinstance(stream.stream, Filter) and ts <= stream.mark and not stream.is_asked(ts):
                 self._fail(where, f"an event at {ts} comes after the mark {stream.mark}, and nobody has asked for it")
         elif ts <= stream.mark:
             if not isinstance(stream.stream, Part):
                 self._fail(where, f"an event at {ts} comes after the mark {stream.mark}")
-            # The match that it is part of must end later, if its end is among what the stream sends.
-            if stream.newest <= stream.mark and not stream.stream.heard:
+            # The match that it is part of must end later, if its end is among what the stream sends. While another mode
+            # is asked for, the end may be kept below, where that mode holds already.
+            if settled and stream.newest <= stream.mark and not stream.stream.heard:
                 self._fail(where, f"a part at {ts} comes, and all of its match lies before the mark {stream.mark}")
 
     def _mark(self, where: str, stream: _Stream, mark: Mark) -> None:
