@@ -27,6 +27,7 @@ from protocol.links.frames import OFFER, START, Frame, Hello, Kind, encode
 from protocol.links.keys import Keys
 from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import parse_subscription
+from tests.first_seed import first_seed
 from tests.processes import Cluster, until
 
 SMOKE = EventType("Smoke", {"area": "string"})
@@ -38,7 +39,7 @@ where area = Smoke.area, temperature = Temp.value"""
 NODES = ("p1", "p2", "p3")
 EVERYTHING = ("Smoke", "Temp", "Fire")
 
-SEED = secrets.randbelow(1 << 30)
+SEED = first_seed()
 LONG = 60.0  # seconds that anything may take on a busy machine
 
 MEMORY_MAX = 100 << 20

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from tests.first_seed import first_seed
 from tests.fuzzing import Mismatch, check_case, check_seed, kept_case, minimise, report, run_seeds
 from tests.generators import random_case
 from tests.kept_seeds import SEEDS
@@ -22,9 +22,9 @@ from tests.kept_seeds import SEEDS
 CASES = sorted((Path(__file__).parent / "seeds").glob("*.case"))
 
 
-def test_new_seeds():
+def test_random_seeds():
     seconds = float(os.environ.get("HEADWATER_FUZZ_SECONDS", "120"))
-    first = int(os.environ.get("HEADWATER_FUZZ_SEED", secrets.randbelow(10**9)))
+    first = first_seed()
     outcome = run_seeds(first, None, seconds)
     print(f"{outcome.cases} cases from seed {first}, {outcome.matched} with matches, {outcome.matches} matches")
     for seed, mismatch in outcome.failures:

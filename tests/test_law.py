@@ -1,6 +1,6 @@
 """The law, on random networks: whatever the strategy, every sink receives exactly what the oracle says it must.
 
-New seeds every run, for HEADWATER_LAW_SECONDS (default below); HEADWATER_FUZZ_SEED repeats a run. Failing cases are
+Random seeds for HEADWATER_LAW_SECONDS (default below), from where ``first_seed`` says. Failing cases are
 kept in tests/network_seeds (``scripts/fuzz networks --keep``). The tests before these hold the harness to account.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ from protocol.events import Event
 from protocol.expressions import Attribute, walk
 from protocol.network import STRATEGIES
 from protocol.pattern import types_of
+from tests.first_seed import first_seed
 from tests.fuzz_networks import Task, connected, reductions, report, run_seeds, shrink
 from tests.generators import TYPES, random_case
 from tests.law import SERVED, Unjudged, check, compare, expected, promised, reference, run, time_limit
@@ -268,9 +268,9 @@ def test_the_same_seed_gives_the_same_run(strategy):
         assert one.finished_us == other.finished_us
 
 
-def test_new_seeds():
+def test_random_seeds():
     seconds = float(os.environ.get("HEADWATER_LAW_SECONDS", LAW_SECONDS))
-    first = int(os.environ.get("HEADWATER_FUZZ_SEED", secrets.randbelow(10**9)))
+    first = first_seed()
     until = time.monotonic() + seconds
     tally = run_seeds(Task(first, SMALL_FIRST, "small", SERVED, False), failures_max=1)
     seed, faults = first, False

@@ -1,13 +1,12 @@
 """Real processes on real sockets give every sink what the oracle says, and what the simulator gives it.
 
-New random networks every run, for HEADWATER_PROCESS_SECONDS (default below); HEADWATER_FUZZ_SEED repeats a run.
+Random networks for HEADWATER_PROCESS_SECONDS (default below), from where ``first_seed`` says.
 """
 
 from __future__ import annotations
 
 import itertools
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -22,6 +21,7 @@ from deploy.simulation.births import births
 from deploy.simulation.simulator import simulate
 from protocol.events import Event
 from protocol.network import Network
+from tests.first_seed import first_seed
 from tests.law import SERVED, Unjudged, expected, identity_of, promised
 from tests.networks import NetworkCase, network_case
 from tests.processes import (
@@ -68,7 +68,7 @@ def judged(first: int) -> Iterator[tuple[NetworkCase, list[Any]]]:
 
 def test_random_networks_through_all_strategies(tmp_path: Path) -> None:
     seconds = float(os.environ.get("HEADWATER_PROCESS_SECONDS", PROCESS_SECONDS))
-    first = int(os.environ.get("HEADWATER_FUZZ_SEED", secrets.randbelow(10**9)))
+    first = first_seed()
     ends = time.monotonic() + seconds
     runs = matches = 0
     for case, must in judged(first):
