@@ -33,7 +33,7 @@ from tests.networks import NetworkCase
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.process_mains"])
 
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 """How long anything may take on a busy machine before a test gives up. Nothing depends on how long it really takes."""
 
 SUSPICIOUS = ("internal_errors", "unknown_body", "unknown_stream", "malformed_messages", "refused_whispers")
