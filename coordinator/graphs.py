@@ -106,7 +106,7 @@ def at_the_middle(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
 
 FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
 """What kind of flow, of which type or rule, for stages which of them; and the conditions of a filter, or the types that
-are left out of a stage."""
+are left out of a stage. What is pulled flows for one task: it is named by the type, the task, and the conditions."""
 
 
 class _Flow:
@@ -116,6 +116,8 @@ class _Flow:
         self.stream = stream
         self.origins: dict[str, Tap] = {}
         self.readers: set[str] = set()
+        self.pulled = False
+        """Whether it flows only as far as its one reader asks for it."""
         self.numbers: dict[tuple[str, str], int] = {}
         """Under which number a node takes what arises at an origin."""
 
@@ -128,6 +130,8 @@ class _Task:
     number: int
     stream: Whole | Part
     reads: list[tuple[FlowName, bool]]
+    master: str | None
+    drives: bool
 
 
 def laid(ground: Ground, layout: Layout, routes: Routes, tree: str, epoch: int, plan: int) -> dict[str, Graph]:
@@ -149,6 +153,8 @@ class _Draft:
         """What of the events of its type a role of a rule needs."""
         self._unfiltered: set[tuple[str, str]] = set()
         """Nodes that get all events of a type."""
+        self._pushed: set[tuple[str, Filter]] = set()
+        """What of the events of a type comes to a node without being asked for."""
         self._made: dict[object, FlowName] = {}
         """Stages that other rules can share, by what they do."""
         self._same: dict[FlowName, FlowName] = {}
@@ -171,8 +177,13 @@ class _Draft:
                     name = types[role]
                     needed = self._filters[planned.rule.name, role] = _filter(planned.rule, role, name)
                     wanted.setdefault(name, set()).add(needed)
-                    if not needed.where and role != stage.split:
+                    if not needed.where and role != stage.split and role not in stage.pulled:
                         self._unfiltered.update((node, name) for node in stage.nodes)
+        for planned in self._rules:
+            for stage in self._stages[planned.rule.name]:
+                for role in stage.events - stage.pulled - {stage.split}:
+                    needed = self._filter_for(planned.rule, role, stage)
+                    self._pushed.update((node, needed) for node in stage.nodes)
         for name, filters in sorted(wanted.items()):
             for stream in sorted(filters, key=repr) if name in self._ground.sources else ():
                 flow = self._flows[_events(stream)] = _Flow(stream)
@@ -183,6 +194,7 @@ class _Draft:
         for planned, whole in zip(self._rules, whole_streams(bounds, self._ground.horizon), strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             types = _types(rule)
+            drives = any(stage.pulled for stage in stages)
             wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]
             for stage in stages:
                 for each in stage.stages:
@@ -192,14 +204,16 @@ class _Draft:
                     (flow, role == stage.split)
                     for role in sorted(stage.events)
                     for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
+                    if role not in stage.pulled or flow[0] != "events"
                 ]
+                asked = frozenset(self._filters[rule.name, role] for role in stage.pulled)
                 for each in stage.stages:
                     heard = heard_types(rule, stage, each, stages[each].roles)
                     below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
                     reads.append((below, stage.split in stages[each].roles))
                 reads = list(dict.fromkeys(reads))
                 if position == len(stages) - 1:
-                    self._place(("whole", rule.name, 0, ()), whole, stage, reads)
+                    self._place(("whole", rule.name, 0, ()), whole, stage, reads, asked, drives)
                     continue
                 for heard in sorted(wanted[position]):
                     partial: PartialRule | None = project(rule, stage.roles)
@@ -209,29 +223,53 @@ class _Draft:
                         assert partial is not None, "a layout leaves out what its reader needs"
                     part = Part(partial, planned.since_us, heard)
                     name = ("stage", rule.name, position, heard)
-                    key = self._key(part, stage, reads)
+                    key = self._key(part, stage, reads, asked)
                     if key is not None and self._made.setdefault(key, name) != name:
                         self._same[name] = self._made[key]
                     else:
-                        self._place(name, part, stage, reads)
+                        self._place(name, part, stage, reads, asked, drives)
 
-    def _place(self, name: FlowName, stream: Whole | Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> None:
+    def _place(
+        self,
+        name: FlowName,
+        stream: Whole | Part,
+        stage: Stage,
+        reads: list[tuple[FlowName, bool]],
+        asked: frozenset[Filter],
+        drives: bool,
+    ) -> None:
         made = self._flows[name] = _Flow(stream)
         for node in stage.nodes:
             number = len(self._tasks)
             made.origins[node] = MadeBy(number)
-            self._tasks.append(_Task(node, number, stream, reads))
-        for flow, only_here in reads:
-            if not only_here:
-                self._flows[flow].readers.update(stage.nodes)
+            here = reads + [(self._asked(needed, node, number), False) for needed in sorted(asked, key=repr)]
+            waits = any(self._flows[flow].pulled and self._flows[flow].origins.keys() != {node} for flow, _ in here)
+            self._tasks.append(_Task(node, number, stream, here, stage.master if waits else None, drives))
+            for flow, only_here in here:
+                if not only_here:
+                    self._flows[flow].readers.add(node)
 
-    def _key(self, part: Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> object:
+    def _asked(self, needed: Filter, node: str, task: int) -> FlowName:
+        """The flow of events that a task at a node waits to ask for: one of its own, unless they come there anyway."""
+        if (node, needed.type) in self._unfiltered:
+            return _events(Filter(needed.type))
+        if (node, needed) in self._pushed:
+            return _events(needed)
+        name = ("pulled", needed.type, task, tuple(map(repr, needed.where)))
+        flow = self._flows[name] = _Flow(needed)
+        flow.origins = {origin: BornHere(needed) for origin in self._ground.sources[needed.type]}
+        flow.pulled = True
+        return name
+
+    def _key(self, part: Part, stage: Stage, reads: list[tuple[FlowName, bool]], asked: frozenset[Filter]) -> object:
         """What two stages share, also of different rules, exactly when one can do the work of both; None: nobody's."""
         pattern = anonymous(part.partial)
         if pattern is None:
             return None
         rule = part.partial.rule
-        return pattern, part.since_us, part.heard, stage.nodes, frozenset(reads), self._ground.horizon(rule)
+        awakens = None if stage.master is None else _types(rule)[stage.master]
+        read = frozenset(reads), asked, awakens
+        return pattern, part.since_us, part.heard, stage.nodes, read, self._ground.horizon(rule)
 
     def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
         """What a stage reads of the events of a role."""
@@ -269,12 +307,15 @@ class _Draft:
                     used += 1
                     number = flow.numbers[origin, further] = stream_number(plan, used)
                     source = tap if node == origin else TakenFrom(flow.numbers[origin, node])
-                    outlets[node].append(GraphOutlet(number, further, flow.stream, source))
-                    inlets[further].append(GraphInlet(number, node, flow.stream))
+                    outlets[node].append(GraphOutlet(number, further, flow.stream, source, flow.pulled))
+                    inlets[further].append(GraphInlet(number, node, flow.stream, flow.pulled))
         tasks: dict[str, list[GraphTask]] = {node: [] for node in self._ground.nodes}
         for task in self._tasks:
             taps = [tap for flow, only_here in task.reads for tap in self._taps(task.node, flow, only_here)]
-            tasks[task.node].append(GraphTask(task.number, task.stream, tuple(taps), self._overlap(task)))
+            overlaps = self._overlap(task)
+            tasks[task.node].append(
+                GraphTask(task.number, task.stream, tuple(taps), overlaps, task.master, task.drives)
+            )
         deliveries: dict[str, list[GraphDelivery]] = {node: [] for node in self._ground.nodes}
         for node, name in self._deliveries:
             stream = self._flows[name].stream

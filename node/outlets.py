@@ -1,4 +1,5 @@
-"""Streams on their way to the parent: pushed as they come, or kept until the parent asks for a window.
+"""Streams on their way to the parent (in a graph: to any neighbour), pushed as they come, or kept until it asks for a
+window.
 
 What only passes through this node is kept where it comes from: modes, awakenings and reverse marks are handed on to
 the child, and its answers pass. What arises here, or is needed here anyway, is kept here.
@@ -84,12 +85,15 @@ class _Tap:
 class Outlet:
     """A stream that goes to the parent."""
 
-    def __init__(self, neighbour: str, number: int, feed: Feed, kind: str, catalog: Catalog) -> None:
+    def __init__(
+        self, neighbour: str, number: int, feed: Feed, kind: str, catalog: Catalog, *, pulled: bool = False
+    ) -> None:
+        """``pulled``: from the beginning, as all on its way were told."""
         self.neighbour = neighbour
         self.number = number
         self.kind = kind
         self.feed = feed
-        self.pull = False
+        self.pull = pulled
         self.marks_only = False
         """The parent wants to know how far the stream has come, and nothing of what it brings."""
         self.generated = 0
@@ -109,7 +113,9 @@ class Outlet:
         self._wished_serial = 0
         self.ends_us: int | None = None
         """Where the plan of the tree ends: nothing comes from there on."""
-        self._mode = 0
+        self._mode = int(pulled)
+        for tap in self._taps if pulled else ():
+            tap.hands_on = tap.may_hand_on()
 
     # ------------------------------------------------------------------------------------------------------------ rows
 

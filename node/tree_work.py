@@ -23,6 +23,7 @@ from node.partition import split
 from node.predicates import row_condition
 from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
+from node.review import review
 from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
 from protocol.languages.printing import PrintError
@@ -349,6 +350,10 @@ class TreeWork:
         if any(feed.current(now_us) < until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers):
             return False
         return self.delivered >= until_us - 1
+
+    def review(self, work: Work, *, restless: bool) -> None:
+        """Now and then: which streams are worth being pulled. ``restless``: change masters, whatever it costs."""
+        review(self.tasks, work, restless=restless)
 
     def leave(self) -> None:
         """Let go of the node's own feeds."""

@@ -1,10 +1,10 @@
-"""Random layouts: any stages at any nodes, split by any role, along any trees. Most are foolish; all must keep the
-law."""
+"""Random layouts: any stages at any nodes, split by any role, along any trees, anything pulled by anything. Most are
+foolish; all must keep the law."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -91,13 +91,21 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
         split = chance.choice(sorted(wanted)) if chance.random() < 0.5 else None
         if split is not None:
             left.add(split)
-        stages.append(
-            Stage(wanted, (chance.choice(ground.nodes),), split, tuple(inside), frozenset(left), frozenset(left_out))
-        )
+        node = chance.choice(ground.nodes)
+        stages.append(Stage(wanted, (node,), split, tuple(inside), frozenset(left), frozenset(left_out)))
         return len(stages) - 1
 
     place(frozenset(roles), chance.choice((0, 1, 1, 2, 3)))
-    return tuple(stages)
+    return tuple(_awakened(stage, roles, chance) for stage in stages)
+
+
+def _awakened(stage: Stage, roles: Sequence[str], chance: random.Random) -> Stage:
+    """The stage with any master and anything pulled, sensible or not."""
+    if chance.random() < 0.3:
+        return stage
+    master = chance.choice(sorted(stage.roles) if chance.random() < 0.9 else roles)
+    share = chance.choice((0.5, 1.0, 1.0))
+    return replace(stage, master=master, pulled=frozenset(role for role in roles if chance.random() < share))
 
 
 class _RandomRoutes:
