@@ -4,7 +4,7 @@ foolish; all must keep the law."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Layout, RuleLayout, Stage
 from protocol.pattern import Chain, Rule, leaves
+from protocol.pulling import awakening_roles
 from protocol.streams import Stream
 from tests.networks import NetworkCase
 
@@ -96,14 +97,16 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
         return len(stages) - 1
 
     place(frozenset(roles), chance.choice((0, 1, 1, 2, 3)))
-    return tuple(_awakened(stage, roles, chance) for stage in stages)
+    return tuple(_awakened(stage, rule, chance) for stage in stages)
 
 
-def _awakened(stage: Stage, roles: Sequence[str], chance: random.Random) -> Stage:
-    """The stage with any master and anything pulled, sensible or not."""
-    if chance.random() < 0.3:
+def _awakened(stage: Stage, rule: Rule, chance: random.Random) -> Stage:
+    """The stage with any master and anything pulled; more often than by mere chance what may be."""
+    if chance.random() < 0.2:
         return stage
-    master = chance.choice(sorted(stage.roles) if chance.random() < 0.9 else roles)
+    roles = [leaf.role for leaf in leaves(rule.pattern.root)]
+    able = [role for role in awakening_roles(rule) if role in stage.roles]
+    master = chance.choice(able if able and chance.random() < 0.8 else roles)
     share = chance.choice((0.5, 1.0, 1.0))
     return replace(stage, master=master, pulled=frozenset(role for role in roles if chance.random() < share))
 
