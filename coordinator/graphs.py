@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.layouts import Layout, Stage, at_one_node, divided, heard_types
+from coordinator.layouts import Layout, RuleLayout, Stage, at_one_node, divided, heard_types
 from protocol.dependencies import in_dependency_order
 from protocol.errors import RuleError
 from protocol.graphs import (
@@ -122,6 +122,17 @@ class _Flow:
         """Under which number a node takes what arises at an origin."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What a stage reads at one node."""
+
+    pushed: tuple[tuple[FlowName, bool], ...]
+    """Flows; (true) of which only what arises at the node."""
+    asked: tuple[Filter, ...]
+    """Events that wait until the master asks for them; in part they may be born at the node."""
+    master: str | None
+
+
 @dataclass(slots=True)
 class _Task:
     """A task at a node, with the flows it reads; (true) of which only what arises at the node."""
@@ -193,27 +204,15 @@ class _Draft:
         bounds = [(each.rule, each.since_us, each.until_us) for each in self._rules]
         for planned, whole in zip(self._rules, whole_streams(bounds, self._ground.horizon), strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
-            types = _types(rule)
             drives = any(stage.pulled for stage in stages)
             wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]
             for stage in stages:
                 for each in stage.stages:
                     wanted[each].add(heard_types(rule, stage, each, stages[each].roles))
             for position, stage in enumerate(stages):
-                reads = [
-                    (flow, role == stage.split)
-                    for role in sorted(stage.events)
-                    for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
-                    if role not in stage.pulled or flow[0] != "events"
-                ]
-                asked = frozenset(self._filters[rule.name, role] for role in stage.pulled)
-                for each in stage.stages:
-                    heard = heard_types(rule, stage, each, stages[each].roles)
-                    below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
-                    reads.append((below, stage.split in stages[each].roles))
-                reads = list(dict.fromkeys(reads))
+                reads = self._reads(rule, stage, stages)
                 if position == len(stages) - 1:
-                    self._place(("whole", rule.name, 0, ()), whole, stage, reads, asked, drives)
+                    self._place(("whole", rule.name, 0, ()), whole, stage, reads, drives)
                     continue
                 for heard in sorted(wanted[position]):
                     partial: PartialRule | None = project(rule, stage.roles)
@@ -223,53 +222,78 @@ class _Draft:
                         assert partial is not None, "a layout leaves out what its reader needs"
                     part = Part(partial, planned.since_us, heard)
                     name = ("stage", rule.name, position, heard)
-                    key = self._key(part, stage, reads, asked)
+                    key = self._key(part, stage, reads)
                     if key is not None and self._made.setdefault(key, name) != name:
                         self._same[name] = self._made[key]
                     else:
-                        self._place(name, part, stage, reads, asked, drives)
+                        self._place(name, part, stage, reads, drives)
+
+    def _reads(self, rule: Rule, stage: Stage, stages: RuleLayout) -> dict[str, _Reads]:
+        """What a stage reads at each of its nodes."""
+        types = _types(rule)
+        everywhere = [
+            (flow, role == stage.split)
+            for role in sorted(stage.events)
+            for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
+            if role not in stage.pulled or flow[0] != "events"
+        ]
+        for each in stage.stages:
+            heard = heard_types(rule, stage, each, stages[each].roles)
+            below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
+            everywhere.append((below, stage.split in stages[each].roles))
+        asked = {self._filters[rule.name, role] for role in stage.pulled}
+        found: dict[str, _Reads] = {}
+        for node in stage.nodes:
+            pushed, waits = list(everywhere), []
+            for needed in sorted(asked, key=repr):
+                flow = self._comes_anyway(needed, node)
+                if flow is not None:
+                    pushed.append((flow, False))
+                elif self._ground.sources[needed.type] == (node,):  # nobody must be asked
+                    pushed.append((_events(needed), True))
+                else:
+                    waits.append(needed)
+            found[node] = _Reads(tuple(dict.fromkeys(pushed)), tuple(waits), stage.master if waits else None)
+        return found
 
     def _place(
-        self,
-        name: FlowName,
-        stream: Whole | Part,
-        stage: Stage,
-        reads: list[tuple[FlowName, bool]],
-        asked: frozenset[Filter],
-        drives: bool,
+        self, name: FlowName, stream: Whole | Part, stage: Stage, reads: Mapping[str, _Reads], drives: bool
     ) -> None:
         made = self._flows[name] = _Flow(stream)
         for node in stage.nodes:
             number = len(self._tasks)
             made.origins[node] = MadeBy(number)
-            here = reads + [(self._asked(needed, node, number), False) for needed in sorted(asked, key=repr)]
-            waits = any(self._flows[flow].pulled and self._flows[flow].origins.keys() != {node} for flow, _ in here)
-            self._tasks.append(_Task(node, number, stream, here, stage.master if waits else None, drives))
+            here = [*reads[node].pushed, *((self._asked(needed, number), False) for needed in reads[node].asked)]
+            self._tasks.append(_Task(node, number, stream, here, reads[node].master, drives))
             for flow, only_here in here:
                 if not only_here:
                     self._flows[flow].readers.add(node)
 
-    def _asked(self, needed: Filter, node: str, task: int) -> FlowName:
-        """The flow of events that a task at a node waits to ask for: one of its own, unless they come there anyway."""
+    def _comes_anyway(self, needed: Filter, node: str) -> FlowName | None:
+        """The flow that brings events to a node, for somebody else, without being asked; None: there is none."""
         if (node, needed.type) in self._unfiltered:
             return _events(Filter(needed.type))
-        if (node, needed) in self._pushed:
-            return _events(needed)
+        return _events(needed) if (node, needed) in self._pushed else None
+
+    def _asked(self, needed: Filter, task: int) -> FlowName:
+        """The flow of events that a task asks for, which is for it alone."""
         name = ("pulled", needed.type, task, tuple(map(repr, needed.where)))
         flow = self._flows[name] = _Flow(needed)
         flow.origins = {origin: BornHere(needed) for origin in self._ground.sources[needed.type]}
         flow.pulled = True
         return name
 
-    def _key(self, part: Part, stage: Stage, reads: list[tuple[FlowName, bool]], asked: frozenset[Filter]) -> object:
+    def _key(self, part: Part, stage: Stage, reads: Mapping[str, _Reads]) -> object:
         """What two stages share, also of different rules, exactly when one can do the work of both; None: nobody's."""
         pattern = anonymous(part.partial)
         if pattern is None:
             return None
-        rule = part.partial.rule
-        awakens = None if stage.master is None else _types(rule)[stage.master]
-        read = frozenset(reads), asked, awakens
-        return pattern, part.since_us, part.heard, stage.nodes, read, self._ground.horizon(rule)
+        rule, types = part.partial.rule, _types(part.partial.rule)
+        read = [
+            (frozenset(each.pushed), frozenset(each.asked), None if each.master is None else types[each.master])
+            for each in (reads[node] for node in stage.nodes)
+        ]
+        return pattern, part.since_us, part.heard, stage.nodes, tuple(read), self._ground.horizon(rule)
 
     def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
         """What a stage reads of the events of a role."""

@@ -6,9 +6,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from coordinator.graphs import Ground, Link, Planner, Routes
+from coordinator.graphs import Ground, Link, Planner, Routes, shortest_routes
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Layout, RuleLayout, Stage
@@ -134,3 +134,21 @@ class _RandomRoutes:
                 used.add((before[node], node))
                 node = before[node]
         return used
+
+
+class FixedPlanner(InevPlanner):
+    """The same layout whatever is known of rates, along shortest paths."""
+
+    layout: ClassVar[Layout] = {}
+
+    def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
+        return self.layout, shortest_routes(ground)
+
+
+def fixed(layout: Layout) -> Planner:
+    """A planner that knows only this layout."""
+
+    def lay_out(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
+        return layout, shortest_routes(ground)
+
+    return lay_out

@@ -1,0 +1,447 @@
+"""Graphs in which frequent events stay where they are born until rare ones ask for them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from coordinator.changes import LayOutAnew
+from coordinator.graphs import laid, shortest_routes
+from coordinator.layouts import Layout, Stage, at_one_node, divided
+from deploy.simulation.faults import Faults
+from deploy.simulation.simulator import SETUP_US, simulate
+from node.core import NodeCore
+from node.master_reach import reach_of
+from node.outbox import type_of
+from node.push_pull import PushPull
+from protocol import control
+from protocol.errors import RuleError
+from protocol.messages import Awakening, ReverseMark, SetMode
+from protocol.network import Network
+from protocol.pattern import Rule, leaves
+from protocol.plan_messages import Adopt, Share
+from protocol.projection import joinable_components, project
+from protocol.pulling import awakening_roles, pullable_roles
+from protocol.streams import Filter, Part
+from tests.generators import random_case
+from tests.layouts import fixed
+from tests.test_layouts import LAST, NEGATED, NEXT, PLAIN, SOURCES, TWICE, TYPES, a_ground, sase, selecting
+from tests.test_push_pull import CALM, RARE_SMOKE, a_network, births_of, by_pushing
+from tests.test_simulator import MS, Birth, Overheard, results
+
+SECOND = 1_000 * MS
+
+
+def asking(rule: Rule, node: str, master: str, *pulled: str) -> tuple[Stage, ...]:
+    """Everything at one node, with some roles pulled."""
+    (stage,) = at_one_node(rule, node)
+    return (replace(stage, master=master, pulled=frozenset(pulled)),)
+
+
+def pulling(network: Network, node: str = "r", master: str = "Smoke", pulled: Sequence[str] = ("Temp",)) -> Layout:
+    return {rule.name: asking(rule, node, master, *pulled) for rule in network.rules}
+
+
+def pushing(network: Network, node: str = "r") -> Layout:
+    return {rule.name: at_one_node(rule, node) for rule in network.rules}
+
+
+def laid_out(network: Network, births: Sequence[Birth], layout: Layout, **options: Any) -> Overheard:
+    made = Overheard(network, "inev", 0, Faults(), check=True, settings=CALM, lay_out=fixed(layout), **options)
+    made.set_up(births[0][0] - SETUP_US)
+    made.run(births)
+    return made
+
+
+def bodies(run: Overheard, name: str, *link: str) -> list[Any]:
+    return [row for row in run.rows(*link) if type_of(row) == name]
+
+
+def managers(run: Overheard, node: str) -> list[PushPull]:
+    tasks = [task for work in run.nodes[node].works.values() for task in work.tasks]
+    return [task.push_pull for task in tasks if task.push_pull is not None]
+
+
+# -- what crosses ------------------------------------------------------------------------------------------------------
+
+
+def test_a_rare_type_pulls_a_frequent_one_and_less_crosses_the_network():
+    network = a_network()
+    births = births_of(network, RARE_SMOKE)
+    pushed = laid_out(network, births, pushing(network))
+    pulled = laid_out(network, births, pulling(network))
+    assert results(pulled.outcome) == results(pushed.outcome) == by_pushing(network, births) != []
+    assert len(bodies(pulled, "Temp")) < len(bodies(pushed, "Temp")) / 5
+    assert len(pulled.rows()) + len(pulled.of(Awakening)) < len(pushed.rows()) / 3
+    assert len(bodies(pulled, "Smoke")) == len(bodies(pushed, "Smoke")), "the master is pushed"
+
+
+def test_a_graph_begins_in_the_modes_that_were_planned_and_nobody_changes_them():
+    network = a_network()
+    births = births_of(network, (60 * MS, 15 * MS))
+    run = laid_out(network, births, pulling(network, master="Temp", pulled=("Smoke",)))
+    assert run.of(SetMode) == []
+    (manager,) = managers(run, "r")
+    assert manager.master == "Temp", "though Smoke is rarer"
+    first = min(event.ts for _, _, event in births if event.type == "Temp")
+    assert all(row[0] >= first for row in bodies(run, "Smoke"))
+    assert results(run.outcome) == by_pushing(network, births) != []
+
+
+def test_awakenings_carry_the_window_and_what_the_values_of_the_master_exclude():
+    network = a_network()
+    births = births_of(network, RARE_SMOKE)
+    run = laid_out(network, births, pulling(network))
+    smokes = {event.ts: event.attributes["area"] for _, _, event in births if event.type == "Smoke"}
+    asked = run.of(Awakening, "r", "m")
+    assert {message.greatest_us for message in asked} == smokes.keys()
+    assert all(message.least_us == message.greatest_us - 50 * MS and message.where for message in asked)
+    crossed = bodies(run, "Temp", "t", "m")
+    assert crossed
+    for ts, _, _, _, area, value in crossed:
+        assert value > 45
+        assert any(at - 50 * MS <= ts <= at and area == known for at, known in smokes.items())
+
+
+def test_what_only_passes_is_not_kept_on_the_way():
+    network = a_network()
+    run = Kept(network, births_of(network, RARE_SMOKE))
+    assert run.most["t"] > 20
+    assert run.most["m"] == 0
+    assert run.of(Awakening, "m", "t"), "m hands on what r asks"
+    assert run.of(ReverseMark, "m", "t")
+
+
+class Kept(Overheard):
+    """Looks at what nodes keep of pulled streams."""
+
+    def __init__(self, network: Network, births: list[Birth]) -> None:
+        self.most = dict.fromkeys(network.nodes, 0)
+        lay_out = fixed(pulling(network))
+        super().__init__(network, "inev", 0, faults=Faults(), check=True, settings=CALM, lay_out=lay_out)
+        self.set_up(births[0][0] - SETUP_US)
+        self.run(births)
+
+    def _bear(self, source: int, event: Any) -> None:
+        super()._bear(source, event)
+        for name, node in self.nodes.items():
+            kept = sum(len(outlet._kept) for outlet in node.outlets.values())
+            self.most[name] = max(self.most[name], kept)
+
+
+def test_what_will_not_be_asked_for_is_freed():
+    network = a_network()
+    short = laid_out(network, births_of(network, RARE_SMOKE, 4 * SECOND), pulling(network))
+    long = laid_out(network, births_of(network, RARE_SMOKE, 16 * SECOND), pulling(network))
+    assert short.checkers is not None
+    assert long.checkers is not None
+    for node in network.nodes:
+        assert long.checkers.held_max[node] < 1.3 * short.checkers.held_max[node] + 20, node
+
+
+def test_a_selection_waits_until_the_answer_is_complete():
+    text = """
+    define Fire(area: string)
+    from Smoke(area = $a) and last Temp(area = $a) within 50 ms from Smoke
+    where area = Smoke.area
+    """
+    network = a_network(text, delay_us=40 * MS)
+    births = births_of(network, RARE_SMOKE)
+    run = laid_out(network, births, pulling(network))
+    assert results(run.outcome) == by_pushing(network, births) != []
+    assert all(each.delivered_us - each.item.ts >= 4 * 40 * MS for each in run.outcome.delivered)
+
+
+def test_a_master_that_nobody_bears_asks_for_nothing():
+    network = a_network(sources=(("t", "Temp"),))
+    births = births_of(network, (4 * MS,))
+    run = laid_out(network, births, pulling(network))
+    assert run.rows() == []
+    assert run.outcome.delivered == []
+
+
+# -- several readers ---------------------------------------------------------------------------------------------------
+
+TWO = """
+define Fire(area: string)
+from Smoke(area = $a) and each Temp(area = $a and value > 45) within 50 ms from Smoke
+where area = Smoke.area
+
+define Gust(area: string)
+from Wind(area = $a) and each Temp(area = $a) within 30 ms from Wind
+where area = Wind.area
+"""
+
+
+def two_rules() -> Network:
+    sources = (("s", "Smoke"), ("t", "Temp"), ("m", "Wind"))
+    network = a_network(TWO, sources=sources)
+    gusts = replace(network.sinks[0], subscription=replace(network.sinks[0].subscription, type="Gust"))
+    return replace(network, sinks=(*network.sinks, gusts))
+
+
+@pytest.mark.parametrize("nodes", [("r", "r"), ("r", "m"), ("s", "m")])
+def test_readers_of_one_type_ask_for_it_on_streams_of_their_own(nodes):
+    """Bodies still cross a link once, whoever asks: the checkers of the run look at every link."""
+    network = two_rules()
+    births = births_of(network, (400 * MS, 4 * MS, 300 * MS))
+    fire, gust = network.rules
+    layout = {"Fire": asking(fire, nodes[0], "Smoke", "Temp"), "Gust": asking(gust, nodes[1], "Wind", "Temp")}
+    run = laid_out(network, births, layout)
+    must = laid_out(network, births, {"Fire": at_one_node(fire, nodes[0]), "Gust": at_one_node(gust, nodes[1])})
+    assert results(run.outcome) == results(must.outcome)
+    assert {each.sink for each in run.outcome.delivered} == {0, 1}
+    assert len(run.nodes["t"].outlets) == 2
+    assert len(bodies(run, "Temp")) < len(bodies(must, "Temp")) / 3
+
+
+def test_what_comes_to_a_node_anyway_is_not_asked_for():
+    network = two_rules()
+    births = births_of(network, (400 * MS, 4 * MS, 300 * MS))
+    fire, gust = network.rules
+    run = laid_out(network, births, {"Fire": asking(fire, "r", "Smoke", "Temp"), "Gust": at_one_node(gust, "r")})
+    assert run.of(Awakening) == []
+    assert len(run.nodes["t"].outlets) == 1
+    assert {each.sink for each in run.outcome.delivered} == {0, 1}
+
+
+# -- stages ------------------------------------------------------------------------------------------------------------
+
+STORM = """
+define Storm(area: string)
+from Smoke(area = $a)
+ and each Wind(area = $a) within 200 ms from Smoke
+ and {policy} Temp(area = $a and value > Wind.value) within 50 ms from Wind
+where area = Smoke.area
+"""
+
+
+@pytest.mark.parametrize("policy", ["each", "last"])
+def test_what_a_stage_finds_may_awaken_others(policy):
+    """Pairs of Smoke and Wind are found at m; around their Winds r asks for Temps."""
+    links = (("s", "m"), ("w", "m"), ("m", "r"), ("r", "t"))
+    sources = (("s", "Smoke"), ("w", "Wind"), ("t", "Temp"))
+    network = a_network(STORM.format(policy=policy), links=links, sources=sources)
+    births = births_of(network, (700 * MS, 100 * MS, 2 * MS), 10 * SECOND)
+    roles = frozenset(("Smoke", "Wind", "Temp"))
+    pairs = Stage(roles - {"Temp"}, ("m",), events=roles - {"Temp"}, master="Smoke", pulled=frozenset({"Wind"}))
+    last = Stage(roles, ("r",), stages=(0,), events=frozenset({"Temp"}), master="Wind", pulled=frozenset({"Temp"}))
+    run = laid_out(network, births, {"Storm": (pairs, last)})
+    assert results(run.outcome) == by_pushing(network, births) != []
+    assert [manager.master for manager in (*managers(run, "m"), *managers(run, "r"))] == ["Smoke", "Wind"]
+    winds = [row[0] for row in bodies(run, "Wind", "m", "r")]
+    assert 0 < len(bodies(run, "Wind", "w", "m")) < sum(birth[2].type == "Wind" for birth in births)
+    assert {message.greatest_us for message in run.of(Awakening, "r", "t")} == set(winds)
+
+
+def test_a_stage_at_many_nodes_asks_at_each_of_them():
+    links = (("s", "r"), ("u", "r"), ("r", "t"))
+    network = a_network(links=links, sources=(("s", "Smoke"), ("u", "Smoke"), ("t", "Temp")))
+    births = births_of(network, (400 * MS, 400 * MS, 4 * MS))
+    (stage,) = asking(network.rules[0], "r", "Smoke", "Temp")
+    run = laid_out(network, births, {"Fire": (replace(stage, split="Smoke"),)})
+    assert results(run.outcome) == by_pushing(network, births) != []
+    assert managers(run, "s")
+    assert managers(run, "u")
+    assert bodies(run, "Smoke") == []
+
+
+def test_tables_tell_who_awakens_and_what_is_pulled():
+    network = a_network()
+    run = laid_out(network, births_of(network, RARE_SMOKE), pulling(network))
+    (table,) = [work.table() for work in run.nodes["r"].works.values()]
+    assert table["tasks"] == ["rule Fire, awakened by Smoke"]
+    assert [line.endswith(", pulled") for line in table["routes"]["taken"]] == [False, True]
+
+
+def test_a_saved_node_goes_on_keeping_and_asking():
+    network = a_network()
+    births = births_of(network, RARE_SMOKE)
+    run = Forgetful(network, births)
+    assert run.saved > 50
+    assert results(run.outcome) == by_pushing(network, births) != []
+
+
+class Forgetful(Overheard):
+    """Every node is saved and restored again and again."""
+
+    def __init__(self, network: Network, births: list[Birth]) -> None:
+        self.saved = 0
+        lay_out = fixed(pulling(network))
+        super().__init__(network, "inev", 0, faults=Faults(), settings=CALM, lay_out=lay_out)
+        self.set_up(births[0][0] - SETUP_US)
+        self.run(births)
+
+    def _bear(self, source: int, event: Any) -> None:
+        super()._bear(source, event)
+        if event.seq % 50 == 0:
+            for name, node in list(self.nodes.items()):
+                self.nodes[name] = NodeCore.restored(node.save())
+                self.saved += 1
+
+
+# -- change ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("delay_us", [2 * MS, 60 * MS])
+def test_a_running_network_moves_between_pushed_and_pulled(delay_us):
+    network = a_network(delay_us=delay_us)
+    births = births_of(network, RARE_SMOKE, 8 * SECOND)
+    layouts = [
+        pulling(network),
+        pushing(network, "m"),
+        pulling(network, "m", "Temp", ("Smoke",)),
+        pulling(network, "t"),
+    ]
+    changes = [(2 * SECOND * number, LayOutAnew(fixed(layout))) for number, layout in enumerate(layouts) if number]
+    outcome = simulate(
+        network,
+        births,
+        strategy="inev",
+        lay_out=fixed(layouts[0]),
+        changes=changes,
+        check=True,
+        settings=CALM,
+    )
+    assert len(outcome.held_from) == len(changes)
+    assert results(outcome) == by_pushing(network, births) != []
+
+
+# -- what may be ------------------------------------------------------------------------------------------------------
+
+
+def awakened(rule: Rule, master: str, pulled: str, **stage: Any) -> tuple[str | None, set[str]]:
+    (found,) = divided(rule, tuple(replace(each, **stage) for each in asking(rule, "n3", master, *pulled)), SOURCES)
+    return found.master, set(found.pulled)
+
+
+NONE: tuple[None, set[str]] = (None, set())
+
+
+def test_any_proposal_is_made_safe():
+    assert awakened(PLAIN, "b", "ac") == ("b", {"a", "c"})
+    assert awakened(PLAIN, "b", "abc") == ("b", {"a", "c"}), "the master itself is pushed"
+    assert awakened(PLAIN, "b", "") == NONE
+    assert awakened(PLAIN, "x", "ac") == NONE, "no role of the stage"
+    assert awakened(NEGATED, "b", "ac") == NONE, "a negated role is in no match"
+    assert awakened(NEGATED, "a", "bc") == ("a", {"b", "c"})
+    assert awakened(NEXT, "a", "bc") == NONE, "which event is next depends on all others"
+    assert awakened(TWICE, "a", "c") == NONE, "an A may be the other one"
+    assert awakened(TWICE, "c", ("a", "a2")) == ("c", {"a", "a2"})
+    assert awakened(TWICE, "c", ("a",)) == NONE, "every A comes for the other role"
+    assert awakened(LAST, "B", "AC") == ("B", {"A", "C"})
+    assert awakened(PLAIN, "b", "ac", split="a") == ("b", {"c"}), "each node has its own share of A"
+    assert awakened(PLAIN, "a", "bc", split="a") == ("a", {"b", "c"})
+
+
+def test_what_no_window_bounds_is_pushed():
+    whole = sase("SEQ(A a, C c, !SEQ(B b, D d)) WITHIN 1 s RETURN R()")
+    assert awakened(whole, "a", "bcd") == ("a", {"c"}), "a negated sub-pattern is found in trace order"
+    old = sase("and(seq(A a, C c), B b; 1 s)")
+    assert awakened(old, "b", "ac") == NONE, "A may be as old as it likes"
+
+
+def test_a_stage_asks_for_what_it_reads_as_events_only():
+    first, last = selecting(PLAIN, "ab", "")
+    last = replace(last, master="c", pulled=frozenset("abc"))
+    first = replace(first, master="c", pulled=frozenset("ab"))
+    pair, end = divided(PLAIN, (first, last), SOURCES)
+    assert (pair.master, pair.pulled) == (None, frozenset())
+    assert (end.master, end.pulled) == (None, frozenset())
+    end = divided(PLAIN, (first, replace(last, master="a")), SOURCES)[1]
+    assert (end.master, end.pulled) == ("a", {"c"})
+
+
+def test_a_pulled_stream_is_for_one_reader_and_known_as_pulled_all_the_way():
+    ground = a_ground(PLAIN)
+    layout = {PLAIN.name: asking(PLAIN, "n3", "b", "a", "c")}
+    graphs = laid(ground, layout, shortest_routes(ground), "n2", 4, 7)
+    (task,) = graphs["n3"].tasks
+    assert (task.master, task.drives, task.overlaps) == ("b", True, False)
+    taken = {(each.stream.type, each.pulled) for each in graphs["n3"].inlets if isinstance(each.stream, Filter)}
+    assert taken == {("A", True), ("B", False)}
+    for graph in graphs.values():
+        for outlet in graph.outlets:
+            assert outlet.pulled == (isinstance(outlet.stream, Filter) and outlet.stream.type == "A")
+    assert [outlet.pulled for outlet in graphs["n1"].outlets] == [True]
+    assert sum(outlet.pulled for outlet in graphs["n2"].outlets) == 2, "that of n1 on its way, and its own"
+
+
+def test_who_finds_everything_at_home_asks_nobody():
+    graphs = laid(a_ground(PLAIN), {PLAIN.name: asking(PLAIN, "n3", "b", "c")}, shortest_routes(a_ground()), "n2", 4, 7)
+    (task,) = graphs["n3"].tasks
+    assert task.master is None
+
+
+def test_rules_share_stages_in_which_the_same_is_pulled_by_the_same():
+    one = sase("One: SEQ(A a, B b, C c) WHERE a.v = b.v WITHIN 1 s RETURN R()")
+    other = sase("Other: SEQ(A x, B y, D z) WHERE x.v = y.v WITHIN 1 s RETURN S()")
+    ground = a_ground(one, other, sinks=(("n1", "R"), ("n1", "S")))
+
+    def parts(*masters: tuple[str, str]) -> list[str | None]:
+        layout = {}
+        for rule, (master, pulled) in zip((one, other), masters, strict=True):
+            first, last = selecting(rule, [leaf.role for leaf in leaves(rule.pattern.root)][:2], ())
+            layout[rule.name] = (replace(first, master=master, pulled=frozenset(pulled)), last)
+        graphs = laid(ground, layout, shortest_routes(ground), "n2", 4, 7)
+        return [task.master for task in graphs["n2"].tasks if isinstance(task.stream, Part)]
+
+    assert parts(("b", "a"), ("y", "x")) == ["b"]
+    assert parts(("b", "a"), ("x", "y")) == [None], "each pushes what the other would pull"
+    assert parts(("b", "a"), ("y", "")) == [None], "A comes to n2 anyway"
+
+
+def test_a_part_that_rules_share_asks_for_what_each_of_them_needs():
+    """The first rule says more about how far A and B are apart than the part itself does."""
+    near = sase("Near: SEQ(SEQ(A a, B b), C c) WITHIN 1 s RETURN R()")
+    ground = a_ground(near)
+    first, last = selecting(near, "ab", ())
+    layout = {"Near": (replace(first, master="b", pulled=frozenset("a")), last)}
+    (task,) = laid(ground, layout, shortest_routes(ground), "n2", 4, 7)["n2"].tasks
+    assert isinstance(task.stream, Part)
+    alone = replace(near, pattern=task.stream.partial.pattern, attributes=())
+    found = reach_of(alone, "b", frozenset("a"), values=True)
+    assert found is not None
+    assert (found.least_us, found.greatest_us) == (-SECOND, 0)
+
+
+def test_graphs_with_masters_travel():
+    ground = a_ground(PLAIN)
+    layout = {PLAIN.name: asking(PLAIN, "n3", "b", "a", "c")}
+    for graph in laid(ground, layout, shortest_routes(ground), "n2", 1, 1).values():
+        ordered = control.Ordered(Adopt(Share(1, "inev", TYPES, (), 0, None, (), graphs=(graph,))))
+        assert control.decode(control.encode(ordered)) == ordered
+
+
+def test_whatever_is_pulled_is_bounded_by_whatever_awakens_it():
+    """What the coordinator goes by says no more than the node can keep."""
+    checked = 0
+    for seed in range(400):
+        for rule in random_case(random.Random(f"pulled {seed}")).rules:
+            asked = pullable_roles(rule)
+            for master in awakening_roles(rule):
+                for role in asked - {master}:
+                    assert reach_of(rule, master, frozenset((role,)), values=True) is not None, (seed, master, role)
+                    checked += 1
+                if asked:
+                    checked += _parts_are_bounded(rule, master)
+    assert checked > 1000
+
+
+def _parts_are_bounded(rule: Rule, master: str) -> int:
+    try:
+        groups = joinable_components(rule, [leaf.role for leaf in leaves(rule.pattern.root)])
+    except RuleError:
+        return 0
+    checked = 0
+    for group in groups:
+        if len(group) > 1 and master in group:
+            alone = replace(rule, pattern=project(rule, group).pattern, attributes=())
+            for role in set(group) - {master}:
+                assert reach_of(alone, master, frozenset((role,)), values=True) is not None
+                checked += 1
+    return checked
