@@ -27,11 +27,15 @@ from protocol.plan_messages import Adopt, Share
 from protocol.projection import joinable_components, project
 from protocol.pulling import awakening_roles, pullable_roles
 from protocol.streams import Filter, Part
+from tests.builders import both, seq
+from tests.builders import rule as a_rule
 from tests.generators import random_case
 from tests.layouts import fixed
 from tests.test_layouts import LAST, NEGATED, NEXT, PLAIN, SOURCES, TWICE, TYPES, a_ground, sase, selecting
-from tests.test_push_pull import CALM, RARE_SMOKE, a_network, births_of, by_pushing
+from tests.test_push_pull import CALM, RARE_SMOKE, a_network, births_of, by_pushing, tasks
 from tests.test_simulator import MS, Birth, Overheard, results
+from tests.test_simulator import a_network as star_network
+from tests.test_simulator import births_of as star_births
 
 SECOND = 1_000 * MS
 
@@ -62,8 +66,7 @@ def bodies(run: Overheard, name: str, *link: str) -> list[Any]:
 
 
 def managers(run: Overheard, node: str) -> list[PushPull]:
-    tasks = [task for work in run.nodes[node].works.values() for task in work.tasks]
-    return [task.push_pull for task in tasks if task.push_pull is not None]
+    return [task.push_pull for task in tasks(run, node) if task.push_pull is not None]
 
 
 # -- what crosses ------------------------------------------------------------------------------------------------------
@@ -238,6 +241,43 @@ def test_what_a_stage_finds_may_awaken_others(policy):
     assert {message.greatest_us for message in run.of(Awakening, "r", "t")} == set(winds)
 
 
+def test_a_part_decides_by_itself_if_others_wait_for_what_it_finds():
+    """r knows of nothing to decide before m has found a pair; so m does not wait until r wants to know."""
+    links = (("w", "m"), ("t", "m"), ("m", "r"), ("r", "s"))
+    sources = (("s", "Smoke"), ("w", "Wind"), ("t", "Temp"))
+    network = a_network(STORM.format(policy="last"), links=links, sources=sources)
+    births = births_of(network, (4 * MS, 700 * MS, 20 * MS), 10 * SECOND)
+    roles = frozenset(("Smoke", "Wind", "Temp"))
+    pairs = Stage(roles - {"Smoke"}, ("m",), events=roles - {"Smoke"})
+    last = Stage(roles, ("r",), stages=(0,), events=frozenset({"Smoke"}), master="Wind", pulled=frozenset({"Smoke"}))
+    run = laid_out(network, births, {"Storm": (pairs, last)})
+    assert results(run.outcome) == by_pushing(network, births) != []
+    assert max(each.delivered_us - each.item.ts for each in run.outcome.delivered) < 20 * MS
+
+
+CLOSE = a_rule(
+    seq("B b", seq("D d", both("A a", "C c"), within=40 * MS), within=100 * MS, bounds="span"),
+    name="close",
+    emits="X",
+)
+FAR = a_rule(both("A x", "C y", "B z", within=100 * MS, bounds="span"), name="far", emits="Y")
+
+
+def test_a_part_that_rules_share_asks_for_what_each_of_them_needs():
+    """The first rule says more about how far A and C are apart than their common part does."""
+    network = star_network(CLOSE, FAR, sinks=(("n5", "X"), ("n3", "Y")))
+    births = star_births(network, 300)
+    layout = {}
+    for each, names in ((CLOSE, "acbd"), (FAR, "xyz")):
+        pair = Stage(frozenset(names[:2]), ("n2",), None, (), frozenset(names[:2]), frozenset(), names[0], {*names[1]})
+        layout[each.name] = (pair, Stage(frozenset(names), ("n1",), None, (0,), frozenset(names[2:])))
+    run = laid_out(network, births, layout)
+    assert [task.stream.partial.rule.name for task in tasks(run, "n2")] == ["close"], "one task for both"
+    assert managers(run, "n2")
+    assert results(run.outcome) == results(simulate(network, births, strategy="centr"))
+    assert {each.sink for each in run.outcome.delivered} == {0, 1}
+
+
 def test_a_stage_at_many_nodes_asks_at_each_of_them():
     links = (("s", "r"), ("u", "r"), ("r", "t"))
     network = a_network(links=links, sources=(("s", "Smoke"), ("u", "Smoke"), ("t", "Temp")))
@@ -393,20 +433,6 @@ def test_rules_share_stages_in_which_the_same_is_pulled_by_the_same():
     assert parts(("b", "a"), ("y", "x")) == ["b"]
     assert parts(("b", "a"), ("x", "y")) == [None], "each pushes what the other would pull"
     assert parts(("b", "a"), ("y", "")) == [None], "A comes to n2 anyway"
-
-
-def test_a_part_that_rules_share_asks_for_what_each_of_them_needs():
-    """The first rule says more about how far A and B are apart than the part itself does."""
-    near = sase("Near: SEQ(SEQ(A a, B b), C c) WITHIN 1 s RETURN R()")
-    ground = a_ground(near)
-    first, last = selecting(near, "ab", ())
-    layout = {"Near": (replace(first, master="b", pulled=frozenset("a")), last)}
-    (task,) = laid(ground, layout, shortest_routes(ground), "n2", 4, 7)["n2"].tasks
-    assert isinstance(task.stream, Part)
-    alone = replace(near, pattern=task.stream.partial.pattern, attributes=())
-    found = reach_of(alone, "b", frozenset("a"), values=True)
-    assert found is not None
-    assert (found.least_us, found.greatest_us) == (-SECOND, 0)
 
 
 def test_graphs_with_masters_travel():
