@@ -31,6 +31,8 @@ from tests.builders import both, seq
 from tests.builders import rule as a_rule
 from tests.generators import random_case
 from tests.layouts import fixed
+from tests.networks import NetworkCase
+from tests.processes import assert_exact, replayed
 from tests.test_layouts import LAST, NEGATED, NEXT, PLAIN, SOURCES, TWICE, TYPES, a_ground, sase, selecting
 from tests.test_push_pull import CALM, RARE_SMOKE, a_network, births_of, by_pushing, tasks
 from tests.test_simulator import MS, Birth, Overheard, results
@@ -354,6 +356,26 @@ def test_a_running_network_moves_between_pushed_and_pulled(delay_us):
     )
     assert len(outcome.held_from) == len(changes)
     assert results(outcome) == by_pushing(network, births) != []
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def test_processes_ask_for_what_they_need_and_go_on_after_they_were_killed(tmp_path):
+    network = a_network()
+    births = births_of(network, (100 * MS, 2 * MS))
+    must = [[identity for sink, _, identity in by_pushing(network, births) if sink == 0]]
+    case = NetworkCase(network, tuple(births))
+    with replayed(case, "inev", tmp_path, speed=1.0, layout=pulling(network)) as cluster:
+        cluster.wait_until_delivered(5)
+        cluster.kill("r", "t")
+        cluster.restart("t", "r")
+        cluster.wait_until_done()
+        assert_exact(cluster, must)
+        (kept,) = (each for each in cluster.ask("m", "/statistics")["streams"] if each.get("pulled"))
+        sent = cluster.ask("m", "/statistics")["links"]["r"]
+        assert 0 < sent["answer"]["events"] < kept["generated"] / 2
+        assert "primitive" not in sent
 
 
 # -- what may be ------------------------------------------------------------------------------------------------------
