@@ -193,12 +193,12 @@ class GraphWork(TreeWork):
         streams = [task.stream for task in self.tasks]
         return {stream.rule if isinstance(stream, Whole) else stream.partial.rule for stream in streams}
 
+    def described(self) -> list[str]:
+        awakened = ["" if task.push_pull is None else f", awakened by {task.push_pull.master}" for task in self.tasks]
+        return [text + by for text, by in zip(super().described(), awakened, strict=True)]
+
     def table(self) -> dict[str, Any]:
         found = super().table()
-        found["tasks"] = [
-            describe(task.stream) + (f", awakened by {task.push_pull.master}" if task.push_pull is not None else "")
-            for task in self.tasks
-        ]
         found["routes"] = {
             "taken": [
                 f"{each.number} from {each.child}: {describe(each.stream)}{', pulled' * each.pull}"

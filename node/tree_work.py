@@ -412,7 +412,7 @@ class TreeWork:
             "parent": self.parent,
             "advertised": {child: sorted(types) for child, types in sorted(self.advertised.items())},
             "subscriptions": self.subscribers.table(),
-            "tasks": [describe(task.stream) for task in self.tasks],
+            "tasks": self.described(),
             "aggregates": self.tallies.table(),
             "routes": {
                 "asked": [
@@ -422,6 +422,10 @@ class TreeWork:
                 "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
             },
         }
+
+    def described(self) -> list[str]:
+        """The tasks in words."""
+        return [describe(task.stream) for task in self.tasks]
 
     def rules(self) -> set[Rule]:
         """The rules that anything here serves."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from coordinator.graphs import Ground, Link, Planner, Routes, shortest_routes
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
-from coordinator.layouts import Layout, RuleLayout, Stage
+from coordinator.layouts import Layout, RuleLayout, Stage, at_one_node
 from protocol.pattern import Chain, Rule, leaves
 from protocol.pulling import awakening_roles
 from protocol.streams import Stream
@@ -143,6 +143,12 @@ class FixedPlanner(InevPlanner):
 
     def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
         return self.layout, shortest_routes(ground)
+
+
+def asking(rule: Rule, node: str, master: str, *pulled: str) -> tuple[Stage, ...]:
+    """Everything at one node, with some roles pulled."""
+    (stage,) = at_one_node(rule, node)
+    return (replace(stage, master=master, pulled=frozenset(pulled)),)
 
 
 def fixed(layout: Layout) -> Planner:
