@@ -6,18 +6,21 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from coordinator.graphs import laid, shortest_routes
+from coordinator.graphs import _Draft, laid, shortest_routes
 from coordinator.layouts import divided
 from node.master_reach import reach_of
 from protocol import control
 from protocol.errors import RuleError
+from protocol.graphs import TakenFrom
 from protocol.pattern import Rule, leaves
 from protocol.plan_messages import Adopt, Share
 from protocol.projection import joinable_components, project
 from protocol.pulling import awakening_roles, pullable_roles
-from protocol.streams import Filter, Part
+from protocol.streams import Filter, Part, Whole
 from tests.generators import random_case
+from tests.law import check
 from tests.layouts import asking
+from tests.networks import network_case
 from tests.test_layouts import LAST, NEGATED, NEXT, PLAIN, SOURCES, TWICE, TYPES, a_ground, sase, selecting
 
 
@@ -138,3 +141,23 @@ def _parts_are_bounded(rule: Rule, master: str) -> int:
                 assert reach_of(alone, master, frozenset((role,)), values=True) is not None
                 checked += 1
     return checked
+
+
+def test_the_law_holds_where_anything_is_pulled_by_anything(monkeypatch):
+    graphs = []
+    flowing = _Draft.graphs
+
+    def kept(self, *given):
+        graphs.append(flowing(self, *given))
+        return graphs[-1]
+
+    monkeypatch.setattr(_Draft, "graphs", kept)
+    for seed in range(920_000, 920_080):
+        verdict = check(network_case(seed), "inev")
+        assert not verdict.wrong, f"seed {seed}: {verdict.wrong[0]}"
+    told = [graph for each in graphs for graph in each.values()]
+    pulled = [type(task.stream) for graph in told for task in graph.tasks if task.master is not None]
+    assert pulled.count(Whole) > 5, "rules pulled hardly anything"
+    assert pulled.count(Part), "no part of a rule pulled anything"
+    passed = [outlet for graph in told for outlet in graph.outlets if isinstance(outlet.source, TakenFrom)]
+    assert any(outlet.pulled for outlet in passed), "nothing that was pulled only passed a node"
