@@ -42,6 +42,7 @@ class GraphWork(TreeWork):
             kind = KINDS[type(given.stream)]
             source = self._feed_of(given.source)
             outlet = Outlet(given.neighbour, given.number, source, kind, self._catalog, pulled=given.pulled)
+            outlet.silent = True
             self.outlets[given.number] = outlet
             self.given[given.number] = given.stream
         for delivery in graph.deliveries:
@@ -141,6 +142,7 @@ class GraphWork(TreeWork):
             super().end(self.until_us, work)
         super().start(work)
         for outlet in self.outlets.values():  # where nothing can come, that is told at once
+            outlet.silent = False
             outlet.told(work)
 
     def end(self, until_us: int, work: Work) -> None:

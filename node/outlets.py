@@ -96,6 +96,8 @@ class Outlet:
         self.pull = pulled
         self.marks_only = False
         """The parent wants to know how far the stream has come, and nothing of what it brings."""
+        self.silent = False
+        """Nothing is told yet: whoever takes the stream may not have heard of it."""
         self.generated = 0
         self.told_mark: float = -FOREVER
         self._catalog = catalog
@@ -282,7 +284,7 @@ class Outlet:
         return mark if self.ends_us is None else max(mark, self.told_mark)
 
     def told(self, work: Work) -> None:
-        if self._wished is not None and self._settle(work):
+        if self.silent or (self._wished is not None and self._settle(work)):
             return
         mark = self._mark(work.now_us)
         due = mark == FOREVER > self.told_mark
@@ -304,7 +306,7 @@ class Outlet:
     def tell_slowly(self, work: Work) -> None:
         """Nobody waits for it, but what is held above can be freed."""
         mark = self._mark(work.now_us)
-        if mark > self.told_mark:
+        if mark > self.told_mark and not self.silent:
             self.tell(mark, work)
 
     def tell(self, mark: float, work: Work) -> None:

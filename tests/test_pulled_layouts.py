@@ -8,15 +8,20 @@ from typing import Any
 
 from coordinator.graphs import _Draft, laid, shortest_routes
 from coordinator.layouts import divided
+from node.core import NodeCore
+from node.effects import Ordered, Received, Send, TimerFired
 from node.master_reach import reach_of
 from protocol import control
 from protocol.errors import RuleError
 from protocol.graphs import TakenFrom
+from protocol.languages.emitted import composite_types
+from protocol.messages import Advertise, Batch, GraphLaid, Subscribe
 from protocol.pattern import Rule, leaves
-from protocol.plan_messages import Adopt, Share
+from protocol.plan_messages import Adopt, BeginTree, PlannedTree, Share
 from protocol.projection import joinable_components, project
 from protocol.pulling import awakening_roles, pullable_roles
 from protocol.streams import Filter, Part, Whole
+from protocol.tree_messages import InstallTree
 from tests.generators import random_case
 from tests.law import check
 from tests.layouts import asking
@@ -29,6 +34,7 @@ def awakened(rule: Rule, master: str, pulled: str, **stage: Any) -> tuple[str | 
     return found.master, set(found.pulled)
 
 
+SECOND = 1_000_000
 NONE: tuple[None, set[str]] = (None, set())
 
 
@@ -111,6 +117,27 @@ def test_graphs_with_masters_travel():
     for graph in laid(ground, layout, shortest_routes(ground), "n2", 1, 1).values():
         ordered = control.Ordered(Adopt(Share(1, "inev", TYPES, (), 0, None, (), graphs=(graph,))))
         assert control.decode(control.encode(ordered)) == ordered
+
+
+def test_that_nothing_will_come_is_told_only_when_the_graph_has_begun():
+    """Whoever takes the stream may not know of it before."""
+    (nobody,) = asking(PLAIN, "n2", "b", "a")
+    ground = replace(a_ground(PLAIN), sources={"A": ("n3",)})
+    graph = laid(ground, {PLAIN.name: (nobody,)}, shortest_routes(ground), "n2", 1, 1)["n2"]
+    assert graph.tasks[0].master == "b"
+    core = NodeCore("n2", {"n1": 0, "n3": 0})
+    emitted = tuple(composite_types([PLAIN]).values())
+    share = Share(1, "inev", TYPES, emitted, SECOND, None, (PlannedTree("n2", 1, None),), graphs=(graph,))
+    for order in (Adopt(share), InstallTree("n2", 1, None, ("n1", "n3")), BeginTree("n2", 1, 1, None, None)):
+        core.handle(Ordered(order), 0)
+    early = core.handle(TimerFired("tick"), 10 * SECOND)
+    assert not any(isinstance(effect, Send) and isinstance(effect.message, Batch) for effect in early)
+    told = []
+    for node in ("n1", "n3"):
+        for message in (GraphLaid("n2", 1), Advertise("n2", 1, ()), Subscribe("n2", 1, ())):
+            told += core.handle(Received(node, message), 10 * SECOND)
+    (marks,) = [each.message.marks for each in told if isinstance(each, Send) and isinstance(each.message, Batch)]
+    assert [mark.ts for mark in marks] == [float("inf")]
 
 
 def test_whatever_is_pulled_is_bounded_by_whatever_awakens_it():
