@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.layouts import Layout, Stage, at_one_node, divided, heard_types
+from coordinator.layouts import Layout, RuleLayout, Stage, at_one_node, divided, heard_types
 from protocol.dependencies import in_dependency_order
 from protocol.errors import RuleError
 from protocol.graphs import (
@@ -106,7 +106,7 @@ def at_the_middle(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
 
 FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
 """What kind of flow, of which type or rule, for stages which of them; and the conditions of a filter, or the types that
-are left out of a stage."""
+are left out of a stage. What is pulled flows for one task: it is named by the type, the task, and the conditions."""
 
 
 class _Flow:
@@ -116,8 +116,21 @@ class _Flow:
         self.stream = stream
         self.origins: dict[str, Tap] = {}
         self.readers: set[str] = set()
+        self.pulled = False
+        """Whether it flows only as far as its one reader asks for it."""
         self.numbers: dict[tuple[str, str], int] = {}
         """Under which number a node takes what arises at an origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What a stage reads at one node."""
+
+    pushed: tuple[tuple[FlowName, bool], ...]
+    """Flows; (true) of which only what arises at the node."""
+    asked: tuple[Filter, ...]
+    """Events that wait until the master asks for them; in part they may be born at the node."""
+    master: str | None
 
 
 @dataclass(slots=True)
@@ -128,6 +141,8 @@ class _Task:
     number: int
     stream: Whole | Part
     reads: list[tuple[FlowName, bool]]
+    master: str | None
+    drives: bool
 
 
 def laid(ground: Ground, layout: Layout, routes: Routes, tree: str, epoch: int, plan: int) -> dict[str, Graph]:
@@ -149,6 +164,8 @@ class _Draft:
         """What of the events of its type a role of a rule needs."""
         self._unfiltered: set[tuple[str, str]] = set()
         """Nodes that get all events of a type."""
+        self._pushed: set[tuple[str, Filter]] = set()
+        """What of the events of a type comes to a node without being asked for."""
         self._made: dict[object, FlowName] = {}
         """Stages that other rules can share, by what they do."""
         self._same: dict[FlowName, FlowName] = {}
@@ -171,8 +188,13 @@ class _Draft:
                     name = types[role]
                     needed = self._filters[planned.rule.name, role] = _filter(planned.rule, role, name)
                     wanted.setdefault(name, set()).add(needed)
-                    if not needed.where and role != stage.split:
+                    if not needed.where and role != stage.split and role not in stage.pulled:
                         self._unfiltered.update((node, name) for node in stage.nodes)
+        for planned in self._rules:
+            for stage in self._stages[planned.rule.name]:
+                for role in stage.events - stage.pulled - {stage.split}:
+                    needed = self._filter_for(planned.rule, role, stage)
+                    self._pushed.update((node, needed) for node in stage.nodes)
         for name, filters in sorted(wanted.items()):
             for stream in sorted(filters, key=repr) if name in self._ground.sources else ():
                 flow = self._flows[_events(stream)] = _Flow(stream)
@@ -182,24 +204,15 @@ class _Draft:
         bounds = [(each.rule, each.since_us, each.until_us) for each in self._rules]
         for planned, whole in zip(self._rules, whole_streams(bounds, self._ground.horizon), strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
-            types = _types(rule)
+            drives = any(stage.pulled for stage in stages)
             wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]
             for stage in stages:
                 for each in stage.stages:
                     wanted[each].add(heard_types(rule, stage, each, stages[each].roles))
             for position, stage in enumerate(stages):
-                reads = [
-                    (flow, role == stage.split)
-                    for role in sorted(stage.events)
-                    for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
-                ]
-                for each in stage.stages:
-                    heard = heard_types(rule, stage, each, stages[each].roles)
-                    below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
-                    reads.append((below, stage.split in stages[each].roles))
-                reads = list(dict.fromkeys(reads))
+                reads = self._reads(rule, stage, stages)
                 if position == len(stages) - 1:
-                    self._place(("whole", rule.name, 0, ()), whole, stage, reads)
+                    self._place(("whole", rule.name, 0, ()), whole, stage, reads, drives)
                     continue
                 for heard in sorted(wanted[position]):
                     partial: PartialRule | None = project(rule, stage.roles)
@@ -213,25 +226,74 @@ class _Draft:
                     if key is not None and self._made.setdefault(key, name) != name:
                         self._same[name] = self._made[key]
                     else:
-                        self._place(name, part, stage, reads)
+                        self._place(name, part, stage, reads, drives)
 
-    def _place(self, name: FlowName, stream: Whole | Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> None:
+    def _reads(self, rule: Rule, stage: Stage, stages: RuleLayout) -> dict[str, _Reads]:
+        """What a stage reads at each of its nodes."""
+        types = _types(rule)
+        everywhere = [
+            (flow, role == stage.split)
+            for role in sorted(stage.events)
+            for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
+            if role not in stage.pulled or flow[0] != "events"
+        ]
+        for each in stage.stages:
+            heard = heard_types(rule, stage, each, stages[each].roles)
+            below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
+            everywhere.append((below, stage.split in stages[each].roles))
+        asked = {self._filters[rule.name, role] for role in stage.pulled}
+        found: dict[str, _Reads] = {}
+        for node in stage.nodes:
+            pushed, waits = list(everywhere), []
+            for needed in sorted(asked, key=repr):
+                flow = self._comes_anyway(needed, node)
+                if flow is not None:
+                    pushed.append((flow, False))
+                elif self._ground.sources[needed.type] == (node,):  # nobody must be asked
+                    pushed.append((_events(needed), True))
+                else:
+                    waits.append(needed)
+            found[node] = _Reads(tuple(dict.fromkeys(pushed)), tuple(waits), stage.master if waits else None)
+        return found
+
+    def _place(
+        self, name: FlowName, stream: Whole | Part, stage: Stage, reads: Mapping[str, _Reads], drives: bool
+    ) -> None:
         made = self._flows[name] = _Flow(stream)
         for node in stage.nodes:
             number = len(self._tasks)
             made.origins[node] = MadeBy(number)
-            self._tasks.append(_Task(node, number, stream, reads))
-        for flow, only_here in reads:
-            if not only_here:
-                self._flows[flow].readers.update(stage.nodes)
+            here = [*reads[node].pushed, *((self._asked(needed, number), False) for needed in reads[node].asked)]
+            self._tasks.append(_Task(node, number, stream, here, reads[node].master, drives))
+            for flow, only_here in here:
+                if not only_here:
+                    self._flows[flow].readers.add(node)
 
-    def _key(self, part: Part, stage: Stage, reads: list[tuple[FlowName, bool]]) -> object:
+    def _comes_anyway(self, needed: Filter, node: str) -> FlowName | None:
+        """The flow that brings events to a node, for somebody else, without being asked; None: there is none."""
+        if (node, needed.type) in self._unfiltered:
+            return _events(Filter(needed.type))
+        return _events(needed) if (node, needed) in self._pushed else None
+
+    def _asked(self, needed: Filter, task: int) -> FlowName:
+        """The flow of events that a task asks for, which is for it alone."""
+        name = ("pulled", needed.type, task, tuple(map(repr, needed.where)))
+        flow = self._flows[name] = _Flow(needed)
+        flow.origins = {origin: BornHere(needed) for origin in self._ground.sources[needed.type]}
+        flow.pulled = True
+        return name
+
+    def _key(self, part: Part, stage: Stage, reads: Mapping[str, _Reads]) -> object:
         """What two stages share, also of different rules, exactly when one can do the work of both; None: nobody's."""
         pattern = anonymous(part.partial)
         if pattern is None:
             return None
-        rule = part.partial.rule
-        return pattern, part.since_us, part.heard, stage.nodes, frozenset(reads), self._ground.horizon(rule)
+        rule, types = part.partial.rule, _types(part.partial.rule)
+        read = [
+            (frozenset(each.pushed), frozenset(each.asked), None if each.master is None else types[each.master])
+            for each in (reads[node] for node in stage.nodes)
+        ]
+        return pattern, part.since_us, part.heard, stage.nodes, tuple(read), self._ground.horizon(rule)
 
     def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
         """What a stage reads of the events of a role."""
@@ -269,12 +331,15 @@ class _Draft:
                     used += 1
                     number = flow.numbers[origin, further] = stream_number(plan, used)
                     source = tap if node == origin else TakenFrom(flow.numbers[origin, node])
-                    outlets[node].append(GraphOutlet(number, further, flow.stream, source))
-                    inlets[further].append(GraphInlet(number, node, flow.stream))
+                    outlets[node].append(GraphOutlet(number, further, flow.stream, source, flow.pulled))
+                    inlets[further].append(GraphInlet(number, node, flow.stream, flow.pulled))
         tasks: dict[str, list[GraphTask]] = {node: [] for node in self._ground.nodes}
         for task in self._tasks:
             taps = [tap for flow, only_here in task.reads for tap in self._taps(task.node, flow, only_here)]
-            tasks[task.node].append(GraphTask(task.number, task.stream, tuple(taps), self._overlap(task)))
+            overlaps = self._overlap(task)
+            tasks[task.node].append(
+                GraphTask(task.number, task.stream, tuple(taps), overlaps, task.master, task.drives)
+            )
         deliveries: dict[str, list[GraphDelivery]] = {node: [] for node in self._ground.nodes}
         for node, name in self._deliveries:
             stream = self._flows[name].stream

@@ -1,7 +1,8 @@
 """Layouts: which roles of each rule are evaluated where; and what is left of one when it meets what may be divided.
 
 A layout is a proposal. ``divided`` makes it one that keeps the law: roles that no partial rule may combine are read as
-events instead, and nothing is split over nodes by a role of which each of them would see only its share.
+events instead, nothing is split over nodes by a role of which each of them would see only its share, and nothing waits
+to be asked for unless the events that awaken it say where it lies.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from protocol.errors import RuleError
-from protocol.pattern import Chain, Conjunction, Leaf, Part, Rule, Selection, leaves
-from protocol.pattern import Sequence as InSequence
+from protocol.pattern import Chain, Rule, Selection, leaves
 from protocol.projection import beside_all_of, check_divisible, joinable_components, project
+from protocol.pulling import always_bound, awakening_roles, pullable_roles
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,11 @@ class Stage:
     """The roles whose events it reads as they are."""
     left_out: frozenset[tuple[int, str]] = frozenset()
     """Of a stage that it reads, a role whose events it does not get from there: it reads all of them as they are."""
+    master: str | None = None
+    """A role whose events awaken those that are pulled. It is pushed itself."""
+    pulled: frozenset[str] = frozenset()
+    """Of the roles that it reads as events those that stay where they are born until an event of the master asks for
+    the window around it, with what its values exclude."""
 
     def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
         """Which of the roles of a stage that it reads come from there."""
@@ -92,7 +98,8 @@ def divided(rule: Rule, layout: RuleLayout, sources: Mapping[str, Sequence[str]]
             inside = tuple(each for each in inside if any((each, role) not in left_out for role in known[each].roles))
             left_out = {(each, role) for each, role in left_out if each in inside}
             made.append(len(known))
-            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out)))
+            master, pulled = _awakened(rule, stage, read_as_events - {split}, group, types, sources)
+            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out), master, pulled))
         stands_for.append((tuple(made), frozenset(passed)))
     found = _used(tuple(known))
     if isinstance(rule.pattern.root, Chain) and (_overlap(found) or not all(_selectable(rule, found))):
@@ -109,6 +116,27 @@ def _left_out(
         return set()
     needed = {types[role] for role in stage.roles - proposed}
     return {(number, role) for role in proposed & stage.roles if types[role] not in needed}
+
+
+def _awakened(
+    rule: Rule,
+    proposed: Stage,
+    events: frozenset[str],
+    group: frozenset[str],
+    types: Mapping[str, str],
+    sources: Mapping[str, Sequence[str]],
+) -> tuple[str | None, frozenset[str]]:
+    """Which of these events may wait until the proposed master asks for them, and the master if any may.
+
+    A type waits for all its roles or for none: what comes for one of them would come for the others.
+    """
+    master = proposed.master
+    if master not in group or master not in awakening_roles(rule):
+        return None, frozenset()
+    may = (proposed.pulled & events & pullable_roles(rule)) - {master}
+    pushed = {types[role] for role in events - may}
+    pulled = frozenset(role for role in may if types[role] not in pushed and sources.get(types[role]))
+    return (master, pulled) if pulled else (None, pulled)
 
 
 def heard_types(rule: Rule, stage: Stage, below: int, roles: frozenset[str]) -> tuple[str, ...]:
@@ -150,22 +178,13 @@ def _splitting(rule: Rule, sources: Mapping[str, Sequence[str]]) -> set[str]:
         each = [step.leaf.role for step in root.steps if isinstance(step, Selection) and step.policy == "each"]
         found = {root.anchor.role, *each}
     else:
-        found = set(_always_there(root)) if rule.pattern.skip == "any" else set()
+        found = set(always_bound(root)) if rule.pattern.skip == "any" else set()
     types = [leaf.type for leaf in leaves(root)]
     return {
         leaf.role
         for leaf in leaves(root)
         if leaf.role in found and types.count(leaf.type) == 1 and sources.get(leaf.type)
     }
-
-
-def _always_there(part: Part) -> list[str]:
-    match part:
-        case Leaf(role):
-            return [role]
-        case InSequence(parts) | Conjunction(parts):
-            return [role for inner in parts for role in _always_there(inner)]
-    return []
 
 
 def _overlap(stages: RuleLayout) -> bool:

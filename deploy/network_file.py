@@ -40,7 +40,6 @@ from deploy.network_check import (
     silent_rules,
 )
 from deploy.units import duration_us
-from node.reach import masters
 from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, TraceFeed
 from protocol.errors import ConfigError
 from protocol.events import EventType
@@ -52,6 +51,7 @@ from protocol.languages.emitted import composite_types
 from protocol.languages.sources import LANGUAGES
 from protocol.network import STRATEGIES, Link, Network, Sink, why_not_in_time
 from protocol.pattern import Rule, leaves
+from protocol.pulling import masters
 from protocol.subscriptions import SUBJECT, Subscription, parse_subscription
 
 __all__ = [

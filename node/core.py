@@ -20,7 +20,6 @@ from node.feeds import Inlet
 from node.forest import Forest
 from node.outbox import Inbox, Outbox
 from node.outlets import Outlet
-from node.review import review
 from node.testimony import Testimony, are_exact
 from node.work import Work
 from protocol.columns import Columns
@@ -262,7 +261,7 @@ class NodeCore:
         if work.now_us >= self._review_us:
             self._review_us = work.now_us + self.settings.review_us
             for found in self.works.values():
-                review(found.tasks, work, restless=self.settings.restless)
+                found.review(work, restless=self.settings.restless)
         self._ticks += 1
         self._idle_ticks = 0 if self._active or self.held() else self._idle_ticks + 1
         self._active = False

@@ -68,7 +68,8 @@ class Inlet(Feed):
     While it is pulled, its mark tells up to where everything asked for in the first ``seen`` awakenings has come.
     """
 
-    def __init__(self, child: str, number: int, stream: Stream, catalog: Catalog) -> None:
+    def __init__(self, child: str, number: int, stream: Stream, catalog: Catalog, *, pulled: bool = False) -> None:
+        """``pulled``: from the beginning, as both ends were told."""
         super().__init__()
         self.child = child
         self.number = number
@@ -77,12 +78,11 @@ class Inlet(Feed):
         self.mark: float = -FOREVER
         self.asked: set[float] = set()
         """Marks that were asked for and have not come yet."""
-        self.pull = False
+        self.pull = pulled
         """The mode that the child has confirmed."""
-        self.wished = False
+        self.wished = pulled
         """The mode that was last asked for."""
-        self._mode_asked = 0
-        self._mode_seen = 0
+        self._mode_asked = self._mode_seen = int(pulled)
         self.pushed_until: float = -FOREVER
         """Up to here everything came while the stream was pushed."""
         self.serial = 0

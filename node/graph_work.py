@@ -3,19 +3,21 @@ them. The tree of the same name only carries orders, and news of how far everyth
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from node.feeds import Feed, Inlet, Merge, Sieve
 from node.once import Once
 from node.outlets import Outlet
 from node.predicates import row_condition
+from node.push_pull import PushPull, Slot
 from node.tasks import JoinTask
 from node.tree_work import KINDS, TreeWork, describe, needed_us
 from node.work import FOREVER, Work
-from protocol.graphs import BornHere, Graph, MadeBy, TakenFrom, Tap
+from protocol.graphs import BornHere, Graph, GraphTask, MadeBy, TakenFrom, Tap
 from protocol.messages import GraphLaid, Settled, SettledHere
-from protocol.pattern import Rule
-from protocol.streams import Filter, Stream, Whole
+from protocol.pattern import Chain, Rule, leaves
+from protocol.streams import Filter, Part, Stream, Whole
 from protocol.tally_messages import Tally
 
 
@@ -32,23 +34,41 @@ class GraphWork(TreeWork):
         self.given: dict[int, Stream] = {}
         """What goes to neighbours, by its number."""
         for taken in graph.inlets:
-            inlet = Inlet(taken.neighbour, taken.number, taken.stream, self._catalog)
+            inlet = Inlet(taken.neighbour, taken.number, taken.stream, self._catalog, pulled=taken.pulled)
             self._taken[taken.number] = self.inlets[taken.neighbour, taken.number] = inlet
         for task in graph.tasks:
-            inputs = [self._feed_of(tap) for tap in task.inputs]
-            if len(inputs) > 1 and task.overlaps:
-                once = Once(inputs, needed_us(task.stream))
-                self._overlapping.append(once)
-                inputs = [once]
-            self._made[task.number] = self._task(task.stream, inputs)
+            self._made[task.number] = self._laid_task(task)
         for given in graph.outlets:
             kind = KINDS[type(given.stream)]
-            outlet = Outlet(given.neighbour, given.number, self._feed_of(given.source), kind, self._catalog)
+            source = self._feed_of(given.source)
+            outlet = Outlet(given.neighbour, given.number, source, kind, self._catalog, pulled=given.pulled)
+            outlet.silent = True
             self.outlets[given.number] = outlet
             self.given[given.number] = given.stream
         for delivery in graph.deliveries:
             whole = delivery.stream if isinstance(delivery.stream, Whole) else None
             self.dispatch(self._feed_of(delivery.source), whole)
+
+    def _laid_task(self, told: GraphTask) -> JoinTask:
+        """The task, with the master that the plan has chosen for it: its reviews change nothing about that."""
+        inputs = [self._feed_of(tap) for tap in told.inputs]
+        slots: list[Slot] = []
+        rule = _as_awakened(told.stream)
+        if told.master is not None:
+            brought = [self._types_of(tap) for tap in told.inputs]
+            slots = [
+                Slot(feed, *_served(rule, told.stream, names)) for feed, names in zip(inputs, brought, strict=True)
+            ]
+            inputs = list(slots)
+        if len(inputs) > 1 and told.overlaps:
+            once = Once(inputs, needed_us(told.stream))
+            self._overlapping.append(once)
+            inputs = [once]
+        task = self._task(told.stream, inputs)
+        task.drives = task.drives or told.drives
+        if told.master is not None:
+            task.push_pull = PushPull(rule, slots, task.horizon_us, None, values=self._values, master=told.master)
+        return task
 
     def _feed_of(self, tap: Tap) -> Feed:
         match tap:
@@ -58,6 +78,23 @@ class GraphWork(TreeWork):
                 return self._made[task]
             case BornHere(stream):
                 return self._born(stream)
+
+    def _types_of(self, tap: Tap) -> frozenset[str]:
+        """The types of the events that come from there."""
+        match tap:
+            case TakenFrom(number):
+                stream: Stream = self._taken[number].stream
+            case MadeBy(task):
+                stream = self._made[task].stream
+            case BornHere(born):
+                stream = born
+        match stream:
+            case Filter(name):
+                return frozenset((name,))
+            case Whole(rule):
+                return frozenset((rule.emits,))
+            case Part(partial, _, heard):
+                return partial.types - frozenset(heard)
 
     def _born(self, stream: Filter) -> Feed:
         known = self._sieves.get(stream)
@@ -88,6 +125,12 @@ class GraphWork(TreeWork):
         """Whether children and partners have told that they are."""
         return super().is_ready() and self._partners() <= self.partners_ready
 
+    def review(self, work: Work, *, restless: bool) -> None:
+        """Masters are planned. What will not be asked for any more is told, so that it need not be kept."""
+        for task in self.tasks if self.started else ():
+            if task.push_pull is not None:
+                task.push_pull.promise_all(work)
+
     def can_serve(self, stream: Stream | Tally) -> bool:
         """Nothing can be asked for in a graph."""
         return False
@@ -99,6 +142,7 @@ class GraphWork(TreeWork):
             super().end(self.until_us, work)
         super().start(work)
         for outlet in self.outlets.values():  # where nothing can come, that is told at once
+            outlet.silent = False
             outlet.told(work)
 
     def end(self, until_us: int, work: Work) -> None:
@@ -151,10 +195,38 @@ class GraphWork(TreeWork):
         streams = [task.stream for task in self.tasks]
         return {stream.rule if isinstance(stream, Whole) else stream.partial.rule for stream in streams}
 
+    def described(self) -> list[str]:
+        awakened = ["" if task.push_pull is None else f", awakened by {task.push_pull.master}" for task in self.tasks]
+        return [text + by for text, by in zip(super().described(), awakened, strict=True)]
+
     def table(self) -> dict[str, Any]:
         found = super().table()
         found["routes"] = {
-            "taken": [f"{each.number} from {each.child}: {describe(each.stream)}" for each in self._taken.values()],
+            "taken": [
+                f"{each.number} from {each.child}: {describe(each.stream)}{', pulled' * each.pull}"
+                for each in self._taken.values()
+            ],
             "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
         }
         return found
+
+
+def _as_awakened(stream: Whole | Part) -> Rule:
+    """The rule that says what a master's event tells of others.
+
+    A part that rules share must find what each of them needs, so it may not look at the rest of one of them. What a
+    part of a chain must see, to tell of losing candidates, depends on the rest, and none is shared.
+    """
+    if isinstance(stream, Whole):
+        return stream.rule
+    rule = stream.partial.rule
+    if isinstance(rule.pattern.root, Chain):
+        return rule
+    return replace(rule, pattern=stream.partial.pattern, attributes=())
+
+
+def _served(rule: Rule, stream: Whole | Part, names: frozenset[str]) -> tuple[frozenset[str], dict[str, str]]:
+    """The roles that events of some types serve in a task, and the types of all roles."""
+    types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+    inside = types.keys() if isinstance(stream, Whole) else set(stream.partial.roles)
+    return frozenset(role for role, name in types.items() if role in inside and name in names), types

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from node.reach import Offsets, offsets
 from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, rewritten, walk
-from protocol.pattern import Chain, Negation, Part, Repetition, Rule, Selection, leaves
+from protocol.pattern import Chain, Part, Repetition, Rule, Selection, leaves
+from protocol.pulling import in_negated_patterns
 from protocol.subscriptions import SUBJECT
 
 
@@ -26,7 +27,7 @@ def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) ->
     ``values``: with what the values of the master event exclude.
     """
     where_to = offsets(rule, master)
-    if roles & _in_negated_patterns(rule):
+    if roles & in_negated_patterns(rule):
         return None  # matches of a negated sub-pattern are found as their parts come, in trace order
     bounds = [_candidate_bounds(rule, role, where_to, master) for role in roles]
     if any(least is None or greatest is None for least, greatest in bounds):
@@ -55,22 +56,6 @@ def _candidate_bounds(rule: Rule, role: str, where_to: Offsets, master_role: str
             least, greatest = (0, 0) if within.origin == master_role else where_to[within.origin]
             return None if least is None else least - within.length_us, greatest
     return bounds
-
-
-def _in_negated_patterns(rule: Rule) -> set[str]:
-    found: set[str] = set()
-
-    def look(part: Part) -> None:
-        if isinstance(part, Negation):
-            inner = list(leaves(part.part))
-            if len(inner) > 1:
-                found.update(leaf.role for leaf in inner)
-        for inside in getattr(part, "parts", ()):
-            look(inside)
-
-    if not isinstance(rule.pattern.root, Chain):
-        look(rule.pattern.root)
-    return found
 
 
 def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tuple[str, tuple[Expression, ...]], ...]:

@@ -1,4 +1,5 @@
-"""Streams on their way to the parent: pushed as they come, or kept until the parent asks for a window.
+"""Streams on their way to the parent (in a graph: to any neighbour), pushed as they come, or kept until it asks for a
+window.
 
 What only passes through this node is kept where it comes from: modes, awakenings and reverse marks are handed on to
 the child, and its answers pass. What arises here, or is needed here anyway, is kept here.
@@ -84,14 +85,19 @@ class _Tap:
 class Outlet:
     """A stream that goes to the parent."""
 
-    def __init__(self, neighbour: str, number: int, feed: Feed, kind: str, catalog: Catalog) -> None:
+    def __init__(
+        self, neighbour: str, number: int, feed: Feed, kind: str, catalog: Catalog, *, pulled: bool = False
+    ) -> None:
+        """``pulled``: from the beginning, as all on its way were told."""
         self.neighbour = neighbour
         self.number = number
         self.kind = kind
         self.feed = feed
-        self.pull = False
+        self.pull = pulled
         self.marks_only = False
         """The parent wants to know how far the stream has come, and nothing of what it brings."""
+        self.silent = False
+        """Nothing is told yet: whoever takes the stream may not have heard of it."""
         self.generated = 0
         self.told_mark: float = -FOREVER
         self._catalog = catalog
@@ -109,7 +115,9 @@ class Outlet:
         self._wished_serial = 0
         self.ends_us: int | None = None
         """Where the plan of the tree ends: nothing comes from there on."""
-        self._mode = 0
+        self._mode = int(pulled)
+        for tap in self._taps if pulled else ():
+            tap.hands_on = tap.may_hand_on()
 
     # ------------------------------------------------------------------------------------------------------------ rows
 
@@ -276,7 +284,7 @@ class Outlet:
         return mark if self.ends_us is None else max(mark, self.told_mark)
 
     def told(self, work: Work) -> None:
-        if self._wished is not None and self._settle(work):
+        if self.silent or (self._wished is not None and self._settle(work)):
             return
         mark = self._mark(work.now_us)
         due = mark == FOREVER > self.told_mark
@@ -298,7 +306,7 @@ class Outlet:
     def tell_slowly(self, work: Work) -> None:
         """Nobody waits for it, but what is held above can be freed."""
         mark = self._mark(work.now_us)
-        if mark > self.told_mark:
+        if mark > self.told_mark and not self.silent:
             self.tell(mark, work)
 
     def tell(self, mark: float, work: Work) -> None:

@@ -12,7 +12,6 @@ so nothing is missed, and a row is never sent twice on a stream.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
@@ -20,12 +19,12 @@ from typing import Any
 from node.feeds import Consumer, Feed, Inlet
 from node.master_reach import Reach, reach_of
 from node.outbox import type_of
-from node.reach import masters
 from node.work import FOREVER, Work
 from protocol.composites import Composite
 from protocol.expressions import Attribute, Constant, Expression, rewritten
 from protocol.messages import Conditions
-from protocol.pattern import Rule, leaves
+from protocol.pattern import Rule
+from protocol.pulling import awakening_roles
 from protocol.subscriptions import SUBJECT
 
 Row = tuple[Any, ...]
@@ -174,25 +173,39 @@ class PushPull:
     """Decides for one task which role is the master and which feeds are pulled, and awakens them."""
 
     def __init__(
-        self, rule: Rule, slots: Sequence[Slot], horizon_us: int | None, task: Consumer, *, values: bool = True
+        self,
+        rule: Rule,
+        slots: Sequence[Slot],
+        horizon_us: int | None,
+        reader: Consumer | None,
+        *,
+        values: bool = True,
+        master: str | None = None,
     ) -> None:
-        """``values``: awakenings tell what a master event is known to exclude, and not only when to look."""
+        """``reader`` takes what the feeds bring; None: it does so already. ``values``: awakenings tell what a master
+        event is known to exclude, and not only when to look. ``master``: as it was planned, for good; feeds that are
+        pulled are so from the beginning."""
         self._values = values
         self.rule = rule
         self.slots = tuple(slots)
         self.horizon_us = horizon_us
-        self.master: str | None = None
-        self.chosen: str | None = None
+        self.master: str | None = master
+        self.chosen: str | None = master
         """The master that measurements speak for; it takes over when all that serve it are pushed."""
         self._reaches: dict[tuple[str, Slot], Reach | None] = {}
-        self._pulled = dict.fromkeys(self.slots, False)
+        self._pulled = {slot: master is not None and slot.pulled for slot in self.slots}
         self._before: dict[Slot, tuple[int, int]] = {}
         self._rates: dict[Slot, float] = {}
-        self.able = _possible_masters(rule, self.slots) if horizon_us is not None else {}
+        self.able: dict[str, tuple[Slot, ...]] = {}
         """Roles that may be the master, each with the feeds that bring its events."""
+        if master is not None:
+            self.able = {master: _serving(master, self.slots)}
+        elif horizon_us is not None:
+            self.able = _possible_masters(rule, self.slots)
         for slot in self.slots:
             slot.manager = self
-            slot.consumers.append(task)
+            if reader is not None:
+                slot.consumers.append(reader)
         for role, serving in self.able.items():
             for slot in serving:
                 slot.able[slot.types[role]] = role
@@ -203,7 +216,8 @@ class PushPull:
         """No event of the master at or before this will follow; None if there is no master."""
         if self.master is None:
             return None
-        return min(slot.source.current(now_us) for slot in self.able[self.master])
+        # Where nobody bears events of a planned master, none will ever come.
+        return min((slot.source.current(now_us) for slot in self.able[self.master]), default=FOREVER)
 
     def awaken(self, rows: Sequence[Row], work: Work) -> None:
         """Master events have come: ask every pulled feed for what lies around them."""
@@ -337,6 +351,13 @@ class PushPull:
         # A horizon more, so that another master may still ask around its own recent events.
         return mark + reach.least_us - 2 * self.horizon_us
 
+    def promise_all(self, work: Work) -> None:
+        """Tell those who keep something for this task alone what will not be asked for any more."""
+        for slot in self.slots:
+            if slot.pulled:
+                assert isinstance(slot.source, Inlet)
+                slot.source.reverse_mark(self.promise(slot, work.now_us), work)
+
     def free(self, mark: float) -> None:
         if self.horizon_us is not None:
             for slot in self.slots:
@@ -356,18 +377,17 @@ class PushPull:
 
 
 def _possible_masters(rule: Rule, slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
-    """Roles that every match binds to one event, of a type that nothing else in the rule has. Of several that the same
-    feeds serve, the one that the text names first."""
-    if rule.pattern.skip != "any":
-        return {}
-    names = Counter(leaf.type for leaf in leaves(rule.pattern.root))
-    types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+    """Roles that may be the master. Of several that the same feeds serve, the one that the text names first."""
     found: dict[tuple[Slot, ...], str] = {}
-    for role in masters(rule):
-        serving = tuple(slot for slot in slots if role in slot.roles)
-        if serving and names[types[role]] == 1:
+    for role in awakening_roles(rule):
+        serving = _serving(role, slots)
+        if serving:
             found.setdefault(serving, role)
     return {role: serving for serving, role in found.items()}
+
+
+def _serving(role: str, slots: Sequence[Slot]) -> tuple[Slot, ...]:
+    return tuple(slot for slot in slots if role in slot.roles)
 
 
 def _values(row: Row) -> dict[str, Any]:

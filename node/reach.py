@@ -15,8 +15,7 @@ from typing import Final
 
 from node.engine.apart import FOREVER_US, take_apart
 from node.engine.logical import Branch, Forbidden, Measure, Spread
-from protocol.pattern import Chain, Conjunction, Leaf, Part, Rule, Window, positive_leaves
-from protocol.pattern import Sequence as SequenceOf
+from protocol.pattern import Rule, Window
 
 Offsets = Mapping[str, tuple[int | None, int | None]]
 UNBOUNDED: Final = math.inf
@@ -48,23 +47,6 @@ def horizon_us(rule: Rule) -> int | None:
     None if no window bounds it (a window that counts events, or an operator in CED's spelling without its own).
     """
     return _finite(max(bounds.horizon() for bounds in _bounds(rule)))
-
-
-def masters(rule: Rule) -> tuple[str, ...]:
-    """The roles that every match binds to one event, in the order of the text."""
-    root = rule.pattern.root
-    if isinstance(root, Chain):
-        return tuple(leaf.role for leaf in positive_leaves(root))
-    return tuple(_always_bound(root))
-
-
-def _always_bound(part: Part) -> Iterator[str]:
-    match part:
-        case Leaf(role):
-            yield role
-        case SequenceOf(parts) | Conjunction(parts):
-            for inner in parts:
-                yield from _always_bound(inner)
 
 
 def _finite(bound: float) -> int | None:

@@ -48,7 +48,7 @@ class JoinTask(Feed):
         self.queued = False
         self.stream = stream
         self.whole = isinstance(stream, Whole)
-        self._drives = self.whole or _holds_anchor(stream)
+        self.drives = self.whole or _holds_anchor(stream)
         """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask. With
         push-pull any part may be the master above, whose events awaken those that would ask."""
         self._since_us = stream.since_us
@@ -195,7 +195,7 @@ class JoinTask(Feed):
         while wanted and wanted[0] <= self.mark:
             heapq.heappop(wanted)
         needed = [ts for ts in wanted if ts > mark] if wanted else []
-        if self.ordered and (self._drives or self.push_pull is not None or len(needed) < len(wanted)):
+        if self.ordered and (self.drives or self.push_pull is not None or len(needed) < len(wanted)):
             waits = self.engine.waits_until()
             if mark < waits < FOREVER:
                 needed.append(waits)

@@ -23,6 +23,7 @@ from node.partition import split
 from node.predicates import row_condition
 from node.push_pull import PushPull, Slot
 from node.reach import horizon_us
+from node.review import review
 from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
 from protocol.languages.printing import PrintError
@@ -350,6 +351,10 @@ class TreeWork:
             return False
         return self.delivered >= until_us - 1
 
+    def review(self, work: Work, *, restless: bool) -> None:
+        """Now and then: which streams are worth being pulled. ``restless``: change masters, whatever it costs."""
+        review(self.tasks, work, restless=restless)
+
     def leave(self) -> None:
         """Let go of the node's own feeds."""
         for feed in self._local.values():
@@ -407,7 +412,7 @@ class TreeWork:
             "parent": self.parent,
             "advertised": {child: sorted(types) for child, types in sorted(self.advertised.items())},
             "subscriptions": self.subscribers.table(),
-            "tasks": [describe(task.stream) for task in self.tasks],
+            "tasks": self.described(),
             "aggregates": self.tallies.table(),
             "routes": {
                 "asked": [
@@ -417,6 +422,10 @@ class TreeWork:
                 "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
             },
         }
+
+    def described(self) -> list[str]:
+        """The tasks in words."""
+        return [describe(task.stream) for task in self.tasks]
 
     def rules(self) -> set[Rule]:
         """The rules that anything here serves."""

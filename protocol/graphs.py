@@ -1,7 +1,8 @@
 """A graph of streams, as the coordinator lays it over the network: what one node takes, evaluates, sends on, delivers.
 
 Every stream has one origin, and a tree of links leads from it to all nodes that need it; so a node gets each of them
-from one neighbour at most. What a task reads is told in full: nothing is asked for.
+from one neighbour at most. What a task reads is told in full: nothing is asked for but, of what is pulled, the windows
+around a master's events.
 """
 
 from __future__ import annotations
@@ -58,6 +59,9 @@ class GraphInlet:
     number: int
     neighbour: str
     stream: Stream
+    pulled: bool = False
+    """Whether events stay where they are born until somebody asks for them. Such a stream is for one task alone, and
+    is in this mode all the way and from the beginning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,10 @@ class GraphTask:
     inputs: tuple[Tap, ...]
     overlaps: bool = False
     """Whether the same event may come by several of the inputs."""
+    master: str | None = None
+    """The role whose events awaken the inputs that are pulled; None: no input is."""
+    drives: bool = False
+    """Whether it decides as soon as it can, since others may be awakened by what it finds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +87,7 @@ class GraphOutlet:
     neighbour: str
     stream: Stream
     source: Tap
+    pulled: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,18 +1,19 @@
-"""Random layouts: any stages at any nodes, split by any role, along any trees. Most are foolish; all must keep the
-law."""
+"""Random layouts: any stages at any nodes, split by any role, along any trees, anything pulled by anything. Most are
+foolish; all must keep the law."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from coordinator.graphs import Ground, Link, Planner, Routes
+from coordinator.graphs import Ground, Link, Planner, Routes, shortest_routes
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
-from coordinator.layouts import Layout, RuleLayout, Stage
+from coordinator.layouts import Layout, RuleLayout, Stage, at_one_node
 from protocol.pattern import Chain, Rule, leaves
+from protocol.pulling import awakening_roles
 from protocol.streams import Stream
 from tests.networks import NetworkCase
 
@@ -91,13 +92,23 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
         split = chance.choice(sorted(wanted)) if chance.random() < 0.5 else None
         if split is not None:
             left.add(split)
-        stages.append(
-            Stage(wanted, (chance.choice(ground.nodes),), split, tuple(inside), frozenset(left), frozenset(left_out))
-        )
+        node = chance.choice(ground.nodes)
+        stages.append(Stage(wanted, (node,), split, tuple(inside), frozenset(left), frozenset(left_out)))
         return len(stages) - 1
 
     place(frozenset(roles), chance.choice((0, 1, 1, 2, 3)))
-    return tuple(stages)
+    return tuple(_awakened(stage, rule, chance) for stage in stages)
+
+
+def _awakened(stage: Stage, rule: Rule, chance: random.Random) -> Stage:
+    """The stage with any master and anything pulled; more often than by mere chance what may be."""
+    if chance.random() < 0.2:
+        return stage
+    roles = [leaf.role for leaf in leaves(rule.pattern.root)]
+    able = [role for role in awakening_roles(rule) if role in stage.roles]
+    master = chance.choice(able if able and chance.random() < 0.8 else roles)
+    share = chance.choice((0.5, 1.0, 1.0))
+    return replace(stage, master=master, pulled=frozenset(role for role in roles if chance.random() < share))
 
 
 class _RandomRoutes:
@@ -123,3 +134,27 @@ class _RandomRoutes:
                 used.add((before[node], node))
                 node = before[node]
         return used
+
+
+class FixedPlanner(InevPlanner):
+    """The same layout whatever is known of rates, along shortest paths."""
+
+    layout: ClassVar[Layout] = {}
+
+    def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
+        return self.layout, shortest_routes(ground)
+
+
+def asking(rule: Rule, node: str, master: str, *pulled: str) -> tuple[Stage, ...]:
+    """Everything at one node, with some roles pulled."""
+    (stage,) = at_one_node(rule, node)
+    return (replace(stage, master=master, pulled=frozenset(pulled)),)
+
+
+def fixed(layout: Layout) -> Planner:
+    """A planner that knows only this layout."""
+
+    def lay_out(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
+        return layout, shortest_routes(ground)
+
+    return lay_out

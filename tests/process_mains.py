@@ -12,6 +12,7 @@ from typing import Any
 import aiohttp.web  # noqa: F401 (imported once, before the processes are forked)
 import uvloop
 
+import coordinator.daemon.machine
 import coordinator.daemon.process
 import node.daemon.daemon
 import node.edge.lines
@@ -19,12 +20,14 @@ import node.edge.trace
 from coordinator.daemon.folder import DataFolder
 from coordinator.daemon.inputs import Setup
 from coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
+from coordinator.layouts import Layout
 from node.core import NodeSettings
 from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.process import recovered, set_up_logging
 from node.reach import horizon_us
 from protocol.control import COORDINATOR
 from protocol.links import Keys
+from tests.layouts import FixedPlanner
 
 
 def _begin(log: Path) -> None:
@@ -44,10 +47,14 @@ def coordinator_main(
     http: str,
     keys: Path | None,
     snapshot_bytes: int | None,
+    layout: Layout | None,
 ) -> None:
     _begin(log)
     if snapshot_bytes is not None:
         vars(coordinator.daemon.process)["SNAPSHOT_BYTES"] = snapshot_bytes
+    if layout is not None:
+        FixedPlanner.layout = layout
+        vars(coordinator.daemon.machine)["InevPlanner"] = FixedPlanner
 
     async def run() -> None:
         network, feeds, destinations, durability = about

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from coordinator.layouts import Layout
 from node.core import NodeSettings
 from node.edge.interfaces import identity
 from protocol.control import COORDINATOR
@@ -67,8 +68,10 @@ class Cluster:
         coordinator_host: str = "127.0.0.1",
         with_keys: bool = False,
         snapshot_bytes: int | None = None,
+        layout: Layout | None = None,
     ) -> None:
-        """``snapshot_bytes``: a journal of this length is replaced by a snapshot; None: as ever, so in no test."""
+        """``snapshot_bytes``: a journal of this length is replaced by a snapshot; None: as ever, so in no test.
+        ``layout``: how rules are laid out under 'inev'; None: as the planner says."""
         self.network = network
         self.folder = folder
         self.feeds = feeds
@@ -78,6 +81,7 @@ class Cluster:
         self.places = places or {}
         self.coordinator_host = coordinator_host
         self.snapshot_bytes = snapshot_bytes
+        self.layout = layout
         self.keys = folder / "keys" if with_keys else None
         if self.keys is not None:
             make_keys(self.keys, [COORDINATOR, *network.nodes])
@@ -106,7 +110,8 @@ class Cluster:
             endpoints.unlink()
         setup = (self.network, self.feeds, self.destinations, self.durability)
         where = (listen, http, self.keys)
-        self._run(COORDINATOR, coordinator_main, self.folder / "coordinator", setup, *where, self.snapshot_bytes)
+        turned = (self.snapshot_bytes, self.layout)
+        self._run(COORDINATOR, coordinator_main, self.folder / "coordinator", setup, *where, *turned)
         until(endpoints.exists, "the coordinator listens", self)
         self.coordinator = json.loads(endpoints.read_text())
 

@@ -75,7 +75,9 @@ class Checkers:
         self._now_us = now_us
         if isinstance(received, Ordered) and isinstance(received.order, Adopt):
             for inlet in (inlet for graph in received.order.share.graphs for inlet in graph.inlets):
-                self._streams.setdefault((inlet.neighbour, node, inlet.number), _Stream(inlet.stream))
+                begun = int(inlet.pulled)
+                laid = _Stream(inlet.stream, mode=begun, pull=inlet.pulled, mode_asked=begun)
+                self._streams.setdefault((inlet.neighbour, node, inlet.number), laid)
         for effect in effects:
             if isinstance(effect, Report) and effect.counter in FORBIDDEN:
                 self._fail(f"node {node}", f"{effect.counter} after {received!r}")

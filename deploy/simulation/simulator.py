@@ -39,7 +39,6 @@ from node.effects import (
     TimerFired,
 )
 from node.reach import horizon_us
-from node.tree_work import describe
 from protocol.composites import Composite
 from protocol.events import Event
 from protocol.network import Network
@@ -225,7 +224,7 @@ class Simulation:
             self._go_on_until(until_us)
         self.outcome.held_from = list(self.coordinator.held_from)
         for name, core in self.nodes.items():
-            self.outcome.tasks[name] = [describe(task.stream) for found in core.works.values() for task in found.tasks]
+            self.outcome.tasks[name] = [text for found in core.works.values() for text in found.described()]
             self.outcome.tables[name] = core.tables()
         self.outcome.counters["held"] = sum(core.held() for core in self.nodes.values())
         return self.outcome
