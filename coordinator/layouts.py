@@ -16,6 +16,15 @@ from protocol.projection import beside_all_of, check_divisible, joinable_compone
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """Where a stage that is split goes if that turns out to cost more, and what part of what splits it each of its
+    nodes was expected to have (by node; none: all the same)."""
+
+    node: str
+    shares: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """Some roles of a rule, put together at one node, or at several that each have their own share of one role's
     events."""
@@ -31,6 +40,8 @@ class Stage:
     """The roles whose events it reads as they are."""
     left_out: frozenset[tuple[int, str]] = frozenset()
     """Of a stage that it reads, a role whose events it does not get from there: it reads all of them as they are."""
+    home: Home | None = None
+    """For stages that are split: the one node that takes their place if need be (``coordinator.fall_backs``)."""
 
     def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
         """Which of the roles of a stage that it reads come from there."""
@@ -92,7 +103,8 @@ def divided(rule: Rule, layout: RuleLayout, sources: Mapping[str, Sequence[str]]
             inside = tuple(each for each in inside if any((each, role) not in left_out for role in known[each].roles))
             left_out = {(each, role) for each, role in left_out if each in inside}
             made.append(len(known))
-            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out)))
+            home = stage.home if split is not None else None
+            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out), home))
         stands_for.append((tuple(made), frozenset(passed)))
     found = _used(tuple(known))
     if isinstance(rule.pattern.root, Chain) and (_overlap(found) or not all(_selectable(rule, found))):

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from node.effects import Tell
 from node.feeds import Feed, Inlet, Merge, Sieve
 from node.once import Once
 from node.outlets import Outlet
 from node.predicates import row_condition
 from node.tasks import JoinTask
 from node.tree_work import KINDS, TreeWork, describe, needed_us
+from node.watches import Patience, StageWatch
 from node.work import FOREVER, Work
 from protocol.graphs import BornHere, Graph, MadeBy, TakenFrom, Tap
 from protocol.messages import GraphLaid, Settled, SettledHere
@@ -22,7 +24,7 @@ from protocol.tally_messages import Tally
 class GraphWork(TreeWork):
     """The streams and tasks of one node in one graph and epoch."""
 
-    def lay(self, graph: Graph) -> None:
+    def lay(self, graph: Graph, patience: Patience) -> None:
         """Make everything that the graph has here. Nothing flows before the start."""
         self._taken: dict[int, Inlet] = {}
         self._made: dict[int, JoinTask] = {}
@@ -49,6 +51,10 @@ class GraphWork(TreeWork):
         for delivery in graph.deliveries:
             whole = delivery.stream if isinstance(delivery.stream, Whole) else None
             self.dispatch(self._feed_of(delivery.source), whole)
+        self._watches = [
+            StageWatch(watch, [self._feed_of(each.source) for each in watch.weights], self.tree, self.epoch, patience)
+            for watch in graph.watches
+        ]
 
     def _feed_of(self, tap: Tap) -> Feed:
         match tap:
@@ -141,6 +147,13 @@ class GraphWork(TreeWork):
     def _tell_children(self, work: Work) -> None:
         for child in self.children:
             work.send(child, Settled(self.tree, self.epoch, self.delivered, self.delivered))
+
+    def look(self, work: Work) -> None:
+        """Tell the coordinator which stages have cost too much. What is to end soon anyway is not judged."""
+        if self.until_us is None:
+            for watch in self._watches:
+                if (found := watch.look(work)) is not None:
+                    work.effects.append(Tell(found))
 
     def held(self) -> int:
         return super().held() + sum(feed.held() for feed in self._overlapping)

@@ -229,7 +229,7 @@ class Machine:
     @property
     def planned_for(self) -> Statistics:
         """What the planner knew when it last placed rules."""
-        lay_out = self.coordinator.lay_out
+        lay_out = self.coordinator.layings.lay_out
         return lay_out.statistics if isinstance(lay_out, InevPlanner) else self.setup.statistics
 
     def unsettled(self) -> str | None:
