@@ -19,16 +19,9 @@ from tests.law import Verdict
 from tests.losses import busy_case, check_busy, check_loss, check_storm, loss_case, storm_case
 
 KINDS = (
-    "changes",
-    "changes+faults",
-    "losses",
-    "storms",
-    "busy",
-    "changes+losses",
-    "changes+storms",
-    "fall-backs",
-    "fall-backs+storms",
-)
+    "changes", "changes+faults", "losses", "storms", "busy", "changes+losses", "changes+storms",
+    "fall-backs", "fall-backs+storms",
+)  # fmt: skip
 
 
 def judge(kind: str, seed: int, strategy: str) -> Verdict | None:

@@ -150,6 +150,19 @@ PLANS: Final = record(
         "strategy": STRING,
         "horizon_us": INTEGER,
         "trees": array(TREE),
+        "fall_backs": described(
+            array(
+                record(
+                    {
+                        "stage": STRING,
+                        "nodes": array(STRING),
+                        "instead": STRING,
+                        "has_fallen_back": BOOLEAN,
+                    }
+                )
+            ),
+            "stages whose nodes watch whether they pay, and those that did not",
+        ),
         "draining": array(record({"root": STRING, "epoch": INTEGER})),
         "changes": described(array(PAST), "what was asked for and decided, the latest last"),
         "waiting": array(WAITING),

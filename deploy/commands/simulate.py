@@ -159,7 +159,8 @@ def _planning(plan: _Plan, strategy: str) -> dict[str, Any]:
     from deploy.network_problem import statistics_of
     from deploy.trace_statistics import sampled
 
-    return {"lay_out": InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))}
+    lay_out = InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))
+    return {"lay_out": lay_out, "falls_back": plan.file.falls_back}
 
 
 def _run(plan: _Plan, strategy: str) -> Outcome:

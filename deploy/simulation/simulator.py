@@ -9,11 +9,12 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Any
 
-from coordinator.core import Change, Coordinator, DeployRule, Orders
+from coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
 from coordinator.graphs import Planner, at_the_middle
 from deploy.simulation.accounts import Accounts
 from deploy.simulation.checkers import Checkers
@@ -41,6 +42,7 @@ from node.effects import (
 from node.reach import horizon_us
 from node.tree_work import describe
 from protocol.composites import Composite
+from protocol.errors import ConfigError
 from protocol.events import Event
 from protocol.network import Network
 from protocol.wire import Wire
@@ -318,7 +320,8 @@ class Simulation:
             self._coordinate(self.coordinator.abort())
             for again, _ in self.coordinator.given_up[given_up:]:
                 self.outcome.counters["given_up"] += 1
-                self._coordinate(self.coordinator.request(again))
+                with suppress(ConfigError) if isinstance(again, FallBack) else nullcontext():  # it may be over by now
+                    self._coordinate(self.coordinator.request(again))
         else:
             if isinstance(received, DeployRule):
                 self._wire.learn(received.rule)
