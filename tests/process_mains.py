@@ -50,7 +50,7 @@ def coordinator_main(
         vars(coordinator.daemon.process)["SNAPSHOT_BYTES"] = snapshot_bytes
 
     async def run() -> None:
-        network, feeds, destinations, durability = about
+        network, feeds, destinations, durability, told = about
         known = None if keys is None else Keys.read(keys, COORDINATOR)
         data = DataFolder(folder)
         setup = data.setup()
@@ -62,6 +62,7 @@ def coordinator_main(
                 destinations=destinations,
                 durability=durability,
                 public_keys=() if known is None else tuple((n, known.public_key_of(n) or "") for n in network.nodes),
+                **told,
             )
             data.keep_setup(setup)
         daemon = CoordinatorDaemon(data, setup, horizon_us, ProcessSettings(listen=listen, http=http, keys=known))

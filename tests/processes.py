@@ -67,8 +67,10 @@ class Cluster:
         coordinator_host: str = "127.0.0.1",
         with_keys: bool = False,
         snapshot_bytes: int | None = None,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
-        """``snapshot_bytes``: a journal of this length is replaced by a snapshot; None: as ever, so in no test."""
+        """``snapshot_bytes``: a journal of this length is replaced by a snapshot; None: as ever, so in no test.
+        ``told``: what else the coordinator's ``Setup`` says."""
         self.network = network
         self.folder = folder
         self.feeds = feeds
@@ -78,6 +80,7 @@ class Cluster:
         self.places = places or {}
         self.coordinator_host = coordinator_host
         self.snapshot_bytes = snapshot_bytes
+        self.told = dict(told or {})
         self.keys = folder / "keys" if with_keys else None
         if self.keys is not None:
             make_keys(self.keys, [COORDINATOR, *network.nodes])
@@ -104,7 +107,7 @@ class Cluster:
             known = json.loads(endpoints.read_text())
             listen, http = known["hub"], known["http"].removeprefix("http://")
             endpoints.unlink()
-        setup = (self.network, self.feeds, self.destinations, self.durability)
+        setup = (self.network, self.feeds, self.destinations, self.durability, self.told)
         where = (listen, http, self.keys)
         self._run(COORDINATOR, coordinator_main, self.folder / "coordinator", setup, *where, self.snapshot_bytes)
         until(endpoints.exists, "the coordinator listens", self)
