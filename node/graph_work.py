@@ -3,6 +3,7 @@ them. The tree of the same name only carries orders, and news of how far everyth
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from node.effects import Tell
@@ -42,7 +43,9 @@ class GraphWork(TreeWork):
                 once = Once(inputs, needed_us(task.stream))
                 self._overlapping.append(once)
                 inputs = [once]
-            self._made[task.number] = self._task(task.stream, inputs)
+            made = self._made[task.number] = self._task(task.stream, inputs)
+            if self.from_us is not None:
+                made.counts_from_us = self.from_us
         for given in graph.outlets:
             kind = KINDS[type(given.stream)]
             outlet = Outlet(given.neighbour, given.number, self._feed_of(given.source), kind, self._catalog)
@@ -77,6 +80,9 @@ class GraphWork(TreeWork):
                 known = Sieve(known, condition)
             self._sieves[stream] = known
         return known
+
+    def filters(self) -> Iterator[tuple[Filter, Sieve]]:
+        return ((stream, feed) for stream, feed in self._sieves.items() if isinstance(feed, Sieve))
 
     def uses(self, neighbour: str) -> bool:
         """Whether anything of the graph, or of its tree, runs over this neighbour."""

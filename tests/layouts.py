@@ -89,6 +89,14 @@ def strike(seed: int) -> Decide:
     return Decide(choose)
 
 
+def strikes(seed: int, births: Sequence[tuple[int, int, object]]) -> list[tuple[int, Decide]]:
+    """In every other run stages fall back, at any time."""
+    chance = random.Random(f"strikes {seed}")
+    if not births or seed % 2:
+        return []
+    return [(chance.randint(births[0][0], births[-1][0]), strike(chance.randrange(10**6))) for _ in range(3)]
+
+
 def can_fall_back(network: Network, planner: Planner) -> bool:
     """Whether anything has a fall-back in the layout that a network begins with."""
     coordinator = Coordinator(network, "inev", horizon_us, lay_out=planner)

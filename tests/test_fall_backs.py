@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from coordinator.layouts import Home, Layout, Stage, at_one_node, divided
 from coordinator.watches import watched_stages
 from deploy.network.sheet import NetworkFileError
 from deploy.network_file import read_network
+from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import simulate
 from node.core import NodeSettings
 from node.feeds import Merge
@@ -30,7 +32,9 @@ from protocol.plan_messages import CostsMore, PlannedRule, TreeStands
 from protocol.streams import Filter
 from tests.fault_kit import finish, under_load
 from tests.fuzz_changes import judge
-from tests.law import reference
+from tests.law import check, reference
+from tests.layouts import random_planner, strike, twinned
+from tests.networks import NetworkCase, network_case
 from tests.processes import COORDINATOR, until
 from tests.rate_swap import AFTER, BEFORE, a_ring, a_swap, known
 from tests.test_layouts import LAST, PLAIN, SOURCES, sase
@@ -330,6 +334,28 @@ LAW = [
 def test_the_law_holds_when_any_stage_falls_back_at_any_time(kind: str, seed: int) -> None:
     verdict = judge(kind, seed, "inev")
     assert verdict is None or not verdict.wrong, verdict.wrong[0]
+
+
+def test_the_law_holds_where_what_rules_share_falls_back() -> None:
+    struck = 0
+
+    def run(case: NetworkCase, strategy: str, faults: bool) -> Outcome:
+        nonlocal struck
+        chance = random.Random(f"shared {case.seed}")
+        first, last = (case.births[0][0], case.births[-1][0]) if case.births else (0, 0)
+        strikes = [(chance.randint(first, last), strike(chance.randrange(10**6))) for _ in range(3)]
+        planner = random_planner(case.seed + 1 if case.seed % 3 == 0 else case.seed)
+        outcome = simulate(
+            case.network, case.births, strategy=strategy, seed=case.seed, lay_out=planner, changes=strikes, check=True
+        )
+        struck += len(outcome.held_from)
+        return outcome
+
+    for seed in range(910_000, 910_060):
+        case = twinned(network_case(seed))
+        verdict = check(case, "inev", runner=run)
+        assert not verdict.wrong, f"seed {seed}: {verdict.wrong[0]}"
+    assert struck >= 10
 
 
 def test_real_nodes_notice_that_rates_have_changed(tmp_path: Path) -> None:

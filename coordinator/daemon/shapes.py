@@ -119,6 +119,10 @@ STATISTICS: Final = record(
     {
         "rates": described(mapping(mapping(NUMBER)), "events per second, by type and node"),
         "selectivities": array(SELECTIVITY),
+        "joined": described(
+            array(record({"rule": STRING, "roles": array(STRING), "per_s": NUMBER})),
+            "matches per second of roles that are put together somewhere",
+        ),
         "traffic": described(mapping(mapping(mapping(COUNTS))), "by sender, receiver and kind"),
         "nodes": described(mapping(ANYTHING), "what each node last told"),
     }

@@ -221,6 +221,12 @@ def statistics(daemon: CoordinatorDaemon) -> Json:
     return {
         "rates": found.rates(daemon.now_us()),
         "selectivities": found.selectivities(),
+        "joined": [
+            {"rule": rule, "roles": sorted(roles), "per_s": seen.per_s}
+            for (rule, roles), seen in sorted(
+                found.matches(daemon.now_us()).items(), key=lambda each: (each[0][0], sorted(each[0][1]))
+            )
+        ],
         "traffic": {name: found.traffic(name) for name in sorted(found.last)},
         "nodes": {name: {"heard_us": each.heard_us, **each.told} for name, each in sorted(found.last.items())},
     }
