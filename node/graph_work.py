@@ -176,4 +176,5 @@ class GraphWork(TreeWork):
             "taken": [f"{each.number} from {each.child}: {describe(each.stream)}" for each in self._taken.values()],
             "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
         }
+        found["watches"] = [watch.table() for watch in self._watches]
         return found

@@ -102,6 +102,9 @@ class StageWatch:
         work.timer("watch", work.now_us + self._turn_us, idle=True)
         return self._judged()
 
+    def table(self) -> dict[str, Any]:
+        return {"stage": self._watch.number, "turns": len(self._turns), "told": self.is_over}
+
     def _judged(self) -> CostsMore | None:
         if len(self._turns) < TURNS or not all(self._costs(counts, 1.0) for _, counts in self._turns):
             return None

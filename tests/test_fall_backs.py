@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 import pytest
 
 from coordinator.core import Coordinator, FallBack, LayOutAnew
+from coordinator.daemon.durable import Durable
+from coordinator.daemon.inputs import Asked, PlanAnew, Subscribe
+from coordinator.daemon.machine import Machine, Settings
 from coordinator.fall_backs import all_fallen_back, fallen_back, home_of, name_of, position_of
 from coordinator.graphs import Ground, Routes, drafted, shortest_routes
 from coordinator.inev.fall_backs import solution_of, with_fall_backs
@@ -26,10 +30,14 @@ from node.feeds import Merge
 from node.reach import horizon_us
 from node.watches import TURNS, Patience, StageWatch
 from node.work import Work
+from protocol.control import Reported
+from protocol.edge import FileTo
 from protocol.errors import ConfigError
 from protocol.graphs import BornHere, TakenFrom, Watch, Weight
+from protocol.network import Sink
 from protocol.plan_messages import CostsMore, PlannedRule, TreeStands
 from protocol.streams import Filter
+from protocol.subscriptions import Subscription
 from tests.fault_kit import finish, under_load
 from tests.fuzz_changes import judge
 from tests.law import check, reference
@@ -37,6 +45,7 @@ from tests.layouts import random_planner, strike, twinned
 from tests.networks import NetworkCase, network_case
 from tests.processes import COORDINATOR, until
 from tests.rate_swap import AFTER, BEFORE, a_ring, a_swap, known
+from tests.test_coordinator_machine import Room
 from tests.test_layouts import LAST, PLAIN, SOURCES, sase
 
 FOUR = sase("SEQ(A a, B b, C c, D d) WITHIN 1 s RETURN R()")
@@ -287,6 +296,82 @@ def test_a_stage_falls_back_at_most_once() -> None:
         coordinator.request(found)
 
 
+def a_room(**told: Any) -> Room:
+    return Room(a_ring(), statistics=known(BEFORE), **told).start()
+
+
+def told_by(room: Room, node: str, watch: int) -> Reported:
+    """What a node says of a stage in the graph that it has."""
+    (graph,) = room.nodes[node].newest().graphs
+    (watched,) = [each for each in graph.watches if each.number == watch]
+    return Reported(CostsMore(graph.tree, graph.epoch, watch, 1_000_000, (9,) * len(watched.weights)))
+
+
+def test_a_stage_falls_back_in_its_turn_and_that_is_said_and_counted() -> None:
+    room = a_room()
+    room.say("n5", told_by(room, "n5", 0))
+    room.settle()
+    assert room.machine.counts["fall_backs"] == 1
+    assert [past.what for past in room.machine.history] == ["fall back: leave out b and c of Trio"]
+    (note,) = room.notes
+    assert "b and c of Trio costs more at n5 than it saves: n5 measured B 18/s" in note
+    assert "events times links per second instead of" in note
+    assert [watch.number for watch in room.nodes["n5"].newest().graphs[0].watches] == []
+    again = Durable(Machine(room.setup, horizon_us, Settings(10_000_000)), horizon_us)
+    for record in room.journal:
+        again.replay(record)
+    assert again.machine.coordinator.layings.fallen == room.machine.coordinator.layings.fallen != {}
+    kept = Durable.restored(room.durable.save(), horizon_us).machine.coordinator.layings
+    assert kept.as_run == room.machine.coordinator.layings.as_run
+    assert kept.watched == room.machine.coordinator.layings.watched
+
+
+def test_a_stage_waits_until_the_change_before_it_is_made() -> None:
+    room = a_room()
+    report = told_by(room, "n5", 0)
+    room.take(Asked("r", Subscribe(Sink("n4", Subscription("Trio")), FileTo("f"))))
+    room.say("n5", report)
+    assert room.machine.counts["fall_backs"] == 0
+    room.settle()
+    assert [past.what.split(":")[0] for past in room.machine.history] == ["subscribe n4 to Trio", "fall back"]
+    assert room.machine.counts["fall_backs"] == 1
+
+
+def test_a_stage_that_waits_while_everything_is_planned_anew_does_not_fall_back() -> None:
+    room = a_room()
+    report = told_by(room, "n5", 0)
+    room.take(Asked("r", PlanAnew(known(BEFORE))))
+    room.say("n5", report)
+    room.settle()
+    anew, late = room.machine.history
+    assert (anew.what, anew.refused) == ("plan anew", None)
+    assert late.refused is not None
+    assert "everything was laid out anew" in late.refused
+    room.say("n5", told_by(room, "n5", 0))
+    room.settle()
+    assert room.machine.counts["fall_backs"] == 1, "the new plan is watched again"
+
+
+def test_a_stage_that_cannot_fall_back_now_may_do_so_after_the_next_change() -> None:
+    room = a_room()
+    room.nodes["n4"].deaf = True
+    room.say("n5", told_by(room, "n5", 0))
+    room.settle()
+    room.pass_time(11_000_000)
+    assert room.machine.history[-1].refused is not None
+    assert "n4 did not answer" in room.machine.history[-1].refused
+    room.nodes["n4"].deaf = False
+    room.ask(Subscribe(Sink("n4", Subscription("Trio")), FileTo("f")))
+    room.say("n5", told_by(room, "n5", 0))
+    room.settle()
+    assert room.machine.counts["fall_backs"] == 1
+
+
+def test_nothing_is_watched_where_nothing_may_fall_back() -> None:
+    room = a_room(falls_back=False)
+    assert not any(graph.watches for node in room.nodes.values() for graph in node.newest().graphs)
+
+
 # Whole networks ------------------------------------------------------------------------------------------------------
 
 
@@ -374,8 +459,11 @@ def test_real_nodes_notice_that_rates_have_changed(tmp_path: Path) -> None:
         cluster.restart(COORDINATOR)
         assert set(before) <= set(fallen()), "a coordinator that was killed remembers"
         finish(cluster, case)
-        _, text = cluster.ask_coordinator("GET", "/plans")
-        assert any(each["what"].startswith("fall back: ") for each in text["changes"])
+        _, plans = cluster.ask_coordinator("GET", "/plans")
+        made = [each for each in plans["changes"] if each["what"].startswith("fall back: ") and not each["refused"]]
+        with urllib.request.urlopen(cluster.coordinator["http"] + "/metrics") as answer:
+            metrics = answer.read().decode()
+        assert f"headwater_coordinator_fall_backs_total {len(made)}.0" in metrics.splitlines()
 
 
 # The network file ----------------------------------------------------------------------------------------------------
