@@ -18,11 +18,8 @@ from protocol.plan_messages import CostsMore
 
 Row = tuple[Any, ...]
 
-TURNS: Final = 4
-"""A stage must have cost more than its fall-back in so many turns, one after the other."""
-
 MARGIN: Final = 1.25
-"""And in all of them together so many times as much: moving to a fall-back costs a set-up, too."""
+"""A stage falls back if it has cost so many times as much as its fall-back: moving costs a set-up, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +28,8 @@ class Patience:
 
     turn_us: int = 2_500_000
     """The length of a turn: rates vary by themselves, and ten seconds are soon enough."""
+    turns: int = 4
+    """In so many of them, one after the other, it must have cost more than its fall-back."""
     events_least: int = 40
     """Fewer events than this in all turns say nothing about rates."""
 
@@ -65,12 +64,11 @@ class StageWatch:
         self._watch = watch
         self._tree = tree
         self._epoch = epoch
-        self._turn_us = patience.turn_us
-        self._events_least = patience.events_least
+        self._patience = patience
         self._counters = [_Counter(self) for _ in feeds]
         for feed, counter in zip(feeds, self._counters, strict=True):
             feed.consumers.append(counter)
-        self._turns: deque[tuple[int, list[int]]] = deque(maxlen=TURNS)
+        self._turns: deque[tuple[int, list[int]]] = deque(maxlen=patience.turns)
         """How long each of the last turns took, and what was counted in it."""
         self._since_us: int | None = None
         """When the turn has begun; None: it begins with the next event."""
@@ -81,15 +79,15 @@ class StageWatch:
         """Something has come: a turn begins, unless it has."""
         if self._since_us is None and not self.is_over:
             self._since_us = work.now_us
-            work.timer("watch", work.now_us + self._turn_us, idle=True)
+            work.timer("watch", work.now_us + self._patience.turn_us, idle=True)
 
     def look(self, work: Work) -> CostsMore | None:
         """Count a turn that is over; what is to be told."""
         if self.is_over or self._since_us is None:
             return None
         took_us = work.now_us - self._since_us
-        if took_us < self._turn_us:
-            work.timer("watch", self._since_us + self._turn_us, idle=True)
+        if took_us < self._patience.turn_us:
+            work.timer("watch", self._since_us + self._patience.turn_us, idle=True)
             return None
         counts = [counter.count for counter in self._counters]
         for counter in self._counters:
@@ -99,17 +97,17 @@ class StageWatch:
         if not any(counts):
             return None
         self._since_us = work.now_us
-        work.timer("watch", work.now_us + self._turn_us, idle=True)
+        work.timer("watch", work.now_us + self._patience.turn_us, idle=True)
         return self._judged()
 
     def table(self) -> dict[str, Any]:
         return {"stage": self._watch.number, "turns": len(self._turns), "told": self.is_over}
 
     def _judged(self) -> CostsMore | None:
-        if len(self._turns) < TURNS or not all(self._costs(counts, 1.0) for _, counts in self._turns):
+        if len(self._turns) < self._patience.turns or not all(self._costs(counts, 1.0) for _, counts in self._turns):
             return None
         sums = [sum(column) for column in zip(*(counts for _, counts in self._turns), strict=True)]
-        if sum(sums) < self._events_least or not self._costs(sums, MARGIN):
+        if sum(sums) < self._patience.events_least or not self._costs(sums, MARGIN):
             return None
         self.is_over = True
         took_us = sum(took for took, _ in self._turns)

@@ -25,7 +25,7 @@ from tests.networks import NetworkCase
 
 def impatient(births: Sequence[tuple[int, int, object]]) -> Patience:
     """Of nodes that have stages fall back in short runs."""
-    return Patience(turn_us=max(1, (births[-1][0] - births[0][0]) // 20) if births else 1, events_least=3)
+    return Patience(turn_us=max(1, (births[-1][0] - births[0][0]) // 20) if births else 1, turns=1, events_least=1)
 
 
 class RandomPlanner:

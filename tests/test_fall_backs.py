@@ -28,7 +28,7 @@ from deploy.simulation.simulator import simulate
 from node.core import NodeSettings
 from node.feeds import Merge
 from node.reach import horizon_us
-from node.watches import TURNS, Patience, StageWatch
+from node.watches import PATIENT, Patience, StageWatch
 from node.work import Work
 from protocol.control import Reported
 from protocol.edge import FileTo
@@ -192,7 +192,7 @@ def turns(given: Sequence[tuple[int, int]], patience: Patience | None = None) ->
 
 
 def test_a_stage_is_told_of_once_when_it_has_cost_more_for_long_enough() -> None:
-    assert turns([(10, 10)] * (TURNS + 3)) == [False] * (TURNS - 1) + [True] + [False] * 3
+    assert turns([(10, 10)] * (PATIENT.turns + 3)) == [False] * (PATIENT.turns - 1) + [True] + [False] * 3
 
 
 def test_the_report_has_what_was_counted() -> None:
