@@ -19,6 +19,7 @@ from coordinator.graphs import Ground, Routes, drafted, shortest_routes
 from coordinator.inev.fall_backs import solution_of, with_fall_backs
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.space import Space
+from coordinator.layings import Layings
 from coordinator.layouts import Home, Layout, Stage, at_one_node, divided
 from coordinator.watches import watched_stages
 from deploy.network.sheet import NetworkFileError
@@ -160,6 +161,35 @@ def test_a_node_compares_what_it_sees_and_takes_the_others_to_be_as_planned() ->
     assert (second["A"].now, second["A"].instead) == (0, pytest.approx((3 * 2 + 1) / 1))
     # What is found goes to n3 now, and is found there with the fall-back.
     assert (first["a and b found"].now, first["a and b found"].instead) == (pytest.approx((3 * 2 + 1) / 3), 0)
+
+
+def test_what_rules_share_is_watched_once_and_falls_back_for_all_of_them() -> None:
+    one = sase("One: SEQ(A a, B b, C c) WHERE a.v = b.v WITHIN 1 s RETURN R()")
+    other = sase("Other: SEQ(A x, B y, D z) WHERE x.v = y.v WITHIN 1 s RETURN S()")
+    links = (("n1", "n2"), ("n2", "n3"))
+    rules = (PlannedRule(one), PlannedRule(other))
+    ground = Ground(("n1", "n2", "n3"), links, SOURCES, (("n3", "R"), ("n3", "S")), rules, horizon_us)
+
+    def lay_out(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
+        return {"One": a_detour("ab", "c"), "Other": a_detour("xy", "z")}, shortest_routes(ground)
+
+    layings = Layings(lay_out, watches=True)
+    graphs = layings.laid(ground, "n2", 1, 1)
+    (watched,) = layings.watched
+    assert watched.stage() == "a and b of One, x and y of Other"
+    (watch,) = graphs["n1"].watches
+    found = layings.judged("n1", CostsMore("n2", 1, watch.number, 1_000_000, (9,) * len(watch.weights)))
+    assert found is not None
+    layings.fall_back(found)
+    graphs = layings.laid(ground, "n2", 2, 2)
+    assert [len(graphs[node].tasks) for node in ground.nodes] == [0, 0, 2]
+    assert all(len(stages) == 1 for stages in layings.as_run.values())
+
+
+def a_detour(pair: str, rest: str) -> tuple[Stage, Stage]:
+    """A pair at n1, though everything else, and most of the pair, is nearer to n3."""
+    first = Stage(frozenset(pair), ("n1",), events=frozenset(pair))
+    return first, Stage(frozenset(pair + rest), ("n3",), stages=(0,), events=frozenset(rest))
 
 
 def test_what_has_fallen_back_is_not_watched_again() -> None:

@@ -80,9 +80,9 @@ def simulate(
     ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
     sends every message as bytes and reads it again. With ``computed_trees`` the coordinator puts trees in place instead
     of having them built. ``lay_out`` decides under 'inev' what is evaluated where, and with ``falls_back`` what turns
-    out to cost too much falls back. ``detection_us``: so long after a
-    loss the coordinator hears of it. ``until_us`` stops the run
-    at that virtual time, whatever is on its way then; without it the sources end and everything is heard out.
+    out to cost too much falls back. ``detection_us``: so long after a loss the coordinator hears of it. ``until_us``
+    stops the run at that virtual time, whatever is on its way then; without it the sources end and everything is heard
+    out.
     ``on_delivery`` is told of each delivery as it happens; with ``keep`` off the outcome only counts what is born and
     delivered ("born", "delivered" among its counters), so that a run of any length needs no more memory than the nodes
     do.
