@@ -354,7 +354,7 @@ def measure(made: Made, strategy: str, births: list[tuple[int, int, Event]], sec
     set_up_us = SETUP_US
     while True:
         planner = InevPlanner(made.statistics)
-        run = _Watched(made.network, strategy, 0, Faults(), keep=False, lay_out=planner)
+        run = _Watched(made.network, strategy, 0, Faults(), keep=False, lay_out=planner, falls_back=False)
         run.found = Measured()
         if run.set_up(births[0][0] - set_up_us) < births[0][0]:
             break

@@ -1,11 +1,11 @@
-"""What becomes of a plan when rates change, and what a new plan brings.
+"""What becomes of a plan when rates change, what its nodes mend by themselves, and what a new plan brings.
 
-    python -m benchmarks.rate_swap [--seconds 60] [--seed 1]
+    python -m benchmarks.rate_swap [--seconds 120] [--seed 1]
 
-A ring of nodes, three types, a rule that joins them by a key. In the first third of the run one type is frequent and
-another rare; then they change places. One network keeps its plan; the other is planned anew, for the new rates, a third
-later, while it runs. Events on links per second, phase by phase, beside a network that collects everything (centr).
-Composites must be the same in all of them.
+A ring of nodes, three types, a rule that joins them by a key. After a quarter of the run a frequent type and a rare one
+change places. One network keeps its plan. In another nodes notice that parts of it cost more than they save, and these
+fall back; a third is also planned anew, for the new rates, when three quarters are over. Events on links per second,
+quarter by quarter, beside a network that collects everything (centr). Composites must be the same in all of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import random
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 
-from coordinator.core import LayOutAnew
+from coordinator.core import FallBack, LayOutAnew
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from deploy.simulation.outcome import Outcome
@@ -55,14 +56,14 @@ def statistics(rates: dict[str, float]) -> Statistics:
 
 
 def births(network: Network, seconds: float, seed: int) -> Iterator[tuple[int, int, Event]]:
-    """Poisson sources; after a third of the time the rates change."""
+    """Poisson sources; after a quarter of the time the rates change."""
     found = []
     numbers = dict.fromkeys(network.nodes, 0)
     for position, source in enumerate(network.sources):
         chance = random.Random(f"{seed} {position}")
         at = 0.0
         while True:
-            rate = (BEFORE if at < seconds / 3 else AFTER)[source.type]
+            rate = (BEFORE if at < seconds / 4 else AFTER)[source.type]
             at += chance.expovariate(rate)
             if at >= seconds:
                 break
@@ -80,34 +81,40 @@ def sent(outcome: Outcome) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="time of the network")
+    parser.add_argument("--seconds", type=float, default=120.0, help="time of the network")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     network = a_ring()
-    third_us = round(options.seconds / 3 * 1e6)
-    anew = [(2 * third_us, LayOutAnew(InevPlanner(statistics(AFTER))))]
-    runs = {
+    quarter_us = round(options.seconds / 4 * 1e6)
+    anew = [(3 * quarter_us, LayOutAnew(InevPlanner(statistics(AFTER))))]
+    planned: dict[str, Any] = {"strategy": "inev", "lay_out": InevPlanner(statistics(BEFORE))}
+    runs: dict[str, dict[str, Any]] = {
         "centr": {"strategy": "centr"},
-        "planned once": {"strategy": "inev", "lay_out": InevPlanner(statistics(BEFORE))},
-        "planned anew": {"strategy": "inev", "lay_out": InevPlanner(statistics(BEFORE)), "changes": anew},
+        "planned once": {**planned, "falls_back": False},
+        "falls back": planned,
+        "falls back, planned anew": {**planned, "changes": anew},
     }
-    print(f"{'events on links per second':<28}{'as planned':>12}{'swapped':>12}{'last third':>12}   composites")
+    heads = ("before", "swapped", "then", "last quarter")
+    print(f"{'events on links per second':<28}{''.join(f'{head:>14}' for head in heads)}   composites")
     base: list[float] = []
     must = None
     for name, how in runs.items():
         totals = [0]
-        for phase in (1, 2):
-            part = simulate(network, births(network, options.seconds, options.seed), until_us=phase * third_us, **how)
+        for phase in (1, 2, 3):
+            part = simulate(network, births(network, options.seconds, options.seed), until_us=phase * quarter_us, **how)
             totals.append(sent(part))
         whole = simulate(network, births(network, options.seconds, options.seed), **how)
         totals.append(sent(whole))
         found = sorted(delivery.item.id for delivery in whole.delivered)
         assert must is None or found == must, "no plan may change results"
         must = found
-        rates = [(after - before) / (third_us / 1e6) for before, after in pairwise(totals)]
+        rates = [(after - before) / (quarter_us / 1e6) for before, after in pairwise(totals)]
         base = base or rates
-        shown = "".join(f"{rate:>7.1f} {rate / one:>4.0%}" for rate, one in zip(rates, base, strict=True))
+        shown = "".join(f"{rate:>9.1f} {rate / one:>4.0%}" for rate, one in zip(rates, base, strict=True))
         print(f"{name:<28}{shown}   {len(found):,}", flush=True)
+        for change, from_us in whole.held_from:
+            if isinstance(change, FallBack):
+                print(f"    after {from_us / 1e6:.1f} s: {change.why}")
     return 0
 
 

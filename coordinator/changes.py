@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from coordinator.fall_backs import StageName
 from coordinator.graphs import Planner
 from protocol.network import Sink, Source
 from protocol.pattern import Rule
@@ -56,4 +57,24 @@ class LayOutAnew:
     lay_out: Planner
 
 
-Change: TypeAlias = TidyUp | LayOutAnew | DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource
+@dataclass(frozen=True, slots=True)
+class FallBack:
+    """Have a stage evaluated as its fall-back says, from now on; everything else stays where it is."""
+
+    stages: tuple[StageName, ...]
+    """The same stage of several rules, if it is evaluated once for all of them."""
+    home: str | None
+    """At this node alone; None: not at all, its readers read its inputs."""
+    laying: int
+    """With which of the layouts that were made from scratch this was decided: none that follows is meant."""
+    why: str = ""
+
+    def what(self) -> str:
+        """In words."""
+        stage = ", ".join(dict.fromkeys(name.what() for name in self.stages))
+        return f"leave out {stage}" if self.home is None else f"put {stage} together at {self.home} alone"
+
+
+Change: TypeAlias = (
+    TidyUp | LayOutAnew | FallBack | DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource
+)

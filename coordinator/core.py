@@ -18,6 +18,7 @@ from coordinator.changes import AddSink as AddSink
 from coordinator.changes import AddSource as AddSource
 from coordinator.changes import Change as Change
 from coordinator.changes import DeployRule as DeployRule
+from coordinator.changes import FallBack as FallBack
 from coordinator.changes import LayOutAnew as LayOutAnew
 from coordinator.changes import RemoveSink as RemoveSink
 from coordinator.changes import RemoveSource as RemoveSource
@@ -26,8 +27,8 @@ from coordinator.changes import UndeployRule as UndeployRule
 from coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from coordinator.contents import Contents, composite_type
 from coordinator.contents import Horizon as Horizon
-from coordinator.graphs import Ground, Planner, at_the_middle, laid
-from coordinator.layouts import Layout, RuleLayout
+from coordinator.graphs import Ground, Planner, at_the_middle
+from coordinator.layings import Layings
 from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined, Relinked
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
@@ -38,6 +39,7 @@ from protocol.plan_messages import (
     Abort,
     Adopt,
     BeginTree,
+    CostsMore,
     DeliveredTo,
     Order,
     PlannedRule,
@@ -69,9 +71,11 @@ class Coordinator:
         *,
         computed_trees: bool = False,
         lay_out: Planner = at_the_middle,
+        falls_back: bool = True,
     ) -> None:
         """``horizon`` tells how long a rule needs its inputs. ``computed_trees``: have trees put in place as computed
-        here, instead of built by the nodes. ``lay_out`` decides for 'inev' what is evaluated where."""
+        here, instead of built by the nodes. ``lay_out`` decides for 'inev' what is evaluated where; with ``falls_back``
+        nodes watch whether that pays, and what does not falls back."""
         self._computed_trees = computed_trees or strategy == "inev"  # a graph needs everybody that it was laid over
         self.network = network
         self.strategy = strategy
@@ -85,10 +89,8 @@ class Coordinator:
         """Every change that was made, with the event time from which it holds."""
         self.changed_us = -UNBOUNDED_US
         """From where on the last change holds: none that follows it may hold earlier."""
-        self.lay_out = lay_out
-        self._laid_out: dict[Rule, RuleLayout] = {}
-        self._laid_over: tuple[tuple[str, ...], tuple[tuple[str, str], ...]] = ((), ())
-        """How rules are laid out now, and over which nodes and links."""
+        self.layings = Layings(lay_out, watches=falls_back)
+        """How rules are laid out now."""
         self._graphs: dict[tuple[str, int], dict[str, Graph]] = {}
         """Of the builds of the newest plan, where streams flow in graphs."""
         self._waiting: list[Change] = []
@@ -203,17 +205,7 @@ class Coordinator:
         current = {(tree, self.trees.epoch(tree)) for tree in self.trees.roots}
         self._graphs = {name: graphs for name, graphs in self._graphs.items() if name in current}
         for tree, epoch in sorted(current - self._graphs.keys()):
-            ground = self._ground(tree)
-            layout, routes = self.lay_out(ground, self._kept_layout(ground))
-            self._graphs[tree, epoch] = laid(ground, layout, routes, tree, epoch, self.plan)
-            self._laid_out = {each.rule: layout[each.rule.name] for each in ground.rules}
-            self._laid_over = ground.nodes, ground.links
-
-    def _kept_layout(self, ground: Ground) -> Layout:
-        """How rules are laid out that ran before; nothing if nodes or links are not the same."""
-        if (ground.nodes, ground.links) != self._laid_over:
-            return {}
-        return {each.rule.name: self._laid_out[each.rule] for each in ground.rules if each.rule in self._laid_out}
+            self._graphs[tree, epoch] = self.layings.laid(self._ground(tree), tree, epoch, self.plan)
 
     def _ground(self, tree: str) -> Ground:
         nodes = tuple(node for node in self.network.nodes if node in self.trees.expected(tree))
@@ -238,15 +230,20 @@ class Coordinator:
 
     def request(self, change: Change) -> Orders:
         """Make a change, after those that were asked for before it. ConfigError if it makes no sense."""
-        self.contents.check(change, self.nodes())
+        self._check(change)
         self._waiting.append(change)
         return self._next_change()
+
+    def _check(self, change: Change) -> None:
+        self.contents.check(change, self.nodes())
+        if isinstance(change, FallBack):
+            self.layings.check(change)
 
     def _next_change(self) -> Orders:
         while self._change is None and self._waiting and not self._question.is_open and self.trees.all_stand():
             change = self._waiting.pop(0)
             try:
-                self.contents.check(change, self.nodes())  # others were made since it was asked for
+                self._check(change)  # others were made since it was asked for
             except ConfigError as error:
                 self.given_up.append((change, str(error)))
             else:
@@ -314,8 +311,15 @@ class Coordinator:
             case DeliveredTo():
                 self._question.answered(node, report)
                 return self._recover_if_told()
+            case CostsMore():
+                found = self.judged(node, report)
+                return [] if found is None else self.request(found)
             case _:
                 assert_never(report)
+
+    def judged(self, node: str, report: CostsMore) -> FallBack | None:
+        """What follows from a node's word that a stage costs too much; None: nothing, or nothing yet."""
+        return self.layings.judged(node, report)
 
     def _commit(self) -> Orders:
         """Everybody has answered: the change holds from above the greatest promise."""
@@ -330,8 +334,9 @@ class Coordinator:
         self.contents.let_go(from_us, self.plan)
         self.contents.apply(change, from_us, self.plan)
         if isinstance(change, LayOutAnew):
-            self.lay_out = change.lay_out
-            self._laid_out = {}
+            self.layings.begin_anew(change.lay_out)
+        elif isinstance(change, FallBack):
+            self.layings.fall_back(change)
         self.held_from.append((change, from_us))
         orders = self.trees.renew(self._network_now())
         self._note_builds(dict.fromkeys(self.trees.roots, from_us))

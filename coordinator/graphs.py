@@ -150,6 +150,11 @@ def laid(ground: Ground, layout: Layout, routes: Routes, tree: str, epoch: int, 
     return _Draft(ground, layout).graphs(routes, tree, epoch, plan)
 
 
+def drafted(ground: Ground, layout: Layout) -> Draft:
+    """Which streams there are, and who reads them, before they are laid (``graphs``)."""
+    return _Draft(ground, layout)
+
+
 class _Draft:
     def __init__(self, ground: Ground, layout: Layout) -> None:
         self._ground = ground
@@ -357,6 +362,49 @@ class _Draft:
             for node in self._ground.nodes
         }
 
+    # -------------------------------------------------------------------------------------------------------- comparing
+
+    @property
+    def ground(self) -> Ground:
+        return self._ground
+
+    @property
+    def stages(self) -> Mapping[str, RuleLayout]:
+        """By rule: the stages as they are run."""
+        return self._stages
+
+    def flows_of(self, rule: str, position: int) -> list[FlowName]:
+        """What a stage gives: one flow, or several that leave out different types; or what another rule's stage gives
+        in its place."""
+        if position == len(self._stages[rule]) - 1:
+            return [("whole", rule, 0, ())]
+        made = [name for name in (*self._flows, *self._same) if name[:3] == ("stage", rule, position)]
+        return sorted(self._same.get(name, name) for name in made)
+
+    def reads_of(self, made: FlowName) -> list[tuple[FlowName, bool]]:
+        """What is read to make a flow; (true) each node reads only what arises there."""
+        task = next(iter(self._flows[made].origins.values()))
+        assert isinstance(task, MadeBy)
+        return self._tasks[task.task].reads
+
+    def origins_of(self, flow: FlowName) -> list[str]:
+        return list(self._flows[flow].origins)
+
+    def tap(self, node: str, name: FlowName, origin: str) -> Tap:
+        """Where a node that reads a flow takes what arises at one of its origins; after ``graphs``."""
+        flow = self._flows[name]
+        return flow.origins[origin] if origin == node else TakenFrom(flow.numbers[origin, node])
+
+    def links(self, routes: Routes) -> dict[FlowName, dict[str, int]]:
+        """For every flow, by origin: how many links its events cross."""
+        found: dict[FlowName, dict[str, int]] = {}
+        for name, flow in self._flows.items():
+            for origin in flow.origins:
+                readers = frozenset(flow.readers - {origin})
+                links = len(list(_directed(origin, routes(origin, flow.stream, readers)))) if readers else 0
+                found.setdefault(name, {})[origin] = links
+        return found
+
     def _overlap(self, task: _Task) -> bool:
         """Whether the same event may come in several ways: what is put together at several nodes shares events."""
         seen: set[str] = set()
@@ -380,6 +428,9 @@ class _Draft:
                 yield tap
             elif not only_here:
                 yield TakenFrom(flow.numbers[origin, node])
+
+
+Draft: TypeAlias = _Draft
 
 
 def _events(stream: Filter) -> FlowName:

@@ -17,6 +17,15 @@ from protocol.pulling import always_bound, awakening_roles, pullable_roles
 
 
 @dataclass(frozen=True, slots=True)
+class Home:
+    """Where a stage that is split goes if that turns out to cost more, and what part of what splits it each of its
+    nodes was expected to have (by node; none: all the same)."""
+
+    node: str
+    shares: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Stage:
     """Some roles of a rule, put together at one node, or at several that each have their own share of one role's
     events."""
@@ -37,6 +46,8 @@ class Stage:
     pulled: frozenset[str] = frozenset()
     """Of the roles that it reads as events those that stay where they are born until an event of the master asks for
     the window around it, with what its values exclude."""
+    home: Home | None = None
+    """For stages that are split: the one node that takes their place if need be (``coordinator.fall_backs``)."""
 
     def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
         """Which of the roles of a stage that it reads come from there."""
@@ -98,8 +109,9 @@ def divided(rule: Rule, layout: RuleLayout, sources: Mapping[str, Sequence[str]]
             inside = tuple(each for each in inside if any((each, role) not in left_out for role in known[each].roles))
             left_out = {(each, role) for each, role in left_out if each in inside}
             made.append(len(known))
+            home = stage.home if split is not None else None
             master, pulled = _awakened(rule, stage, read_as_events - {split}, group, types, sources)
-            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out), master, pulled))
+            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out), master, pulled, home))
         stands_for.append((tuple(made), frozenset(passed)))
     found = _used(tuple(known))
     if isinstance(rule.pattern.root, Chain) and (_overlap(found) or not all(_selectable(rule, found))):

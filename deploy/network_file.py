@@ -85,6 +85,8 @@ class NetworkFile:
     """Where nodes listen, as host:port, by node; the others choose for themselves."""
     replan_us: int | None = None
     """How often a running network looks whether its rates call for a new plan."""
+    falls_back: bool = True
+    """Whether stages of a plan that cost more than they save fall back by themselves."""
     lost_after_us: int | None = None
     """After so long a silence a node or link counts as lost for good; None: only an operator says so."""
     embedded_broker: Broker | None = None
@@ -197,6 +199,7 @@ class _Reading:
         durability = one_of(sheet, self.entries, "durability", DURABILITIES, DEFAULT_DURABILITY)
         lost_after = self._lost_after()
         replan = self._replan(strategy)
+        falls_back = self._falls_back(strategy)
         statistics = read_statistics(sheet, self._section("statistics"))
         if rules is not None and rule_entries is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
@@ -228,6 +231,7 @@ class _Reading:
             listen=listen,
             lost_after_us=lost_after,
             replan_us=replan,
+            falls_back=falls_back,
             embedded_broker=brokers.embedded,
             only_simulated=self._mixed_times(sources),
             statistics=statistics,
@@ -281,6 +285,19 @@ class _Reading:
         if strategy != "inev":
             self.sheet.warn(node, f"the strategy {strategy} has no plan", "write strategy: inev, or leave replan out")
         return length
+
+    def _falls_back(self, strategy: str) -> bool:
+        node = self._section("fall_back")
+        if is_null(node):
+            return True
+        word = self.sheet.word(node, "fall_back", "write on or off")
+        if word is not None and word not in ("on", "off"):
+            self.sheet.error(node, f"{word!r} says nothing about falling back", "write on or off")
+        if strategy != "inev":
+            self.sheet.warn(
+                node, f"the strategy {strategy} has no plan", "write strategy: inev, or leave fall_back out"
+            )
+        return word != "off"
 
     def _seed(self) -> int | None:
         node = self._section("seed")

@@ -21,6 +21,7 @@ from node.forest import Forest
 from node.outbox import Inbox, Outbox
 from node.outlets import Outlet
 from node.testimony import Testimony, are_exact
+from node.watches import PATIENT, Patience
 from node.work import Work
 from protocol.columns import Columns
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
@@ -49,6 +50,8 @@ class NodeSettings:
     """Awakenings carry the values and predicates that a known event excludes others by, and not only a window."""
     replayed: bool = False
     """Events have the times of traces: how old something is shows by the latest event, not by the clock."""
+    patience: Patience = PATIENT
+    """How long a stage of a plan may cost more than its fall-back."""
     restless: bool = False
     """Masters of push-pull change at every review, to test that nothing is lost or repeated by it."""
 
@@ -60,7 +63,9 @@ class NodeCore:
         """``neighbours`` with the configured delay of the link to each, in microseconds."""
         self.name = name
         self.settings = settings or NodeSettings()
-        self.forest = Forest(name, neighbours, values=self.settings.values_in_awakenings)
+        self.forest = Forest(
+            name, neighbours, values=self.settings.values_in_awakenings, patience=self.settings.patience
+        )
         self.trees = self.forest.trees
         self.works = self.forest.works
         self.local = self.forest.local
@@ -138,6 +143,8 @@ class NodeCore:
         del self._timers[name]
         if name == "tick":
             self._tick(work)
+        elif name == "watch":
+            self.forest.look(work)
         elif name.startswith("local "):
             feed = self.local.get(name.removeprefix("local "))
             if feed is not None:

@@ -16,6 +16,7 @@ from node.reach import horizon_us
 from node.selectivity import Past
 from node.tree_work import TreeWork
 from node.trees import EARLY_MAX, Trees
+from node.watches import PATIENT, Patience
 from node.work import FOREVER, Numbers, Work
 from protocol.errors import RuleError
 from protocol.graphs import plan_of
@@ -74,9 +75,12 @@ CUT_OFF_EVENTS_MAX = 1_000_000  # events of a node that no tree reaches: some 20
 class Forest:
     """All trees of one node, and what it knows of plans."""
 
-    def __init__(self, name: str, neighbours: Mapping[str, int], *, values: bool = True) -> None:
+    def __init__(
+        self, name: str, neighbours: Mapping[str, int], *, values: bool = True, patience: Patience = PATIENT
+    ) -> None:
         self.name = name
         self._values = values
+        self._patience = patience
         self.trees = Trees(name, neighbours)
         self.shares: dict[int, PlanShare] = {}
         """What this node knows of the plans that still run."""
@@ -426,7 +430,7 @@ class Forest:
         )
         if isinstance(found, GraphWork):
             assert graph is not None
-            found.lay(graph)
+            found.lay(graph, self._patience)
             self.outlets |= {(outlet.neighbour, number): outlet for number, outlet in found.outlets.items()}
             self._took_on(found)
             found.tell_partners(work)
@@ -511,6 +515,12 @@ class Forest:
                 work.send(child, TreeOver(found.tree, found.epoch))
             self._forget(found.tree, found.epoch)
             work.effects.append(Tell(TreeDrained(found.tree, found.epoch)))
+
+    def look(self, work: Work) -> None:
+        """Whether stages that are watched cost too much."""
+        for found in self.works.values():
+            if isinstance(found, GraphWork):
+                found.look(work)
 
     def forget_the_past(self, promised_us: float) -> None:
         """Events that nothing that starts later can need, and deliveries that nothing can repeat."""

@@ -3,9 +3,11 @@ them. The tree of the same name only carries orders, and news of how far everyth
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from node.effects import Tell
 from node.feeds import Feed, Inlet, Merge, Sieve
 from node.once import Once
 from node.outlets import Outlet
@@ -13,6 +15,7 @@ from node.predicates import row_condition
 from node.push_pull import PushPull, Slot
 from node.tasks import JoinTask
 from node.tree_work import KINDS, TreeWork, describe, needed_us
+from node.watches import Patience, StageWatch
 from node.work import FOREVER, Work
 from protocol.graphs import BornHere, Graph, GraphTask, MadeBy, TakenFrom, Tap
 from protocol.messages import GraphLaid, Settled, SettledHere
@@ -24,7 +27,7 @@ from protocol.tally_messages import Tally
 class GraphWork(TreeWork):
     """The streams and tasks of one node in one graph and epoch."""
 
-    def lay(self, graph: Graph) -> None:
+    def lay(self, graph: Graph, patience: Patience) -> None:
         """Make everything that the graph has here. Nothing flows before the start."""
         self._taken: dict[int, Inlet] = {}
         self._made: dict[int, JoinTask] = {}
@@ -37,7 +40,9 @@ class GraphWork(TreeWork):
             inlet = Inlet(taken.neighbour, taken.number, taken.stream, self._catalog, pulled=taken.pulled)
             self._taken[taken.number] = self.inlets[taken.neighbour, taken.number] = inlet
         for task in graph.tasks:
-            self._made[task.number] = self._laid_task(task)
+            made = self._made[task.number] = self._laid_task(task)
+            if self.from_us is not None:
+                made.counts_from_us = self.from_us
         for given in graph.outlets:
             kind = KINDS[type(given.stream)]
             source = self._feed_of(given.source)
@@ -48,6 +53,10 @@ class GraphWork(TreeWork):
         for delivery in graph.deliveries:
             whole = delivery.stream if isinstance(delivery.stream, Whole) else None
             self.dispatch(self._feed_of(delivery.source), whole)
+        self._watches = [
+            StageWatch(watch, [self._feed_of(each.source) for each in watch.weights], self.tree, self.epoch, patience)
+            for watch in graph.watches
+        ]
 
     def _laid_task(self, told: GraphTask) -> JoinTask:
         """The task, with the master that the plan has chosen for it: its reviews change nothing about that."""
@@ -108,6 +117,9 @@ class GraphWork(TreeWork):
                 known = Sieve(known, condition)
             self._sieves[stream] = known
         return known
+
+    def filters(self) -> Iterator[tuple[Filter, Sieve]]:
+        return ((stream, feed) for stream, feed in self._sieves.items() if isinstance(feed, Sieve))
 
     def uses(self, neighbour: str) -> bool:
         """Whether anything of the graph, or of its tree, runs over this neighbour."""
@@ -186,6 +198,13 @@ class GraphWork(TreeWork):
         for child in self.children:
             work.send(child, Settled(self.tree, self.epoch, self.delivered, self.delivered))
 
+    def look(self, work: Work) -> None:
+        """Tell the coordinator which stages have cost too much. What is to end soon anyway is not judged."""
+        if self.until_us is None:
+            for watch in self._watches:
+                if (found := watch.look(work)) is not None:
+                    work.effects.append(Tell(found))
+
     def held(self) -> int:
         return super().held() + sum(feed.held() for feed in self._overlapping)
 
@@ -208,6 +227,7 @@ class GraphWork(TreeWork):
             ],
             "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
         }
+        found["watches"] = [watch.table() for watch in self._watches]
         return found
 
 

@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Final, NamedTuple
 
 from node.aggregates.planning import UNNAMED
-from node.feeds import Feed, Merge, Sieve
+from node.graph_work import GraphWork
 from node.tree_work import TreeWork, describe
-from protocol.messages import Filter, Stream, Whole
+from protocol.messages import Stream, Whole
+from protocol.pattern import leaves
 
 PAST_MAX: Final = 4_096  # predicates of trees that are over; more come about only where rules are replaced for ever
 
@@ -20,6 +21,13 @@ class Predicate(NamedTuple):
 
     kind: str
     text: str
+
+
+class Joined(NamedTuple):
+    """Roles of a rule."""
+
+    rule: str
+    roles: tuple[str, ...]
 
 
 class Selected(NamedTuple):
@@ -34,6 +42,7 @@ class Past:
 
     def __init__(self) -> None:
         self.counts: dict[Predicate, Selected] = {}
+        self.joined: dict[Joined, int] = {}
 
     def keep(self, found: TreeWork) -> None:
         """The tree is about to be forgotten."""
@@ -42,6 +51,10 @@ class Past:
             self.counts[predicate] = selected if before is None else _sum(before, selected)
             if len(self.counts) > PAST_MAX:
                 del self.counts[next(iter(self.counts))]
+        for stage, matches in _joined(found).items():
+            self.joined[stage] = self.joined.pop(stage, 0) + matches
+            if len(self.joined) > PAST_MAX:
+                del self.joined[next(iter(self.joined))]
 
 
 def selected(works: Iterable[TreeWork], past: Past) -> Mapping[Predicate, Selected]:
@@ -54,12 +67,32 @@ def selected(works: Iterable[TreeWork], past: Past) -> Mapping[Predicate, Select
     return sums
 
 
+def joined(works: Iterable[TreeWork], past: Past) -> Mapping[Joined, int]:
+    """For roles of rules that are put together here: how many matches there were, in graphs that are over, too."""
+    sums = dict(past.joined)
+    for found in works:
+        for stage, matches in _joined(found).items():
+            sums[stage] = sums.get(stage, 0) + matches
+    return sums
+
+
+def _joined(found: TreeWork) -> dict[Joined, int]:
+    """The same for one graph; none for trees, whose parts of rules may let too much pass."""
+    sums: dict[Joined, int] = {}
+    for task in found.tasks if isinstance(found, GraphWork) else ():
+        stream = task.stream
+        if isinstance(stream, Whole):
+            stage = Joined(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
+        else:
+            stage = Joined(stream.partial.rule.name, tuple(sorted(stream.partial.roles)))
+        sums[stage] = max(sums.get(stage, 0), task.joined)  # tasks that leave out different types find the same
+    return sums
+
+
 def counted(found: TreeWork) -> Iterator[tuple[Predicate, Selected]]:
     """The predicates that are evaluated here for one tree."""
-    for stream, feed in found.feeds.items():
-        if isinstance(stream, Filter):
-            for sieve in _sieves(feed):
-                yield Predicate("filter", _text(stream)), Selected(sieve.seen, sieve.passed)
+    for filtered, sieve in found.filters():
+        yield Predicate("filter", _text(filtered)), Selected(sieve.seen, sieve.passed)
     for task in found.tasks:
         stream = task.stream
         if not isinstance(stream, Whole):
@@ -70,12 +103,6 @@ def counted(found: TreeWork) -> Iterator[tuple[Predicate, Selected]]:
         yield predicate, Selected(task.seen, task.found)
     for completion in found.completions:
         yield Predicate("rule", completion.stream.rule.name), Selected(completion.seen, completion.found)
-
-
-def _sieves(feed: Feed) -> Iterator[Sieve]:
-    for each in feed.inputs if isinstance(feed, Merge) else (feed,):
-        if isinstance(each, Sieve):
-            yield each
 
 
 @lru_cache(maxsize=PAST_MAX)

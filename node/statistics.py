@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from node.metrics.held import held_by
 from node.metrics.observed import Observed
-from node.selectivity import selected
+from node.selectivity import joined, selected
 from node.tree_work import describe
 from node.work import FOREVER
 
@@ -44,6 +44,7 @@ def statistics(observed: Observed) -> dict[str, Any]:
         "up": {},
         "links": {},
         "predicates": [],
+        "joined": [],
         "streams": [],
         "trees": [],
         "held": {},
@@ -100,6 +101,10 @@ def _of_core(observed: Observed) -> dict[str, Any]:
     ]
     return {
         "predicates": predicates[:PREDICATES_MAX],
+        "joined": [
+            {"rule": rule, "roles": list(roles), "matches": matches}
+            for (rule, roles), matches in sorted(joined(core.works.values(), core.forest.past).items())
+        ][:PREDICATES_MAX],
         "streams": local + streams,
         "trees": trees,
         "held": held_by(core),

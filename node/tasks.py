@@ -75,6 +75,9 @@ class JoinTask(Feed):
         self.seen = 0
         self.found = 0
         """How many rows the engine was given, and how many matches it has found."""
+        self.counts_from_us: float = -FOREVER
+        self.joined = 0
+        """How many of the matches came of rows at or after this time: those before others have found already."""
         self._candidates: dict[str, list[Candidates]] = {}
         for made in candidates:
             self._candidates.setdefault(made.type, []).append(made)
@@ -155,6 +158,8 @@ class JoinTask(Feed):
             self.mark = reached
         if found:
             self.found += len(found)
+            if (rows[-1][0] if rows else mark) >= self.counts_from_us:
+                self.joined += len(found)
             self._give(found, work)
         if self._candidates and self.mark > before:
             self._give_blockers(work)

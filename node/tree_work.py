@@ -143,6 +143,14 @@ class TreeWork:
                 inputs += here if condition is None else [Sieve(feed, condition) for feed in here]
         return inputs[0] if len(inputs) == 1 else Merge(inputs)
 
+    def filters(self) -> Iterator[tuple[Filter, Sieve]]:
+        """The conditions that events are judged by here, one by one."""
+        for stream, feed in self.feeds.items():
+            if isinstance(stream, Filter):
+                for each in feed.inputs if isinstance(feed, Merge) else (feed,):
+                    if isinstance(each, Sieve):
+                        yield stream, each
+
     def _evaluate(self, stream: Whole | Part, work: Work, *, here: bool = False) -> Feed:
         """``here``: at this node, even if a child could do it alone."""
         rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule

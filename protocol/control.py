@@ -136,10 +136,11 @@ codec.register(
     *(getattr(plan_messages, name) for name in (
         "PlannedSource", "PlannedSink", "PlannedRule", "Share", "Prepare", "Abort", "Adopt", "BeginTree",
         "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredMark", "DeliveredTo", "PlannedTree",
-        "TellDelivered",
+        "TellDelivered", "CostsMore",
     )),
     *(getattr(graphs, name) for name in (
         "Graph", "GraphInlet", "GraphTask", "GraphOutlet", "GraphDelivery", "BornHere", "TakenFrom", "MadeBy",
+        "Watch", "Weight",
     )),
     Filter, Whole, Part, PartialRule, Contest,
     *(getattr(tree_messages, name) for name in ("StartTree", "InstallTree", "ForgetTree", "DropLink", "UseLink")),

@@ -99,6 +99,24 @@ class GraphDelivery:
 
 
 @dataclass(frozen=True, slots=True)
+class Weight:
+    """Links that every event of a tap crosses, on average: as things are, and if the stage fell back."""
+
+    source: Tap
+    now: float
+    instead: float
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A stage whose node is to tell when it costs more than its fall-back would (``CostsMore``). All nodes that
+    evaluate the stage watch it under the same number."""
+
+    number: int
+    weights: tuple[Weight, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Graph:
     """One node's part of a graph, which is built and given up like the tree that spans it."""
 
@@ -108,3 +126,4 @@ class Graph:
     tasks: tuple[GraphTask, ...] = ()
     outlets: tuple[GraphOutlet, ...] = ()
     deliveries: tuple[GraphDelivery, ...] = ()
+    watches: tuple[Watch, ...] = ()

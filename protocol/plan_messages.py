@@ -188,4 +188,16 @@ class DeliveredTo:
     marks: tuple[DeliveredMark, ...]
 
 
-ReportToCoordinator: TypeAlias = TreeStands | Prepared | TreeDrained | TreeBroken | DeliveredTo
+@dataclass(frozen=True, slots=True)
+class CostsMore:
+    """A stage that is watched under this number in a graph has cost clearly more than its fall-back would, for long
+    enough: what came by each of its weights in ``over_us``. Told once for each graph."""
+
+    tree: str
+    epoch: int
+    watch: int
+    over_us: int
+    counts: tuple[int, ...]
+
+
+ReportToCoordinator: TypeAlias = TreeStands | Prepared | TreeDrained | TreeBroken | DeliveredTo | CostsMore

@@ -17,13 +17,14 @@ from coordinator.core import (
     AddSource,
     Change,
     DeployRule,
+    FallBack,
     LayOutAnew,
     RemoveSink,
     RemoveSource,
     UndeployRule,
 )
 from deploy.simulation.faults import Faults, random_faults
-from deploy.simulation.happenings import GiveUp
+from deploy.simulation.happenings import Decide, GiveUp
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import DETECTION_US, simulate
 from node.core import NodeSettings
@@ -42,7 +43,7 @@ from tests.law import (
     time_limit,
     wanted,
 )
-from tests.layouts import random_planner
+from tests.layouts import can_fall_back, impatient, random_planner, strike
 from tests.networks import Birth, NetworkCase, network_case
 from tests.oracle import TooManyMatches, as_item, evaluate, primitive
 
@@ -52,12 +53,14 @@ class ChurnCase:
     """A network as it begins, its changes, and the network with everything that is ever there, sinks as numbered."""
 
     begins: Network
-    changes: tuple[tuple[int, Change | GiveUp], ...]
+    changes: tuple[tuple[int, Change | GiveUp | Decide], ...]
     births: tuple[Birth, ...]
     whole: NetworkCase
     seed: int = 0
     faults: Faults | None = field(default=None, compare=False)
     detection_us: int = DETECTION_US
+    layout: int | None = None
+    """The seed of the layout that it begins with, if it is not the seed of the case."""
 
 
 def churn_case(seed: int, *, faults: bool = False) -> ChurnCase | None:
@@ -133,15 +136,30 @@ def _reads(rule: Rule, other: Rule) -> bool:
     return other.emits in types_of(rule.pattern)
 
 
-def changes_under(case: ChurnCase, strategy: str) -> tuple[tuple[int, Change | GiveUp], ...]:
-    """The changes of the case; where a planner decides, it also changes its mind now and then."""
-    if strategy != "inev" or not case.changes:
+def changes_under(case: ChurnCase, strategy: str) -> tuple[tuple[int, Change | GiveUp | Decide], ...]:
+    """The changes of the case; where a planner decides, it also changes its mind now and then, and stages fall back."""
+    if strategy != "inev":
         return case.changes
     rng = random.Random(f"layouts {case.seed}")
     first, last = case.births[0][0], case.births[-1][0]
     moments = [rng.randint(first, last) for _ in range(rng.choice((0, 1, 2)))]
-    anew = [(at, LayOutAnew(random_planner(rng.randrange(10**6)))) for at in moments]
-    return tuple(sorted([*case.changes, *anew], key=lambda each: each[0]))
+    anew = [(at, LayOutAnew(random_planner(rng.randrange(10**6)))) for at in moments if case.changes]
+    struck = [(rng.randint(first, last), strike(rng.randrange(10**6))) for _ in range(rng.choice((0, 1, 2, 4)))]
+    if case.layout is not None:
+        struck.append((rng.randint(first, first + (last - first) // 2), strike(rng.randrange(10**6))))
+    return tuple(sorted([*case.changes, *anew, *struck], key=lambda each: each[0]))
+
+
+LAYOUTS_TRIED = 20
+
+
+def falling(case: ChurnCase | None) -> ChurnCase | None:
+    """The case with a layout of which something can fall back; None if no layout is found that has such a stage."""
+    if case is None:
+        return None
+    tried = (case.seed + LAYOUTS_TRIED * number for number in range(LAYOUTS_TRIED))
+    found = next((seed for seed in tried if can_fall_back(case.begins, random_planner(seed))), None)
+    return None if found is None else replace(case, layout=found)
 
 
 def run(case: ChurnCase, strategy: str) -> Outcome:
@@ -151,11 +169,13 @@ def run(case: ChurnCase, strategy: str) -> Outcome:
             case.births,
             strategy=strategy,
             seed=case.seed,
-            lay_out=random_planner(case.seed),
+            lay_out=random_planner(case.seed if case.layout is None else case.layout),
             faults=case.faults,
             check=True,
             wire=case.seed % 3 == 0,
-            settings=NodeSettings(tick_least_us=50, review_us=100, restless=case.seed % 4 != 0),
+            settings=NodeSettings(
+                tick_least_us=50, review_us=100, restless=case.seed % 4 != 0, patience=impatient(case.births)
+            ),
             changes=changes_under(case, strategy),
             detection_us=case.detection_us,
         )
@@ -219,7 +239,8 @@ def check(case: ChurnCase, strategy: str) -> Verdict:
     except Unjudged:
         return Verdict(unjudged=True)
     wrong = compare(case.whole, outcome, must)
-    asked = [change for _, change in changes_under(case, strategy) if not isinstance(change, GiveUp)]
-    if len(outcome.held_from) != len(asked):
-        wrong.append(f"changes: {len(outcome.held_from)} of {len(asked)} were made")
+    asked = [change for _, change in changes_under(case, strategy) if not isinstance(change, GiveUp | Decide)]
+    made = [change for change, _ in outcome.held_from if not isinstance(change, FallBack)]
+    if len(made) != len(asked):
+        wrong.append(f"changes: {len(made)} of {len(asked)} were made")
     return Verdict(sum(map(len, must)), wrong=wrong)

@@ -14,11 +14,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from protocol.network import STRATEGIES
-from tests.churn import check, churn_case
+from tests.churn import check, churn_case, falling
 from tests.law import Verdict
 from tests.losses import busy_case, check_busy, check_loss, check_storm, loss_case, storm_case
 
-KINDS = ("changes", "changes+faults", "losses", "storms", "busy", "changes+losses", "changes+storms")
+KINDS = (
+    "changes", "changes+faults", "losses", "storms", "busy", "changes+losses", "changes+storms",
+    "fall-backs", "fall-backs+storms",
+)  # fmt: skip
 
 
 def judge(kind: str, seed: int, strategy: str) -> Verdict | None:
@@ -33,7 +36,12 @@ def judge(kind: str, seed: int, strategy: str) -> Verdict | None:
         if kind in ("storms", "changes+storms"):
             stormy = storm_case(seed, changes=kind == "changes+storms")
             return None if stormy is None else check_storm(stormy, strategy)
-        case = churn_case(seed, faults=kind == "changes+faults")
+        if kind == "fall-backs+storms":
+            stormy = falling(storm_case(seed, changes=seed % 2 == 0))
+            return None if stormy is None else check_storm(stormy, strategy)
+        case = churn_case(seed, faults=kind == "changes+faults" or (kind == "fall-backs" and seed % 2 == 0))
+        if kind == "fall-backs":
+            case = falling(case)
         if case is not None and kind == "changes+losses":
             lossy = loss_case(seed)
             case = None if lossy is None else replace(case, faults=lossy.faults)

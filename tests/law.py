@@ -22,7 +22,7 @@ from protocol import wire, wire_rows
 from protocol.composites import Composite
 from protocol.events import Event
 from protocol.subscriptions import SUBJECT, Subscription
-from tests.layouts import random_planner
+from tests.layouts import impatient, random_planner, strikes
 from tests.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive
 
@@ -184,7 +184,10 @@ def run(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:
             faults=case.chosen_faults() if faults else None,
             check=True,
             wire=case.seed % 3 == 0,
-            settings=NodeSettings(tick_least_us=50, review_us=100, restless=case.seed % 4 != 0),
+            settings=NodeSettings(
+                tick_least_us=50, review_us=100, restless=case.seed % 4 != 0, patience=impatient(case.births)
+            ),
+            changes=strikes(case.seed, case.births) if strategy == "inev" else (),
         )
 
 

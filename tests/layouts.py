@@ -4,18 +4,29 @@ foolish; all must keep the law."""
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from coordinator.core import Coordinator, FallBack
+from coordinator.fall_backs import home_of, name_of
 from coordinator.graphs import Ground, Link, Planner, Routes, shortest_routes
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
-from coordinator.layouts import Layout, RuleLayout, Stage, at_one_node
+from coordinator.layouts import Home, Layout, RuleLayout, Stage, at_one_node
+from deploy.simulation.happenings import Decide
+from node.reach import horizon_us
+from node.watches import Patience
+from protocol.network import Network
 from protocol.pattern import Chain, Rule, leaves
 from protocol.pulling import awakening_roles
 from protocol.streams import Stream
 from tests.networks import NetworkCase
+
+
+def impatient(births: Sequence[tuple[int, int, object]]) -> Patience:
+    """Of nodes that have stages fall back in short runs."""
+    return Patience(turn_us=max(1, (births[-1][0] - births[0][0]) // 20) if births else 1, turns=1, events_least=1)
 
 
 class RandomPlanner:
@@ -58,6 +69,43 @@ def twinned(case: NetworkCase) -> NetworkCase:
     return replace(case, network=replace(network, rules=tuple(rules), sinks=(*network.sinks, *twins)))
 
 
+def strike(seed: int) -> Decide:
+    """Some stage of whatever runs then falls back, whether or not that pays."""
+
+    def choose(coordinator: Coordinator) -> FallBack | None:
+        chance = random.Random(f"strike {seed}")
+        layings = coordinator.layings
+        found = [
+            (name_of(rule, stages[position]), home_of(stages, position)[1])
+            for rule, stages in sorted(layings.as_run.items())
+            for position in range(len(stages))
+            if home_of(stages, position)[0]
+        ]
+        found = [(name, home) for name, home in found if (name.rule, name.roles) not in layings.fallen]
+        if not found:
+            return None
+        name, home = chance.choice(found)
+        return FallBack((name,), home, layings.number)
+
+    return Decide(choose)
+
+
+def strikes(seed: int, births: Sequence[tuple[int, int, object]]) -> list[tuple[int, Decide]]:
+    """In every other run stages fall back, at any time."""
+    chance = random.Random(f"strikes {seed}")
+    if not births or seed % 2:
+        return []
+    return [(chance.randint(births[0][0], births[-1][0]), strike(chance.randrange(10**6))) for _ in range(3)]
+
+
+def can_fall_back(network: Network, planner: Planner) -> bool:
+    """Whether anything has a fall-back in the layout that a network begins with."""
+    coordinator = Coordinator(network, "inev", horizon_us, lay_out=planner)
+    coordinator.begin()
+    layouts = coordinator.layings.as_run.values()
+    return any(home_of(stages, position)[0] for stages in layouts for position in range(len(stages)))
+
+
 class _RandomRates(dict[str, dict[str, float]]):
     """Some rate for all sources of any type."""
 
@@ -90,10 +138,12 @@ def _rule_layout(rule: Rule, ground: Ground, chance: random.Random) -> RuleLayou
                 unsent = 1.0 if isinstance(rule.pattern.root, Chain) else 0.7  # chains take nothing in two ways
                 left_out |= {(inside[-1], role) for role in both if chance.random() < unsent}
         split = chance.choice(sorted(wanted)) if chance.random() < 0.5 else None
+        home = None
         if split is not None:
             left.add(split)
-        node = chance.choice(ground.nodes)
-        stages.append(Stage(wanted, (node,), split, tuple(inside), frozenset(left), frozenset(left_out)))
+            home = Home(chance.choice(ground.nodes))
+        at = (chance.choice(ground.nodes),)
+        stages.append(Stage(wanted, at, split, tuple(inside), frozenset(left), frozenset(left_out), home=home))
         return len(stages) - 1
 
     place(frozenset(roles), chance.choice((0, 1, 1, 2, 3)))

@@ -45,7 +45,7 @@ from tests.law import (
     remembered,
     time_limit,
 )
-from tests.layouts import random_planner
+from tests.layouts import impatient, random_planner, strikes
 from tests.networks import NetworkCase, network_case
 
 Missing = str | frozenset[str]
@@ -229,7 +229,10 @@ def check_busy(case: NetworkCase, detection_us: int, strategy: str) -> Verdict:
                 faults=case.faults,
                 check=True,
                 wire=case.seed % 3 == 0,
-                settings=NodeSettings(tick_least_us=50, review_us=100, restless=case.seed % 4 != 0),
+                settings=NodeSettings(
+                    tick_least_us=50, review_us=100, restless=case.seed % 4 != 0, patience=impatient(case.births)
+                ),
+                changes=strikes(case.seed, case.births) if strategy == "inev" else (),
                 detection_us=detection_us,
             )
         return judge_busy(case, outcome)

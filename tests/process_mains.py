@@ -57,7 +57,7 @@ def coordinator_main(
         vars(coordinator.daemon.machine)["InevPlanner"] = FixedPlanner
 
     async def run() -> None:
-        network, feeds, destinations, durability = about
+        network, feeds, destinations, durability, told = about
         known = None if keys is None else Keys.read(keys, COORDINATOR)
         data = DataFolder(folder)
         setup = data.setup()
@@ -69,6 +69,7 @@ def coordinator_main(
                 destinations=destinations,
                 durability=durability,
                 public_keys=() if known is None else tuple((n, known.public_key_of(n) or "") for n in network.nodes),
+                **told,
             )
             data.keep_setup(setup)
         daemon = CoordinatorDaemon(data, setup, horizon_us, ProcessSettings(listen=listen, http=http, keys=known))

@@ -69,9 +69,11 @@ class Cluster:
         with_keys: bool = False,
         snapshot_bytes: int | None = None,
         layout: Layout | None = None,
+        told: Mapping[str, Any] | None = None,
     ) -> None:
         """``snapshot_bytes``: a journal of this length is replaced by a snapshot; None: as ever, so in no test.
-        ``layout``: how rules are laid out under 'inev'; None: as the planner says."""
+        ``layout``: how rules are laid out under 'inev'; None: as the planner says. ``told``: what else the
+        coordinator's ``Setup`` says."""
         self.network = network
         self.folder = folder
         self.feeds = feeds
@@ -82,6 +84,7 @@ class Cluster:
         self.coordinator_host = coordinator_host
         self.snapshot_bytes = snapshot_bytes
         self.layout = layout
+        self.told = dict(told or {})
         self.keys = folder / "keys" if with_keys else None
         if self.keys is not None:
             make_keys(self.keys, [COORDINATOR, *network.nodes])
@@ -108,7 +111,7 @@ class Cluster:
             known = json.loads(endpoints.read_text())
             listen, http = known["hub"], known["http"].removeprefix("http://")
             endpoints.unlink()
-        setup = (self.network, self.feeds, self.destinations, self.durability)
+        setup = (self.network, self.feeds, self.destinations, self.durability, self.told)
         where = (listen, http, self.keys)
         turned = (self.snapshot_bytes, self.layout)
         self._run(COORDINATOR, coordinator_main, self.folder / "coordinator", setup, *where, *turned)

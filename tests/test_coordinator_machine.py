@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -42,15 +43,15 @@ from protocol.subscriptions import Subscription
 from tests.scripted_nodes import FIRE, HEAT, ScriptedNode, a_network, destinations_of, feeds_of
 
 
-def a_setup(network: Network) -> Setup:
-    return Setup(id="net", network=network, feeds=feeds_of(network), destinations=destinations_of(network))
+def a_setup(network: Network, **told: Any) -> Setup:
+    return Setup(id="net", network=network, feeds=feeds_of(network), destinations=destinations_of(network), **told)
 
 
 class Room:
     """A coordinator and its nodes in one process. Every input is recorded, as a journal would."""
 
-    def __init__(self, network: Network | None = None) -> None:
-        self.setup = a_setup(network or a_network())
+    def __init__(self, network: Network | None = None, **told: Any) -> None:
+        self.setup = a_setup(network or a_network(), **told)
         self.durable = Durable(Machine(self.setup, horizon_us, Settings(10_000_000)), horizon_us)
         self.nodes = {name: ScriptedNode(name) for name in self.setup.network.nodes}
         self.journal: list[bytes] = []

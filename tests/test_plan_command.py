@@ -58,7 +58,8 @@ def test_a_case_in_words_says_what_runs_where_and_why() -> None:
     assert done.returncode == 0, done.stderr
     for part in ("cost ", "centralised     215", "ratio ", "lower bound ", "an estimate, not a bound", "latency ",
                  "query AND(E, SEQ(B, AND(C, SEQ(F, G, A))))", "sources of", "gathering them on one node would cost",
-                 "what travels", "instead of its types"):  # fmt: skip
+                 "what travels", "instead of its types", "falls back: without it, which would cost",
+                 "falls back: at 6 alone, which would cost"):  # fmt: skip
         assert part in done.stdout
 
 
@@ -73,6 +74,14 @@ def test_json_has_the_documented_fields_and_its_cost_can_be_recomputed(planner: 
     assert printed["ratio"] == pytest.approx(printed["cost"] / 215)
     assert printed["lower_bound_kind"] == "estimate"
     assert all(isinstance(node, int) for each in printed["projections"] for node in each["nodes"])
+    for each in printed["projections"]:
+        kind = None if each["fall_back"] is None else each["fall_back"]["kind"]
+        if planner != "inev" or (each["placement"] == "single" and each["queries"]):
+            assert kind is None
+        else:
+            assert kind == ("single" if each["placement"] == "multi" else "leave out")
+            assert (each["fall_back"]["node"] is None) == (kind == "leave out")
+            assert each["fall_back"]["extra_cost"] > 0
 
 
 def test_drawings_name_every_node_and_link(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from coordinator.daemon.inputs import (
     LoseLink,
     LoseNode,
     NodeIsBack,
-    PlanAnew,
     Replace,
     Subscribe,
     Tidy,
@@ -32,7 +31,6 @@ from coordinator.daemon.inputs import (
 )
 from coordinator.daemon.openapi import description
 from coordinator.daemon.operations import Planner, Refused
-from coordinator.daemon.replanning import measured
 from coordinator.daemon.routes import ROUTES, Route
 from coordinator.daemon.schema import flaws, made_of
 from coordinator.daemon.texts import ReadRules, read_rules, read_subscription
@@ -379,10 +377,8 @@ class Api:
         return await self._change(request, Tidy())
 
     async def plan_anew(self, request: web.Request) -> web.Response:
-        """Rates as measured; where nothing was, and for selectivities, what the network file says."""
-        daemon = self._daemon
-        now = measured(daemon.machine.setup.statistics, daemon.statistics.rates(daemon.now_us()))
-        return await self._change(request, PlanAnew(now))
+        """For rates and selectivities as measured; where nothing was, for what the network file says."""
+        return await self._change(request, self._daemon.plan_anew())
 
     @staticmethod
     def _number(request: web.Request) -> int:

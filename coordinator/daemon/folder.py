@@ -12,7 +12,7 @@ from typing import Any, Final
 from coordinator.daemon.inputs import Setup
 from coordinator.daemon.saving import StateError
 
-SETUP_VERSION: Final = 2
+SETUP_VERSION: Final = 3
 
 
 class DataFolder:

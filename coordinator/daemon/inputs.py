@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from coordinator.changes import FallBack
 from coordinator.inev.rules import Statistics
 from protocol.control import Control
 from protocol.edge import Broker, Destination, Feed
@@ -34,6 +35,8 @@ class Setup:
     """The broker that runs beside the network, as feeds and destinations name it. Each start tells where it is."""
     replan_us: int | None = None
     """How often to look whether rates have moved so far that a new plan is due; None: only an operator plans anew."""
+    falls_back: bool = True
+    """Whether stages of a plan that cost more than they save fall back by themselves."""
     statistics: Statistics = field(default_factory=lambda: Statistics({}))
     """What planners know beside the rules."""
     digest: str = ""
@@ -93,6 +96,13 @@ class PlanAnew:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeFallBack:
+    """Nodes have found that a stage of the plan costs more than its fall-back: move to that. Nobody asks for it."""
+
+    change: FallBack
+
+
+@dataclass(frozen=True, slots=True)
 class Tidy:
     """Let go of what has ended and is not needed any more."""
 
@@ -142,7 +152,7 @@ class ClientUnsubscribe:
 
 
 Ask = (
-    Deploy | Undeploy | Replace | Subscribe | Unsubscribe | BringSource | EndSource | Tidy | PlanAnew
+    Deploy | Undeploy | Replace | Subscribe | Unsubscribe | BringSource | EndSource | Tidy | PlanAnew | TakeFallBack
     | LoseNode | LoseLink | NodeIsBack | LinkIsBack | ClientSubscribe | ClientUnsubscribe
 )  # fmt: skip
 

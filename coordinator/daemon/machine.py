@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from coordinator.core import AddSink, AddSource, Change, Coordinator, Horizon, Orders
+from coordinator.core import AddSink, AddSource, Change, Coordinator, FallBack, Horizon, Orders
 from coordinator.daemon.inputs import (
     Answered,
     Ask,
@@ -37,6 +37,7 @@ from coordinator.daemon.inputs import (
     Setup,
     Started,
     Subscribe,
+    TakeFallBack,
     Tell,
     Tick,
 )
@@ -56,7 +57,7 @@ from protocol.events import EventType
 from protocol.languages.diagnostics import listed
 from protocol.memory import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
 from protocol.network import Sink
-from protocol.plan_messages import Adopt
+from protocol.plan_messages import Adopt, CostsMore
 from protocol.tree_messages import DropLink, UseLink
 
 WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake
@@ -95,7 +96,9 @@ class Machine:
         self._horizon = horizon
         self.settings = settings or Settings()
         self._lay_out = InevPlanner(setup.statistics)
-        self.coordinator = Coordinator(setup.network, setup.network.strategy, horizon, lay_out=self._lay_out)
+        self.coordinator = Coordinator(
+            setup.network, setup.network.strategy, horizon, lay_out=self._lay_out, falls_back=setup.falls_back
+        )
         self.registry = Registry(setup)
         self.begun = False
         """Whether the first plan has been told to the nodes."""
@@ -170,6 +173,9 @@ class Machine:
                 self._register(peer, message, now_us, out)
             case Recall():
                 self.memory.recalls(peer, message)
+            case Reported(CostsMore() as report):
+                if self.begun and peer not in self.lost_nodes:
+                    self._costs_more(peer, report, now_us, out)
             case Reported(report):
                 if self.begun and peer not in self.lost_nodes:
                     self._order(self.coordinator.reported(peer, report), out)
@@ -180,6 +186,13 @@ class Machine:
                 self._enter(ClientUnsubscribe(peer, client, subscription), Waiter(request, peer), None, now_us, out)
             case _:
                 self.counts["refused_messages"] += 1
+
+    def _costs_more(self, peer: str, report: CostsMore, now_us: int, out: list[Effect]) -> None:
+        """A stage falls back when its turn has come, like everything that is asked for."""
+        change = self.coordinator.judged(peer, report)
+        if change is not None:
+            out.append(Note(change.why))
+            self._enter(TakeFallBack(change), None, None, now_us, out)
 
     def _register(self, peer: str, message: Register, now_us: int, out: list[Effect]) -> None:
         if message.name != peer or peer not in self.setup.network.nodes:
@@ -229,7 +242,7 @@ class Machine:
     @property
     def planned_for(self) -> Statistics:
         """What the planner knew when it last placed rules."""
-        lay_out = self.coordinator.lay_out
+        lay_out = self.coordinator.layings.lay_out
         return lay_out.statistics if isinstance(lay_out, InevPlanner) else self.setup.statistics
 
     def unsettled(self) -> str | None:
@@ -265,7 +278,9 @@ class Machine:
         found = self.memory.found
         if why_not_ours(found, self.setup) is not None:
             return
-        self.coordinator = recalled(self.setup.network, self._horizon, found, self._lay_out)
+        self.coordinator = recalled(
+            self.setup.network, self._horizon, found, self._lay_out, falls_back=self.setup.falls_back
+        )
         self.registry.recall(found)
         self._planner = Planner(self.coordinator, self.registry)
         self.lost_nodes = {fact.node: None for fact in self._early if isinstance(fact, LostNode)}
@@ -335,7 +350,7 @@ class Machine:
         operations = [*([self.current] if self.current is not None else []), *self.waiting]
         return next((operation for operation in operations if operation.key == key), None)
 
-    def _enter(self, ask: Ask, waiter: Waiter, key: str | None, now_us: int, out: list[Effect]) -> None:
+    def _enter(self, ask: Ask, waiter: Waiter | None, key: str | None, now_us: int, out: list[Effect]) -> None:
         operation = self._operation(ask, waiter, key, now_us)
         if len(self.waiting) >= WAITING_MAX:
             sentence = f"{WAITING_MAX} changes are waiting already; ask again when some of them are done"
@@ -343,9 +358,9 @@ class Machine:
         else:
             self.waiting.append(operation)
 
-    def _operation(self, ask: Ask, waiter: Waiter, key: str | None, now_us: int) -> Operation:
+    def _operation(self, ask: Ask, waiter: Waiter | None, key: str | None, now_us: int) -> Operation:
         self._operations += 1
-        return Operation(self._operations, ask, now_us, [waiter], key)
+        return Operation(self._operations, ask, now_us, [] if waiter is None else [waiter], key)
 
     def _go_on(self, now_us: int, out: list[Effect]) -> None:
         """Begin what can begin: the next step of the operation at hand, or the next operation."""
@@ -390,6 +405,7 @@ class Machine:
         given_up, self.coordinator.given_up = self.coordinator.given_up, []
         for change, from_us in made:
             self.counts["changes"] += 1
+            self.counts["fall_backs"] += isinstance(change, FallBack)
             operation = self._step_of(change)
             if operation is None:
                 continue  # what a node that is back takes up again, with its old number

@@ -58,6 +58,7 @@ class CoordinatorMetrics(Collector):
 
 _COUNTERS = {
     "changes": "Changes that hold",
+    "fall_backs": "Stages of plans that cost more than they saved and fell back",
     "aborted_changes": "Changes given up because nodes did not answer in time",
     "requests_done": "Requests that were brought about",
     "requests_refused": "Requests that were refused",

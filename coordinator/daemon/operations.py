@@ -33,6 +33,7 @@ from coordinator.daemon.inputs import (
     PlanAnew,
     Replace,
     Subscribe,
+    TakeFallBack,
     Tidy,
     Undeploy,
     Unsubscribe,
@@ -122,6 +123,8 @@ def describe(ask: Ask) -> str:
             return "tidy up"
         case PlanAnew():
             return "plan anew"
+        case TakeFallBack(change):
+            return f"fall back: {change.what()}"
         case LoseNode(node):
             return f"give up node {node}"
         case LoseLink(one, other):
@@ -194,6 +197,8 @@ class Planner:
                         f"the strategy {self._coordinator.strategy} places nothing by rates; only inev can plan anew",
                     )
                 return [LayOutAnew(InevPlanner(statistics))]
+            case TakeFallBack(change):
+                return [change]
             case ClientSubscribe(node, client, subscription):
                 if self.client_sink(node, client, subscription) is not None:
                     return []

@@ -34,8 +34,10 @@ from coordinator.daemon.inputs import (
     Tick,
 )
 from coordinator.daemon.machine import Machine, Settings
-from coordinator.daemon.replanning import measured, moved
+from coordinator.daemon.replanning import as_measured, moved
 from coordinator.daemon.statistics import Statistics
+from coordinator.inev.measuring import unmeasured
+from coordinator.inev.rules import Statistics as Known
 from protocol.control import COORDINATOR
 from protocol.journal import Journal
 from protocol.links import Hub, Keys, LinkSettings
@@ -197,10 +199,27 @@ class CoordinatorDaemon:
             machine = self.machine
             if not machine.begun or not machine.coordinator.is_idle():
                 continue
-            now = measured(machine.setup.statistics, self.statistics.rates(self.now_us()))
+            now = self.measured()
             if why := moved(machine.planned_for, now):
                 log.info("planning anew: %s", "; ".join(why[:3]))
-                await self.ask(PlanAnew(now))
+                await self.ask(self.plan_anew())
+
+    def measured(self) -> Known:
+        """What is known of rates and selectivities: as measured, and elsewhere as given."""
+        machine, now_us = self.machine, self.now_us()
+        rules = [planned.rule for planned in machine.coordinator.rules.values() if planned.until_us is None]
+        layout, seen = machine.coordinator.layings.as_run, self.statistics
+        return as_measured(
+            machine.setup.statistics, seen.rates(now_us), layout, rules, seen.matches(now_us), seen.filters()
+        )
+
+    def plan_anew(self) -> PlanAnew:
+        """The request to place everything for what is known now. What is not known is said, and assumed."""
+        found = self.measured()
+        rules = [planned.rule for planned in self.machine.coordinator.rules.values() if planned.until_us is None]
+        for sentence in unmeasured(rules, found):
+            log.warning(sentence)
+        return PlanAnew(found)
 
     async def _beat(self) -> None:
         """Give up nodes that were silent for longer than the network file allows."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from coordinator.inev.measuring import Seen, Stage, with_selectivities
 from coordinator.inev.rules import Statistics
+from coordinator.layouts import RuleLayout
+from protocol.pattern import Rule
 
 FACTOR: Final = 2.0
 """A rate that is so many times what it was, or such a part of it, has moved."""
@@ -20,6 +24,21 @@ def measured(given: Statistics, rates: Mapping[str, Mapping[str, float]]) -> Sta
     for name, at in rates.items():
         known.setdefault(name, {}).update({node: rate for node, rate in at.items() if rate > 0})
     return Statistics(known, given.selectivities)
+
+
+def as_measured(
+    given: Statistics,
+    rates: Mapping[str, Mapping[str, float]],
+    layout: Mapping[str, RuleLayout],
+    rules: Iterable[Rule],
+    matches: Mapping[Stage, Seen],
+    filters: Mapping[str, tuple[float, float]],
+) -> Statistics:
+    """The same with selectivities, as the stages of a layout that runs show them. Matches of roles that are put
+    together in two places are counted twice, and say nothing."""
+    times = Counter((name, stage.roles) for name, stages in layout.items() for stage in stages)
+    once = {stage: seen for stage, seen in matches.items() if times[stage] == 1}
+    return with_selectivities(rules, measured(given, rates), once, filters)
 
 
 def moved(planned: Statistics, now: Statistics) -> list[str]:

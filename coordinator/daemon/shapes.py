@@ -119,6 +119,10 @@ STATISTICS: Final = record(
     {
         "rates": described(mapping(mapping(NUMBER)), "events per second, by type and node"),
         "selectivities": array(SELECTIVITY),
+        "joined": described(
+            array(record({"rule": STRING, "roles": array(STRING), "per_s": NUMBER})),
+            "matches per second of roles that are put together somewhere",
+        ),
         "traffic": described(mapping(mapping(mapping(COUNTS))), "by sender, receiver and kind"),
         "nodes": described(mapping(ANYTHING), "what each node last told"),
     }
@@ -150,6 +154,19 @@ PLANS: Final = record(
         "strategy": STRING,
         "horizon_us": INTEGER,
         "trees": array(TREE),
+        "fall_backs": described(
+            array(
+                record(
+                    {
+                        "stage": STRING,
+                        "nodes": array(STRING),
+                        "instead": STRING,
+                        "has_fallen_back": BOOLEAN,
+                    }
+                )
+            ),
+            "stages whose nodes watch whether they pay, and those that did not",
+        ),
         "draining": array(record({"root": STRING, "epoch": INTEGER})),
         "changes": described(array(PAST), "what was asked for and decided, the latest last"),
         "waiting": array(WAITING),

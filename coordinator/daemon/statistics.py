@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from coordinator.inev.measuring import Seen, Stage
 from protocol.codec import CodecError
 from protocol.control import decode_statistics
 
@@ -20,6 +21,15 @@ WHISPER_BYTES_MAX: Final = 1 << 20  # of one node; a node with a thousand predic
 class Whisper:
     heard_us: int
     told: dict[str, Any]
+
+    def joined(self) -> dict[Stage, float]:
+        """Matches so far, by rule and roles."""
+        found: dict[Stage, float] = {}
+        for entry in _list(self.told.get("joined")):
+            if isinstance(entry, Mapping):
+                stage = (str(entry.get("rule")), frozenset(map(str, _list(entry.get("roles")))))
+                found[stage] = found.get(stage, 0) + _number(entry.get("matches"))
+        return found
 
     def born(self) -> dict[str, float]:
         """Events so far, by type."""
@@ -71,25 +81,39 @@ class Statistics:
         """Events per second of about the last minute, by type and then by node."""
         found: dict[str, dict[str, float]] = {}
         for node, last in sorted(self.last.items()):
-            since, born_before = self._base(node, last, now_us)
+            since, before = self._base(node, last, now_us)
+            born_before = before.born() if before is not None else {}
             for name, born in last.born().items():
                 found.setdefault(name, {})[node] = max(0.0, born - born_before.get(name, 0)) / max(
                     LEAST_S, (now_us - since) / 1e6
                 )
         return found
 
-    def _base(self, node: str, last: Whisper, now_us: int) -> tuple[int, dict[str, float]]:
-        """From when on a rate is measured, and what was counted by then. A node that has nothing new to say is silent,
-        so the last whisper from before the window holds at its beginning."""
+    def matches(self, now_us: int) -> dict[Stage, Seen]:
+        """For roles of rules that are put together somewhere: matches of about the last minute, over all nodes."""
+        found: dict[Stage, Seen] = {}
+        for node, last in sorted(self.last.items()):
+            since, before = self._base(node, last, now_us)
+            joined_before = before.joined() if before is not None else {}
+            seconds = max(LEAST_S, (now_us - since) / 1e6)
+            for stage, matches in last.joined().items():
+                known = found.get(stage, Seen(0.0, 0.0, seconds))
+                count = max(0.0, matches - joined_before.get(stage, 0))
+                found[stage] = Seen(known.count + count, known.per_s + count / seconds, min(seconds, known.seconds))
+        return found
+
+    def _base(self, node: str, last: Whisper, now_us: int) -> tuple[int, Whisper | None]:
+        """From when on a rate is measured, and what was told by then (None: nothing). A node that has
+        nothing new to say is silent, so the last whisper from before the window holds at its beginning."""
         window_us = now_us - RATE_WINDOW_US
         before = [each for each in self._earlier[node] if each.heard_us <= window_us]
         if before:
-            return window_us, before[-1].born()
+            return window_us, before[-1]
         first = self._earlier[node][0]
         if first is not last:
-            return first.heard_us, first.born()
+            return first.heard_us, first
         lived_us = _number(last.told.get("time_us")) - _number(last.told.get("since_us"))
-        return int(last.heard_us - max(0.0, lived_us)), {}
+        return int(last.heard_us - max(0.0, lived_us)), None
 
     def selectivities(self) -> list[dict[str, Any]]:
         """For every predicate, over all nodes: how much it has seen and let pass."""
@@ -110,6 +134,14 @@ class Statistics:
             }
             for (kind, text), (seen, passed) in sorted(sums.items())
         ]
+
+    def filters(self) -> dict[str, tuple[float, float]]:
+        """For every condition on single events, as text: how many it has seen and let pass."""
+        return {
+            each["predicate"]: (each["seen"], each["passed"])
+            for each in self.selectivities()
+            if each["kind"] == "filter"
+        }
 
     def watermark_lag_s(self, node: str) -> float | None:
         """How far the mark that is furthest behind lay behind the node's clock; None: no stream has a mark."""

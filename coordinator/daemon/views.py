@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from coordinator.daemon.operations import event_time
@@ -14,6 +15,7 @@ from protocol.subscriptions import print_subscription
 
 if TYPE_CHECKING:
     from coordinator.daemon.process import CoordinatorDaemon
+    from coordinator.layings import Layings
 
 Json = dict[str, Any]
 
@@ -180,6 +182,7 @@ def plans(daemon: CoordinatorDaemon) -> Json:
             }
             for tree in trees.roots
         ],
+        "fall_backs": [*_fall_backs(coordinator.layings)],
         "draining": [{"root": tree, "epoch": epoch} for tree, epoch in trees.superseded],
         "changes": [
             {
@@ -203,11 +206,27 @@ def plans(daemon: CoordinatorDaemon) -> Json:
     }
 
 
+def _fall_backs(layings: Layings) -> Iterator[Json]:
+    """The stages that nodes watch, and those that have fallen back since everything was placed."""
+    for watched in layings.watched:
+        home = watched.home
+        way = "its readers read its inputs" if home is None else f"at {home} alone"
+        yield {"stage": watched.stage(), "nodes": list(watched.nodes), "instead": way, "has_fallen_back": False}
+    for (rule, roles), done in sorted(layings.fallen.items()):
+        yield {"stage": f"{' and '.join(roles)} of {rule}", "nodes": [], "instead": done, "has_fallen_back": True}
+
+
 def statistics(daemon: CoordinatorDaemon) -> Json:
     found = daemon.statistics
     return {
         "rates": found.rates(daemon.now_us()),
         "selectivities": found.selectivities(),
+        "joined": [
+            {"rule": rule, "roles": sorted(roles), "per_s": seen.per_s}
+            for (rule, roles), seen in sorted(
+                found.matches(daemon.now_us()).items(), key=lambda each: (each[0][0], sorted(each[0][1]))
+            )
+        ],
         "traffic": {name: found.traffic(name) for name in sorted(found.last)},
         "nodes": {name: {"heard_us": each.heard_us, **each.told} for name, each in sorted(found.last.items())},
     }

@@ -53,6 +53,17 @@ class PlacedTask:
 
 
 @dataclass(frozen=True, slots=True)
+class FallBack:
+    """What takes the place of a task that turns out to cost more than it saves: a node alone, or (None) nothing, and
+    its readers read its inputs. ``extra`` is what the plan then costs more, at the rates that it was made for."""
+
+    projection: Projection
+    placement: Placement
+    node: int | None
+    extra: float
+
+
+@dataclass(frozen=True, slots=True)
 class Transfer:
     """What one node sends of one projection, over which links, at which rate; ``targets`` are the nodes that use it.
 
@@ -100,6 +111,7 @@ class Plan:
     tasks: tuple[PlacedTask, ...]
     finals: Mapping[str, PlacedTask]
     transfers: tuple[Transfer, ...]
+    fall_backs: tuple[FallBack, ...] = ()
 
     @cached_property
     def cost(self) -> float:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 
 from coordinator.graphs import Ground, Link, Routes, at_the_middle
+from coordinator.inev.fall_backs import with_fall_backs
 from coordinator.inev.graph import Topology
 from coordinator.inev.model import Problem, Projection, event_network
 from coordinator.inev.plans import Input, PlacedTask, Placement, Plan, plan_from
 from coordinator.inev.rules import Statistics, labels_of, problem_from
 from coordinator.inev.search import Clock, Search
-from coordinator.layouts import Layout, RuleLayout, Stage
+from coordinator.layouts import Home, Layout, RuleLayout, Stage
 from protocol.errors import ConfigError
 from protocol.pattern import Rule, types_of
 from protocol.streams import Stream
@@ -55,7 +56,7 @@ class InevPlanner:
                 continue
             clock = Clock(self._attempts, count().__next__)
             search = Search(problem, clock, patient=len(problem.queries) > 1)
-            return plan_from(search.workload.space, search.run(), "inev")
+            return with_fall_backs(plan_from(search.workload.space, search.run(), "inev"))
         return None
 
     def _can_be_planned(self, rule: Rule, ground: Ground) -> bool:
@@ -100,7 +101,8 @@ def _rule_layout(rule: Rule, plan: Plan) -> RuleLayout:
     for role, label in labels_of(rule).items():
         roles_of.setdefault(label, set()).add(role)
     tasks = {(task.projection, task.placement): task for task in plan.tasks}
-    names = plan.problem.network.names
+    network, names = plan.problem.network, plan.problem.network.names
+    nodes_alone = {(each.projection, each.placement): each.node for each in plan.fall_backs}
     stages: list[Stage] = []
     known: dict[tuple[Projection, Placement], int] = {}
 
@@ -123,9 +125,12 @@ def _rule_layout(rule: Rule, plan: Plan) -> RuleLayout:
             wanted = roles(task.projection.types) if all_roles is None else all_roles
             split = next(iter(roles([task.placement.split_by])), None) if task.placement.split_by else None
             nodes = tuple(names[node] for node in task.nodes)
-            stages.append(
-                Stage(wanted, nodes, split, tuple(dict.fromkeys(inside)), frozenset(events), frozenset(left_out))
-            )
+            below_it = tuple(dict.fromkeys(inside))
+            alone, label = nodes_alone.get(key), task.placement.split_by
+            home = None
+            if alone is not None and label is not None:
+                home = Home(names[alone], tuple((names[node], network.share(label, node)) for node in task.nodes))
+            stages.append(Stage(wanted, nodes, split, below_it, frozenset(events), frozenset(left_out), home=home))
             known[key] = len(stages) - 1
         return known[key]
 

@@ -88,6 +88,16 @@ class Space:
         """What the sinks of a query get of the task that completes it."""
         return Stream(*final, -1 - query if self.sends_events else 0)
 
+    def sent_by(self, stream: Stream) -> list[float]:
+        """What each node of the place of a stream sends of it."""
+        if self.sends_events and stream.projection >= len(self.types):
+            return self._sent_at(stream)
+        if not stream.sent:
+            return [self.rates[stream.projection] * part for _, part in self.at[stream.place]]
+        rates = self.selected_rates(stream)
+        assert rates is not None
+        return [rates[0] * part + rates[1] for _, part in self.at[stream.place]]
+
     def _sent_at(self, stream: Stream) -> list[float]:
         """What each node of the place of a stream sends."""
         found = self._sent.get(stream)

@@ -45,6 +45,7 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
     links = plan.problem.network.topology.link_names
     costs = plan.problem.costs
     readers = _readers(plan)
+    fall_backs = {(each.projection, each.placement): each for each in plan.fall_backs}
 
     def transfer(each: Transfer) -> dict[str, Any]:
         return {
@@ -58,6 +59,13 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
             "kind": each.kind,
             "output_selector_types_not_sent": sorted(each.source.left_out),
         }
+
+    def fall_back(task: PlacedTask) -> dict[str, Any] | None:
+        found = fall_backs.get((task.projection, task.placement))
+        if found is None:
+            return None
+        node = None if found.node is None else names[found.node]
+        return {"kind": "leave out" if node is None else "single", "node": node, "extra_cost": found.extra}
 
     def projection(task: PlacedTask) -> dict[str, Any]:
         return {
@@ -76,6 +84,7 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
                 task.projection.key
             ),
             "selectivity": task.projection.selectivity,
+            "fall_back": fall_back(task),
         }  # fmt: skip
 
     return {
@@ -214,6 +223,10 @@ def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
             raw = sum(map(problem.network.total, read.projection.types))
             if whole < raw:
                 yield f"reads {read.projection.text} ({whole:,.4g}) instead of its types ({raw:,.4g})"
+    for each in plan.fall_backs:
+        if (each.projection, each.placement) == (task.projection, task.placement):
+            way = "without it" if each.node is None else f"at {problem.network.names[each.node]} alone"
+            yield f"falls back: {way}, which would cost {each.extra:,.4g} more at these rates"
     shared = [name for name, final in plan.finals.items() if task in _steps(plan, final)]
     if len(shared) > 1:
         yield f"serves {len(shared)} queries"

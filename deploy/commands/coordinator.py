@@ -115,6 +115,7 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
         public_keys=tuple((node, key) for node, key in public if key is not None),
         lost_after_us=found.lost_after_us,
         replan_us=found.replan_us,
+        falls_back=found.falls_back,
         embedded_broker=found.embedded_broker,
         statistics=statistics_of(found),
         digest=blake2b(repr(read).encode(), digest_size=16).hexdigest(),

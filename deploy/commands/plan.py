@@ -15,6 +15,7 @@ from coordinator.inev.case_files import read_case
 from coordinator.inev.costs import estimate
 from coordinator.inev.drawing import as_dot, as_svg
 from coordinator.inev.exact import exact_plan
+from coordinator.inev.fall_backs import with_fall_backs
 from coordinator.inev.latency import latency
 from coordinator.inev.model import Problem
 from coordinator.inev.plans import Plan
@@ -111,6 +112,8 @@ def planned(
     start = time.perf_counter()
     found = _plan(problem, planner, budget_s, None if limit is None else Bound(limit, factor), seed, centre)
     seconds = time.perf_counter() - start
+    if planner in ("inev", "exact"):
+        found = with_fall_backs(found)
     found = found.refined()
     wrong = faults(found)
     assert not wrong, wrong

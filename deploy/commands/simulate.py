@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from coordinator.changes import FallBack
 from deploy.commands.common import RunFailed, say
 from deploy.progress import Progress
 from deploy.simulation.figures import delivery_lines, figures, render
@@ -124,6 +125,9 @@ def simulate(
     elif not quiet:
         print(render(found))
     if not quiet:
+        for change, from_us in outcome.held_from:
+            if isinstance(change, FallBack):
+                say(f"after {_show_span(from_us - min(event.ts for event in outcome.born))}: {change.why}")
         seconds = time.perf_counter() - started
         born = len(outcome.born)
         span = _show_span(_span_us(plan, outcome))
@@ -159,7 +163,8 @@ def _planning(plan: _Plan, strategy: str) -> dict[str, Any]:
     from deploy.network_problem import statistics_of
     from deploy.trace_statistics import sampled
 
-    return {"lay_out": InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))}
+    lay_out = InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))
+    return {"lay_out": lay_out, "falls_back": plan.file.falls_back}
 
 
 def _run(plan: _Plan, strategy: str) -> Outcome:

@@ -23,7 +23,7 @@ from protocol.network import Link, Source
 
 SECTIONS: Final = (
     "events", "nodes", "links", "sources", "sinks", "rules", "strategy", "duration", "seed", "durability", "mqtt",
-    "lost_after", "statistics", "replan",
+    "lost_after", "statistics", "replan", "fall_back",
 )  # fmt: skip
 LOSS_MOST: Final = 0.99  # a link that loses more is an outage
 LINK_KEYS: Final = ("between", "delay", "bandwidth", "jitter", "loss")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from coordinator.core import Change, Coordinator
 from node.effects import LinkReset, Received
 from protocol.plan_messages import ReportToCoordinator
 
@@ -47,6 +49,13 @@ class Told:
 @dataclass(frozen=True, slots=True)
 class GiveUp:
     """Among changes: the one that is being prepared takes too long; it is given up and asked for once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decide:
+    """Among changes: one that is chosen only when its time has come, by how things stand then; None: nothing."""
+
+    choose: Callable[[Coordinator], Change | None]
 
 
 class Spoken:

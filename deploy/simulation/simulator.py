@@ -9,16 +9,17 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Any
 
-from coordinator.core import Change, Coordinator, DeployRule, Orders
+from coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
 from coordinator.graphs import Planner, at_the_middle
 from deploy.simulation.accounts import Accounts
 from deploy.simulation.checkers import Checkers
 from deploy.simulation.faults import Faults
-from deploy.simulation.happenings import Back, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
+from deploy.simulation.happenings import Back, Decide, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
 from deploy.simulation.links import FOREVER
 from deploy.simulation.links import Wire as LinkWire
 from deploy.simulation.outcome import Delivery, Outcome
@@ -40,6 +41,7 @@ from node.effects import (
 )
 from node.reach import horizon_us
 from protocol.composites import Composite
+from protocol.errors import ConfigError
 from protocol.events import Event
 from protocol.network import Network
 from protocol.wire import Wire
@@ -63,21 +65,23 @@ def simulate(
     check: bool = False,
     wire: bool = False,
     settings: NodeSettings | None = None,
-    changes: Iterable[tuple[int, Change | GiveUp]] = (),
+    changes: Iterable[tuple[int, Change | GiveUp | Decide]] = (),
     until_us: int | None = None,
     keep: bool = True,
     on_delivery: Callable[[Delivery], None] | None = None,
     computed_trees: bool = False,
     detection_us: int = DETECTION_US,
     lay_out: Planner = at_the_middle,
+    falls_back: bool = True,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
     ``changes`` are asked of the coordinator at their times. ``check`` has checkers watch the run, which raise. ``wire``
     sends every message as bytes and reads it again. With ``computed_trees`` the coordinator puts trees in place instead
-    of having them built. ``lay_out`` decides under 'inev' what is evaluated where. ``detection_us``: so long after a
-    loss the coordinator hears of it. ``until_us`` stops the run
-    at that virtual time, whatever is on its way then; without it the sources end and everything is heard out.
+    of having them built. ``lay_out`` decides under 'inev' what is evaluated where, and with ``falls_back`` what turns
+    out to cost too much falls back. ``detection_us``: so long after a loss the coordinator hears of it. ``until_us``
+    stops the run at that virtual time, whatever is on its way then; without it the sources end and everything is heard
+    out.
     ``on_delivery`` is told of each delivery as it happens; with ``keep`` off the outcome only counts what is born and
     delivered ("born", "delivered" among its counters), so that a run of any length needs no more memory than the nodes
     do.
@@ -100,6 +104,7 @@ def simulate(
             computed_trees=computed_trees,
             detection_us=detection_us,
             lay_out=lay_out,
+            falls_back=falls_back,
         )
         if made.set_up(starts_us - setup_us) < starts_us:
             break
@@ -125,6 +130,7 @@ class Simulation:
         computed_trees: bool = False,
         detection_us: int = DETECTION_US,
         lay_out: Planner = at_the_middle,
+        falls_back: bool = True,
     ) -> None:
         self.network = network
         self.strategy = strategy
@@ -141,7 +147,9 @@ class Simulation:
         self._around = network.neighbours()
         self.nodes = {node: self._new_core(node) for node in network.nodes}
         self._links = self._wires("set-up")  # nothing goes wrong before the first event
-        self.coordinator = Coordinator(network, strategy, horizon_us, computed_trees=computed_trees, lay_out=lay_out)
+        self.coordinator = Coordinator(
+            network, strategy, horizon_us, computed_trees=computed_trees, lay_out=lay_out, falls_back=falls_back
+        )
         self.checkers = Checkers(self.nodes, f"strategy {strategy}, seed {seed}") if check else None
         self._heap: list[tuple[int, int, str, Any]] = []
         self._idle: list[tuple[int, int, str, Any]] = []
@@ -169,7 +177,7 @@ class Simulation:
         self,
         births: Iterable[Birth],
         on_progress: Callable[[int], None] | None = None,
-        changes: Iterable[tuple[int, Change | GiveUp]] = (),
+        changes: Iterable[tuple[int, Change | GiveUp | Decide]] = (),
         until_us: int | None = None,
     ) -> Outcome:
         self._check_trees()
@@ -303,12 +311,16 @@ class Simulation:
             self._forget(received)
         elif isinstance(received, Told):
             self._coordinate(self.coordinator.reported(received.node, received.report))
+        elif isinstance(received, Decide):
+            if (change := received.choose(self.coordinator)) is not None:
+                self._coordinate(self.coordinator.request(change))
         elif isinstance(received, GiveUp):
             given_up = len(self.coordinator.given_up)
             self._coordinate(self.coordinator.abort())
-            for change, _ in self.coordinator.given_up[given_up:]:
+            for again, _ in self.coordinator.given_up[given_up:]:
                 self.outcome.counters["given_up"] += 1
-                self._coordinate(self.coordinator.request(change))
+                with suppress(ConfigError) if isinstance(again, FallBack) else nullcontext():  # it may be over by now
+                    self._coordinate(self.coordinator.request(again))
         else:
             if isinstance(received, DeployRule):
                 self._wire.learn(received.rule)

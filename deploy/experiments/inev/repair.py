@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from coordinator.inev.fall_backs import gathered
 from coordinator.inev.plans import merged_locals
-from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
+from coordinator.inev.space import Solution, Space, Stream, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def changed(before: Space, solution: Solution, now: Space) -> Change:
     paying = [task for task in split if pays(before, solution, names[task])]
     invalid = [task for task in paying if not pays(now, broken, task)]
     homes = {task: _fall_back(before, solution.tasks[names[task]]) for task in invalid}
-    repaired = _gathered(now, _forwarding(now, broken, harmful), homes)
+    repaired = gathered(now, _forwarding(now, broken, harmful), homes)
     return Change(broken, repaired, len(worth), len(harmful), len(paying), len(invalid))
 
 
@@ -98,17 +99,3 @@ def _forwarding(space: Space, solution: Solution, harmful: list[Task]) -> Soluti
                 replaced += tasks[task] if _travels(reader, read, task) else (read,)
             tasks[reader] = tuple(dict.fromkeys(replaced))
     return Solution(space.needed(tasks, solution.finals), solution.finals)
-
-
-def _gathered(space: Space, solution: Solution, homes: dict[Task, int]) -> Solution:
-    """Tasks move to one node each, and who reads them reads from there."""
-
-    def moved(task: Task) -> Task:
-        return task[0], homes.get(task, task[1])
-
-    tasks: Tasks = {}
-    for task, inputs in solution.tasks.items():
-        reads = tuple(Stream(read.projection, moved((read.projection, read.place))[1], read.sent) for read in inputs)
-        tasks.setdefault(moved(task), tuple(dict.fromkeys(reads)))
-    finals = tuple(map(moved, solution.finals))
-    return Solution(space.needed(tasks, finals), finals)
