@@ -387,6 +387,13 @@ class _Draft:
         assert isinstance(task, MadeBy)
         return self._tasks[task.task].reads
 
+    def asker(self, flow: FlowName) -> tuple[str, tuple[str, ...]]:
+        """Who pulls a flow: the node, the rule and the roles of the task."""
+        task = self._tasks[flow[2]]
+        if isinstance(task.stream, Whole):
+            return task.node, (task.stream.rule.name,)
+        return task.node, (task.stream.partial.rule.name, *task.stream.partial.roles)
+
     def origins_of(self, flow: FlowName) -> list[str]:
         return list(self._flows[flow].origins)
 

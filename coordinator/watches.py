@@ -25,7 +25,8 @@ WATCHED_MAX: Final = 100
 """Stages of a network that are watched: for each of them the graph of its fall-back is drawn once."""
 
 Key: TypeAlias = tuple[str, str, tuple[str, ...], str, tuple[str, ...]]
-"""A flow, however stages are numbered: its kind, its type or rule, for stages roles and place, what it leaves out."""
+"""A flow, however stages are numbered: its kind, its type or rule, roles and place (of stages, and of whoever pulls),
+what it leaves out."""
 
 Links: TypeAlias = Mapping[Key, Mapping[str, int]]
 
@@ -111,6 +112,9 @@ def _place(name: StageName) -> str:
 
 def _key(draft: Draft, flow: FlowName, moved: Mapping[tuple[str, tuple[str, ...], str], str]) -> Key:
     kind, rule, position, without = flow
+    if kind == "pulled":  # the events of a type, for one task alone
+        node, asks = draft.asker(flow)
+        return kind, rule, asks, node, without
     if kind != "stage":
         return kind, rule, (), "", without
     name = name_of(rule, draft.stages[rule][position])
@@ -145,6 +149,8 @@ class _Comparison:
 
     def weights(self) -> dict[str, tuple[tuple[str, Weight], ...]] | None:
         """By node what to compare; None if there is nothing to, or if it takes more than the nodes of the stage see."""
+        if self._stage.pulled:
+            return None  # what nobody asks for is not seen, and the fall-back would bring all of it
         seen = {_key(self._draft, flow, {}): flow for flow in (*self._made, *(flow for flow, _ in self._reads))}
         also: dict[Key, list[Key]] = {}
         for key, crossed in self._instead.items():
