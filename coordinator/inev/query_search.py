@@ -2,7 +2,7 @@
 
 A dynamic programme over the sets of the query's types and the places where their matches can be: for each set, what it
 costs to find its matches on one node or split over the sources of a type, and to have all of them at any place. Sets
-grow by joining two smaller ones. Trees and distances are those of the network; streams and tasks that exist already
+grow by joining two smaller ones; or by one type whose events the matches of the others ask for. Trees and distances are those of the network; streams and tasks that exist already
 cost only what they must be extended by.
 """
 
@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from coordinator.inev.pulling import cheapest
 from coordinator.inev.query_sets import QuerySets
 from coordinator.inev.space import Stream, Task, Tasks
 
@@ -24,11 +25,13 @@ class Surroundings:
     """What is there without the query: tasks, and how far each stream is carried.
 
     ``tasks`` holds what each task reads. ``step_price`` is added for every task and hop, to find faster plans.
+    ``pull``: events may be asked for.
     """
 
     tasks: Tasks = field(default_factory=dict)
     carried: dict[Stream, int] = field(default_factory=dict)
     step_price: float = 0.0
+    pull: bool = False
 
 
 class QuerySearch(QuerySets):
@@ -110,6 +113,9 @@ class _Programme:
             dearest = max(one)
         if not pairs:
             one = [sum(costs) for costs in zip(*(full[single][:nodes] for single in self._singles(mask)), strict=True)]
+        if around.pull:
+            for before, asked in search.pulls(mask):
+                one = list(map(min, one, self._with_pull(before, mask, asked)))
         step = around.step_price
         if step:
             one = [cost + step for cost in one]
@@ -142,6 +148,14 @@ class _Programme:
                     if search.places[search.column[at]] == place:
                         many[at] = 0.0
         self.one[mask], self.many[mask] = one, many
+
+    def _with_pull(self, before: int, mask: int, asked: list[float]) -> list[float]:
+        """What it costs on each node to have one set there that asks for the one type that it lacks."""
+        sums = list(map(float.__add__, self.full[before][: self.nodes], asked))
+        if self.around.step_price:  # there and back
+            far = self.search.far_sources(self.search.types[(mask ^ before).bit_length() - 1])
+            sums = [cost + 2 * self.around.step_price * hops for cost, hops in zip(sums, far, strict=True)]
+        return sums
 
     def _singles(self, mask: int) -> list[int]:
         return [1 << at for at in range(len(self.search.types)) if mask >> at & 1]
@@ -301,8 +315,13 @@ class _Programme:
                 inputs += self._supply(single, place)
         elif place < self.nodes:
             left, right = min(pairs, key=lambda pair: self.full[pair[0]][place] + self.full[pair[1]][place])
+            before = self._asking(mask, place, self.full[left][place] + self.full[right][place])
+            if before is not None:
+                left, right = before, mask ^ before
             inputs += self._supply(left, place)
-            inputs += self._supply(right, place)
+            others = tuple(dict.fromkeys(inputs))
+            asked = cheapest(self.space, self.search.query, task, others, self.search.projection[right]) if before else None
+            inputs += self._supply(right, place) if asked is None else [asked]
         else:
             at = next(at for at in self.search.splitting if self.search.places[self.search.column[at]] == place)
             local, other, also_local = self._best_split(pairs, at)
@@ -311,6 +330,16 @@ class _Programme:
                 self._supply_local(other, at, place) if also_local else self._supply(other, self.search.column[at])
             )
         self.tasks[task] = tuple(dict.fromkeys(inputs))
+
+    def _asking(self, mask: int, node: int, below: float) -> int | None:
+        """The set that most cheaply asks for what it lacks; None if no other way costs less than the one known."""
+        if not self.around.pull:
+            return None
+        options = [
+            (self._with_pull(before, mask, asked)[node], before) for before, asked in self.search.pulls(mask)
+        ]
+        cost, before = min(options, default=(INFINITE, 0))
+        return before if cost < below else None
 
     def _adopt(self, task: Task) -> None:
         """Takes over a task that exists, with all that it reads."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+from coordinator.inev.pulling import asks_with
 from coordinator.inev.space import Space, Stream
 
 
@@ -31,6 +34,8 @@ class QuerySets:
         self._served: dict[int, int | None] = {}
         self._splits: dict[int, list[tuple[int, int]]] = {}
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._pulls: dict[int, list[tuple[int, list[float]]]] = {}
+        self._far: dict[int, list[int]] = {}
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
         """For each place of the query: links to each other place, for a stream that nobody carries yet."""
         self.hop = self.base[: space.nodes]
@@ -80,6 +85,44 @@ class QuerySets:
                     part = (part - 1) & rest
                 shared = (shared - 1) & mask & common
             self._sharing[mask, mask & common] = found
+        return found
+
+    def pulls(self, mask: int) -> list[tuple[int, list[float]]]:
+        """Sets that lack one type of this one and can ask for it, with what that costs on each node; infinity where it
+        is never cheaper than to have everything sent."""
+        found = self._pulls.get(mask)
+        if found is None:
+            found = []
+            for at, type in enumerate(self.types):
+                before = mask ^ 1 << at
+                if mask >> at & 1 and before in self.projection:
+                    row = self._asked(before, mask, type)
+                    if row is not None:
+                        found.append((before, row))
+            self._pulls[mask] = found
+        return found
+
+    def _asked(self, before: int, mask: int, type: int) -> list[float] | None:
+        """What it costs on each node that matches of a set ask for a type."""
+        space = self.space
+        rate, back, links = space.rates[type], space.row(space.nodes + type, 0), space.asking_links(type)
+        least = [math.inf] * space.nodes
+        pays = False
+        for ask in asks_with(space, self.query, self.projection[before], self.projection[mask], type):
+            asked, answered = space.rates_of(ask)
+            if asked + answered < rate:
+                for node in range(space.nodes):
+                    price = asked * links[node] + answered * back[node]
+                    if price < least[node] and price < rate * back[node]:
+                        least[node], pays = price, True
+        return least if pays else None
+
+    def far_sources(self, type: int) -> list[int]:
+        """How far each node is from the furthest source of a type."""
+        found = self._far.get(type)
+        if found is None:
+            hops = [self.space.topology.hops(source) for source, _ in self.space.at[self.space.nodes + type]]
+            found = self._far[type] = [max(far) for far in zip(*hops, strict=True)]
         return found
 
     def served(self, projection: int) -> int | None:
