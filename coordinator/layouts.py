@@ -31,6 +31,10 @@ class Stage:
     """The roles whose events it reads as they are."""
     left_out: frozenset[tuple[int, str]] = frozenset()
     """Of a stage that it reads, a role whose events it does not get from there: it reads all of them as they are."""
+    master: str | None = None
+    """A role whose events awaken the pulled ones; it is pushed."""
+    pulled: frozenset[str] = frozenset()
+    """The roles in ``events`` that stay at their sources until an event of the master asks for them."""
 
     def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
         """Which of the roles of a stage that it reads come from there."""

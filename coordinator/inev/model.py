@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.inev.graph import Topology
 from coordinator.inev.patterns import (
@@ -20,6 +20,7 @@ from coordinator.inev.patterns import (
     listed,
     negated,
     negation_closed,
+    precedence,
     project,
     repeated,
     same_as,
@@ -144,6 +145,15 @@ class Projection:
         return isinstance(self.pattern, str)
 
 
+class Told(NamedTuple):
+    """What an event says when it asks for those of another type: the share of them that fits, and for how long it asks.
+
+    ``span_s`` is None where there are no windows."""
+
+    share: float
+    span_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A pattern without OR, and how selective its predicates are between each two of its types (1 where absent).
@@ -167,9 +177,9 @@ class Query:
     value share, and how selective each is."""
     apart: Mapping[frozenset[str], float] | None = field(default=None, compare=False)
     """How selective all other conditions are; None: as all are."""
-    asking: Mapping[tuple[str, str], float] | None = field(default=None, compare=False)
-    """By a type whose events can ask for those of another, and that other: the share of pairs that meets the conditions
-    told when asking. None: every type that each match has once can ask for all others, and tells what ``pairs`` says."""
+    asking: Mapping[tuple[str, str], Told] | None = field(default=None, compare=False)
+    """By a type whose events can ask for those of another, and that other: what they tell. None: every type of which
+    each match has one event can ask for all others, and tells what ``pairs`` says."""
 
     @property
     def core(self) -> Pattern:
@@ -216,16 +226,18 @@ class Query:
             return len(types) == len(self.types)
         return self.joinable is None or len(types) == len(self.types) or self.joinable(types)
 
-    def told(self, master: str, type: str) -> float | None:
-        """The share of a type's events that fit what an event of the master tells when it asks for them; None if it
-        cannot ask: not every match has exactly one such event, or it does not say where the others lie."""
+    def told(self, master: str, type: str) -> Told | None:
+        """What an event of the master tells when it asks for those of a type; None if it cannot ask: not every match
+        has exactly one such event, or it does not say where the others lie."""
         if self.asking is not None:
             return self.asking.get((master, type))
         if self.whole or master in self.negated | repeated(self.pattern):
             return None
         if any(type in middle and len(middle) > 1 for middle, _ in guards(self.pattern)):
             return None
-        return self.pairs.get(frozenset((master, type)), 1.0)
+        ordered = {(master, type), (type, master)} & precedence(self.core)
+        span_s = None if self.window_s is None else self.window_s * (1 if ordered else 2)
+        return Told(self.pairs.get(frozenset((master, type)), 1.0), span_s)
 
     def projection(self, types: frozenset[str]) -> Projection:
         """The query kept to these types."""
@@ -278,6 +290,8 @@ class Ask:
     by: Projection
     of: Projection
     master: str | None = None
+    query: Query = field(compare=False, repr=False, kw_only=True)
+    """The one that ``of`` is part of, or one of several: they agree on it."""
 
 
 class CostModel(Protocol):

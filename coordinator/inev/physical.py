@@ -21,7 +21,7 @@ from itertools import combinations
 from typing import Final
 
 from coordinator.inev.model import Ask, EventNetwork, ProblemError, Projection, Query
-from coordinator.inev.patterns import Pattern, leaves, negated, order, precedence, repeated
+from coordinator.inev.patterns import Pattern, leaves, negated, order, repeated
 from coordinator.inev.sampling import Draw, Shape, drawn, share_of
 
 ARRANGED_MAX: Final = 8
@@ -247,21 +247,10 @@ class PhysicalCosts:
         """An event is sent once if at least one event of the master lies where it asks for it, and fits. How many do is
         a Poisson number; where they come in clusters it is more often none, so this is never too little."""
         assert ask.master is not None
-        home = self._home(ask.of)
-        told = home.told(ask.master, ask.type) if home is not None else None
-        if told is None:
+        told = ask.query.told(ask.master, ask.type)
+        if told is None or told.span_s is None:
             return self.network.total(ask.type)
-        return self.network.total(ask.type) * -math.expm1(-self.asked(ask) * self.span_s(ask) * told)
-
-    def span_s(self, ask: Ask) -> float:
-        """How long the window is that an event of the master asks for: on one side of it, or on both if either may come
-        first; in a chain all windows between the two."""
-        assert ask.master is not None
-        gaps = self._gaps(ask.of)
-        if gaps is not None:
-            return _between(gaps, ask.master, ask.type)
-        ordered = {(ask.master, ask.type), (ask.type, ask.master)} & precedence(ask.of.pattern)
-        return (1 if ordered else 2) * (ask.of.window_s or 0.0)
+        return self.network.total(ask.type) * -math.expm1(-self.asked(ask) * told.span_s * told.share)
 
     def delivered(self, query: Query) -> float:
         """Composites per second: matches of the whole query, times the sets that a repeated type may be."""
@@ -294,20 +283,6 @@ class PhysicalCosts:
     def _passing(self, query: Query, type: str) -> float:
         """The share of a repeated type's events that pass what is asked of them with the others."""
         return math.prod(share for types, share in query.pairs.items() if type in types)
-
-
-def _between(gaps: Mapping[tuple[str, str], float], one: str, other: str) -> float:
-    """The sum of the windows on the way from one type of a chain to another; all of them if there is none."""
-    far, level = {one: 0.0}, [one]
-    while level:
-        here = level.pop()
-        for ends, length in gaps.items():
-            if here in ends:
-                there = ends[0] if ends[1] == here else ends[1]
-                if there not in far:
-                    far[there] = far[here] + length
-                    level.append(there)
-    return far.get(other, sum(gaps.values()))
 
 
 def arrangements(types: tuple[str, ...], before: frozenset[tuple[str, str]]) -> int:

@@ -276,7 +276,7 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
             raw = read(Stream(*final))
             tasks[final] = PlacedTask(raw.projection, raw.placement, network.sources(raw.projection.key), (raw,))
         finals[query.name] = tasks[final]
-    transfers = []
+    transfers: list[Transfer] = []
     for stream, targets in sorted(space.targets(solution).items()):
         source = read(stream)
         if stream.asked:
@@ -304,7 +304,7 @@ def _asking(space: Space, stream: Stream, answered: Input, node: int) -> Iterato
     request = Input(answered.projection, Placement(node=node))
     asked = asking_rate(problem, ask, "requests", node)
     back = {source: topology.reaching(source, space.signature(1 << node)) for source in sources}
-    ways = [((source,), back[source]) for source in sources]
+    ways: list[tuple[tuple[int, ...], int]] = [((source,), back[source]) for source in sources]
     if not problem.costs.asks_by_event:
         ways = [(sources, topology.reaching(node, space.signature(space.masks[stream.place])))]
     for targets, links in ways:
@@ -312,7 +312,8 @@ def _asking(space: Space, stream: Stream, answered: Input, node: int) -> Iterato
             yield Transfer(request, node, links, asked, targets, "requests", ask=ask)
     for source, links in back.items():
         if links:
-            yield Transfer(answered, source, links, asking_rate(problem, ask, "answers", source), (node,), "answers", ask=ask)
+            rate = asking_rate(problem, ask, "answers", source)
+            yield Transfer(answered, source, links, rate, (node,), "answers", ask=ask)
 
 
 def merged_locals(space: Space, solution: Solution) -> Solution:

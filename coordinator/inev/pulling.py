@@ -1,8 +1,8 @@
 """Pulling as a choice for every input: who could ask for the events of a type, and what changes if it is asked for.
 
-A task on one node may leave events of one type at their sources until what it has already asks for them. Chains of such
-tasks on a node ask for one type after the other, with what is left of the ones before. Under the cost model of the case
-files whole matches ask; in running networks the events of one type do, the task's *master*.
+A task on one node may leave events at their sources until what it has already asks for them. Under the cost model of
+the case files whole matches ask for one type. In running networks the events of one type ask, the task's *master*, for
+any number of others. Chains of such tasks on a node ask for one type after the other, with what is left of the master.
 """
 
 from __future__ import annotations
@@ -17,23 +17,19 @@ from coordinator.inev.space import Solution, Space, Stream, Task
 def asks(space: Space, query: Query, of: int, others: Sequence[Stream], type: int) -> Iterator[Ask]:
     """All ways in which a task that finds a projection may ask for a type, with all else that it reads."""
     whole, name = space.projections[of], space.types[type]
-    brought = [(stream, _brought(space, stream)) for stream in others]
-    if query.whole or any(name in types or stream.asked for stream, types in brought):
+    there = [(stream, _brought(space, stream)) for stream in others if not stream.asked]
+    before = {space.ask(stream).master for stream in others if stream.asked}
+    if any(name in types for _, types in there):
         return
     if not space.problem.costs.asks_by_event:
         rest = whole.types - {name}
-        if query.has(rest):
-            yield Ask(name, query.projection(rest), whole)
+        if query.has(rest) and not before and not query.whole:
+            yield Ask(name, query.projection(rest), whole, query=query)
         return
     for master in sorted(whole.types - {name}):
-        bringing = [stream for stream, types in brought if master in types]
-        if len(bringing) == 1 and query.told(master, name) is not None:
-            yield Ask(name, space.projections[bringing[0].projection], whole, master)
-
-
-def asks_with(space: Space, query: Query, before: int, of: int, type: int) -> Iterator[Ask]:
-    """The same for a task that reads all matches of another projection beside the type."""
-    return asks(space, query, of, (Stream(before, 0),), type)
+        bringing = [stream for stream, types in there if master in types]
+        if len(bringing) == 1 and before <= {master} and query.told(master, name) is not None:
+            yield Ask(name, space.projections[bringing[0].projection], whole, master, query=query)
 
 
 def _brought(space: Space, stream: Stream) -> frozenset[str]:
@@ -43,10 +39,17 @@ def _brought(space: Space, stream: Stream) -> frozenset[str]:
     return space.projections[stream.projection].types
 
 
-def cheapest(space: Space, query: Query, task: Task, others: Sequence[Stream], type: int) -> Stream | None:
-    """The cheapest way for a task on one node to ask for a type; None if it cannot, or if that never pays."""
+def cheapest(
+    space: Space, query: Query, task: Task, others: Sequence[Stream], type: int, master: str | None = None
+) -> Stream | None:
+    """The cheapest way for a task on one node to ask for a type, by a given master or by any; None if it cannot, or if
+    that never pays."""
     of, node = task
-    found = [space.pulled(ask) for ask in asks(space, query, of, others, type) if may_pay(space, ask)]
+    found = [
+        space.pulled(ask)
+        for ask in asks(space, query, of, others, type)
+        if may_pay(space, ask) and master in (None, ask.master)
+    ]
     return min(found, key=lambda stream: (space.price(stream, 1 << node), stream), default=None)
 
 
@@ -64,10 +67,13 @@ def pulled_inputs(space: Space, solution: Solution) -> Iterator[Solution]:
     readers: dict[tuple[Stream, int], dict[Task, tuple[Stream, ...]]] = {}
     for task, inputs in solution.tasks.items():
         query = space.home(task[0])
-        if task[1] >= space.nodes or query is None or any(stream.asked for stream in inputs):
+        if task[1] >= space.nodes or query is None:
             continue
+        masters = {space.ask(stream).master for stream in inputs if stream.asked}
         for at, stream in enumerate(inputs):
-            if stream.projection >= len(space.types) or space.masks[stream.place] == 1 << task[1]:
+            if stream.projection >= len(space.types) or stream.asked or space.types[stream.projection] in masters:
+                continue
+            if space.masks[stream.place] == 1 << task[1]:
                 continue
             others = inputs[:at] + inputs[at + 1 :]
             instead = cheapest(space, query, task, others, stream.projection)
@@ -93,5 +99,3 @@ def pushed_inputs(space: Space, solution: Solution) -> Iterator[Solution]:
             yield solution._replace(tasks={**solution.tasks, task: inputs})
         if len(tasks) > 1:
             yield solution._replace(tasks={**solution.tasks, **tasks})
-
-

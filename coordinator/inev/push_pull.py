@@ -21,10 +21,12 @@ from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A type, by its position in the query, joins what is there: pushed, or asked for by all of that."""
+    """A type, by its position in the query, joins what is there: pushed, or asked for by all of that, or, where nothing
+    is put together before all is there, by one type of it."""
 
     at: int
     pulled: bool = False
+    master: str | None = None
 
 
 def push_pull_plan(problem: Problem) -> Plan:
@@ -71,12 +73,14 @@ def _tasks(space: Space, query: QuerySearch, node: int, steps: list[Step]) -> Ta
         type = query.types[step.at]
         asked = None
         if step.pulled:
-            put_together()
-            task = (query.projection[mask | 1 << step.at], node)
-            asked = cheapest(space, query.query, task, there, type)
+            after = query.whole
+            if step.master is None:
+                put_together()
+                after = mask | 1 << step.at
+            asked = cheapest(space, query.query, (query.projection[after], node), there, type, step.master)
         mask |= 1 << step.at
         there.append(space.raw(type) if asked is None else asked)
-        if asked is not None:
+        if asked is not None and step.master is None:
             put_together()
     if mask & (mask - 1):
         put_together()
@@ -123,4 +127,12 @@ def _gathered(space: Space, query: QuerySearch, node: int, pushed: dict[int, int
     while mask:
         mask, step = last[mask]
         steps.append(step)
-    return cost[query.whole], steps[::-1]
+    best = cost[query.whole], steps[::-1]
+    for bit, rows in query.masters(query.whole) if not query.splits(query.whole) else ():
+        asked = {at: row[node] for at in range(len(query.types)) if (row := rows.get(1 << at)) and row[node] < push[at]}
+        total = sum(asked.get(at, price) for at, price in enumerate(push))
+        if total < best[0]:
+            name = query.query.types[bit.bit_length() - 1]
+            first = [Step(at) for at in range(len(push)) if at not in asked]
+            best = total, [*first, *(Step(at, pulled=True, master=name) for at in asked)]
+    return best

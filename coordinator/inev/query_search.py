@@ -2,8 +2,8 @@
 
 A dynamic programme over the sets of the query's types and the places where their matches can be: for each set, what it
 costs to find its matches on one node or split over the sources of a type, and to have all of them at any place. Sets
-grow by joining two smaller ones; or by one type whose events the matches of the others ask for. Trees and distances are those of the network; streams and tasks that exist already
-cost only what they must be extended by.
+grow by joining two smaller ones; or by a type that the matches of the others ask for. Trees and distances are those of
+the network; streams and tasks that exist already cost only what they must be extended by.
 """
 
 from __future__ import annotations
@@ -112,7 +112,9 @@ class _Programme:
             one = sums if dearest == INFINITE else list(map(min, one, sums))
             dearest = max(one)
         if not pairs:
-            one = [sum(costs) for costs in zip(*(full[single][:nodes] for single in self._singles(mask)), strict=True)]
+            one = self._gathered(mask, {})
+            for _, rows in search.masters(mask) if around.pull else ():
+                one = list(map(min, one, self._gathered(mask, rows)))
         if around.pull:
             for before, asked in search.pulls(mask):
                 one = list(map(min, one, self._with_pull(before, mask, asked)))
@@ -151,11 +153,25 @@ class _Programme:
 
     def _with_pull(self, before: int, mask: int, asked: list[float]) -> list[float]:
         """What it costs on each node to have one set there that asks for the one type that it lacks."""
-        sums = list(map(float.__add__, self.full[before][: self.nodes], asked))
-        if self.around.step_price:  # there and back
-            far = self.search.far_sources(self.search.types[(mask ^ before).bit_length() - 1])
-            sums = [cost + 2 * self.around.step_price * hops for cost, hops in zip(sums, far, strict=True)]
-        return sums
+        return list(map(float.__add__, self.full[before][: self.nodes], self._there_and_back(mask ^ before, asked)))
+
+    def _there_and_back(self, single: int, asked: list[float]) -> list[float]:
+        """What asking for a type costs, with the price of its steps."""
+        step = 2 * self.around.step_price
+        if not step:
+            return asked
+        far = self.search.far_sources(self.search.types[single.bit_length() - 1])
+        return [cost + step * hops for cost, hops in zip(asked, far, strict=True)]
+
+    def _gathered(self, mask: int, asked: dict[int, list[float]]) -> list[float]:
+        """What it costs on each node to have all types there one by one, asked for where that is cheaper."""
+        total = [0.0] * self.nodes
+        for single in self._singles(mask):
+            row = self.full[single][: self.nodes]
+            if single in asked:
+                row = list(map(min, row, self._there_and_back(single, asked[single])))
+            total = list(map(float.__add__, total, row))
+        return total
 
     def _singles(self, mask: int) -> list[int]:
         return [1 << at for at in range(len(self.search.types)) if mask >> at & 1]
@@ -311,16 +327,17 @@ class _Programme:
         pairs = [*self.search.splits(mask), *self._overlapping(mask)]
         inputs: list[Stream] = []
         if not pairs:
-            for single in self._singles(mask):
-                inputs += self._supply(single, place)
+            inputs += self._one_by_one(mask, task)
         elif place < self.nodes:
             left, right = min(pairs, key=lambda pair: self.full[pair[0]][place] + self.full[pair[1]][place])
             before = self._asking(mask, place, self.full[left][place] + self.full[right][place])
             if before is not None:
                 left, right = before, mask ^ before
             inputs += self._supply(left, place)
-            others = tuple(dict.fromkeys(inputs))
-            asked = cheapest(self.space, self.search.query, task, others, self.search.projection[right]) if before else None
+            asked = None
+            if before is not None:
+                there = tuple(dict.fromkeys(inputs))
+                asked = cheapest(self.space, self.search.query, task, there, self.search.projection[right])
             inputs += self._supply(right, place) if asked is None else [asked]
         else:
             at = next(at for at in self.search.splitting if self.search.places[self.search.column[at]] == place)
@@ -331,13 +348,30 @@ class _Programme:
             )
         self.tasks[task] = tuple(dict.fromkeys(inputs))
 
+    def _one_by_one(self, mask: int, task: Task) -> list[Stream]:
+        """The events of all types, sent or asked for by the master with which that is cheapest."""
+        node, single_types = task[1], {single: self.search.projection[single] for single in self._singles(mask)}
+        options = [(self._gathered(mask, rows)[node], bit) for bit, rows in self.search.masters(mask)]
+        cost, master = min(options, default=(INFINITE, 0)) if self.around.pull else (INFINITE, 0)
+        sent = [self.space.raw(type) for type in single_types.values()]
+        if cost >= self._gathered(mask, {})[node]:
+            return sent
+        rows = dict(self.search.masters(mask))[master]
+        inputs = [self.space.raw(type) for single, type in single_types.items() if single not in rows]
+        name = self.space.types[single_types[master]]
+        for single in rows:
+            raw = self.space.raw(single_types[single])
+            asked = None
+            if self._there_and_back(single, rows[single])[node] < self.full[single][node]:
+                asked = cheapest(self.space, self.search.query, task, inputs, single_types[single], name)
+            inputs.append(raw if asked is None else asked)
+        return inputs
+
     def _asking(self, mask: int, node: int, below: float) -> int | None:
         """The set that most cheaply asks for what it lacks; None if no other way costs less than the one known."""
         if not self.around.pull:
             return None
-        options = [
-            (self._with_pull(before, mask, asked)[node], before) for before, asked in self.search.pulls(mask)
-        ]
+        options = [(self._with_pull(before, mask, asked)[node], before) for before, asked in self.search.pulls(mask)]
         cost, before = min(options, default=(INFINITE, 0))
         return before if cost < below else None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from coordinator.inev.pulling import asks_with
+from coordinator.inev.model import Ask
+from coordinator.inev.pulling import asks
 from coordinator.inev.space import Space, Stream
 
 
@@ -35,6 +36,7 @@ class QuerySets:
         self._splits: dict[int, list[tuple[int, int]]] = {}
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._pulls: dict[int, list[tuple[int, list[float]]]] = {}
+        self._masters: dict[int, list[tuple[int, dict[int, list[float]]]]] = {}
         self._far: dict[int, list[int]] = {}
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
         """For each place of the query: links to each other place, for a stream that nobody carries yet."""
@@ -104,18 +106,42 @@ class QuerySets:
 
     def _asked(self, before: int, mask: int, type: int) -> list[float] | None:
         """What it costs on each node that matches of a set ask for a type."""
+        there = (Stream(self.projection[before], 0),)
+        rows = [self._ask_row(ask) for ask in asks(self.space, self.query, self.projection[mask], there, type)]
+        paying = [row for row in rows if row is not None]
+        return list(map(min, *paying)) if len(paying) > 1 else paying[0] if paying else None
+
+    def _ask_row(self, ask: Ask) -> list[float] | None:
+        """What it costs on each node; infinity where sending everything is never dearer, None if that is everywhere."""
         space = self.space
+        asked, answered = space.rates_of(ask)
+        type = space.type_number[ask.type]
         rate, back, links = space.rates[type], space.row(space.nodes + type, 0), space.asking_links(type)
-        least = [math.inf] * space.nodes
-        pays = False
-        for ask in asks_with(space, self.query, self.projection[before], self.projection[mask], type):
-            asked, answered = space.rates_of(ask)
-            if asked + answered < rate:
-                for node in range(space.nodes):
-                    price = asked * links[node] + answered * back[node]
-                    if price < least[node] and price < rate * back[node]:
-                        least[node], pays = price, True
-        return least if pays else None
+        if asked + answered >= rate:
+            return None
+        row = [asked * links[node] + answered * back[node] for node in range(space.nodes)]
+        row = [price if price < rate * back[node] else math.inf for node, price in enumerate(row)]
+        return row if min(row) < math.inf else None
+
+    def masters(self, mask: int) -> list[tuple[int, dict[int, list[float]]]]:
+        """For a set of which only single types are read: a type whose events can ask, and what it costs on each node
+        that they ask for others; all by their bits."""
+        found = self._masters.get(mask)
+        if found is None:
+            found = self._masters[mask] = []
+            bits = [(1 << at, type) for at, type in enumerate(self.types) if mask >> at & 1]
+            for bit, type in bits if self.space.problem.costs.asks_by_event else ():
+                there = (self.space.raw(type),)
+                rows = {
+                    other: row
+                    for other, wanted in bits
+                    if other != bit
+                    for ask in asks(self.space, self.query, self.projection[mask], there, wanted)
+                    if (row := self._ask_row(ask)) is not None
+                }
+                if rows:
+                    found.append((bit, rows))
+        return found
 
     def far_sources(self, type: int) -> list[int]:
         """How far each node is from the furthest source of a type."""

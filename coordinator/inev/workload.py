@@ -145,7 +145,9 @@ class Workload:
             if stream.projection < types or stream.sent < 0 or stream in ends or negated(projection.pattern):
                 continue
             bits = sum(1 << self.space.type_number[type] for type in projection.types)
-            if any(self._travels(stream, *task) and any(read.asked for read in task[1]) for task in solution.tasks.items()):
+            if any(
+                self._travels(stream, *task) and any(read.asked for read in task[1]) for task in solution.tasks.items()
+            ):
                 continue  # who asks for something asks as often as this stream tells it to
             sent = bits if stream.sent else (bits - 1) & bits
             while sent:
