@@ -32,9 +32,10 @@ class Stage:
     left_out: frozenset[tuple[int, str]] = frozenset()
     """Of a stage that it reads, a role whose events it does not get from there: it reads all of them as they are."""
     master: str | None = None
-    """A role whose events awaken the pulled ones; it is pushed."""
+    """A role whose events awaken those that are pulled. It is pushed itself."""
     pulled: frozenset[str] = frozenset()
-    """The roles in ``events`` that stay at their sources until an event of the master asks for them."""
+    """Of the roles that it reads as events those that stay where they are born until an event of the master asks for
+    the window around it, with what its values exclude."""
 
     def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
         """Which of the roles of a stage that it reads come from there."""
