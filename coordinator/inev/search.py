@@ -5,8 +5,8 @@ again, one after the other and in groups, as long as the whole becomes cheaper. 
 improve, the search pretends that types are carried further than they are, and moves work between nodes. What comes of
 it is kept only if its true cost is lower and it obeys the latency bound.
 
-Where events may be pulled, all of this is done first without, then again with pulling as one more choice for every
-input: so the plan is never dearer than the one that pushes everything.
+Where events may be pulled, all of this is done without at first, then from there on with pulling as one more choice for
+every input: so the plan is never dearer than the one found first, which pushes everything.
 """
 
 from __future__ import annotations
@@ -51,8 +51,11 @@ LARGE_SECONDS: Final = 8.0
 QUERY_SECONDS: Final = ((20 << 7, 0.4), (100 << 8, 4.0))
 """The same for a single query, by the number of nodes times sets of types: most of its plan is found at once."""
 
-PUSHED_FIRST: Final = 0.8
+PUSHED_FIRST: Final = 0.3
 """The part of the time in which plans are looked for that pull nothing, if that takes so long."""
+
+PULLED_LONGER: Final = 1.25
+"""Where no budget is given, how much longer is looked if events may be pulled."""
 
 LATENCY_PRICES: Final = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Prices of a step, relative to centralised cost per link, with which plans of lower latency are looked for."""
@@ -94,7 +97,7 @@ def inev_plan(
     """
     patient = budget_s is not None or len(problem.queries) > 1
     if budget_s is None:
-        budget_s = usual_budget(problem) / (PUSHED_FIRST if pull else 1.0)
+        budget_s = usual_budget(problem) * (PULLED_LONGER if pull else 1.0)
     search = Search(problem, Clock(budget_s), bound, seed, patient, pull)
     return plan_from(search.workload.space, search.run(), "inev")
 
