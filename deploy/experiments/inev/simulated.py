@@ -82,7 +82,11 @@ def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float
             progress(min(1.0, (done + now_us / ruled.until_us) / len(STRATEGIES)))
 
         outcomes[strategy] = simulate(
-            ruled.network, ruled.births(), strategy=strategy, on_progress=told, lay_out=InevPlanner(ruled.statistics)
+            ruled.network,
+            ruled.births(),
+            strategy=strategy,
+            on_progress=told,
+            lay_out=InevPlanner(ruled.statistics, pull=False),
         )
     inev, centr = (outcomes[strategy] for strategy in STRATEGIES)
     found, base = figures(inev), figures(centr)
