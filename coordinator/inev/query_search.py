@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from coordinator.inev.pulling import cheapest
+from coordinator.inev.query_asks import Asking
 from coordinator.inev.query_sets import QuerySets
 from coordinator.inev.space import Stream, Task, Tasks
 
@@ -56,6 +56,7 @@ class _Programme:
         """Matches of a set found on one node."""
         self.many: dict[int, dict[int, float]] = {}
         """Matches of a set found at the sources of one of its types, each node with its own events of it."""
+        self.asking = Asking(search, self.full, around.step_price, around.pull)
         self.least: dict[int, float] = {}
         """The cheapest node's part of ``full``."""
         self.offers: dict[int, list[tuple[Stream, list[float]]]] = {}
@@ -112,12 +113,8 @@ class _Programme:
             one = sums if dearest == INFINITE else list(map(min, one, sums))
             dearest = max(one)
         if not pairs:
-            one = self._gathered(mask, {})
-            for _, rows in search.masters(mask) if around.pull else ():
-                one = list(map(min, one, self._gathered(mask, rows)))
-        if around.pull:
-            for before, asked in search.pulls(mask):
-                one = list(map(min, one, self._with_pull(before, mask, asked)))
+            one = self.asking.gathered(mask)
+        one = self.asking.cheaper(mask, one)
         step = around.step_price
         if step:
             one = [cost + step for cost in one]
@@ -150,31 +147,6 @@ class _Programme:
                     if search.places[search.column[at]] == place:
                         many[at] = 0.0
         self.one[mask], self.many[mask] = one, many
-
-    def _with_pull(self, before: int, mask: int, asked: list[float]) -> list[float]:
-        """What it costs on each node to have one set there that asks for the one type that it lacks."""
-        return list(map(float.__add__, self.full[before][: self.nodes], self._there_and_back(mask ^ before, asked)))
-
-    def _there_and_back(self, single: int, asked: list[float]) -> list[float]:
-        """What asking for a type costs, with the price of its steps."""
-        step = 2 * self.around.step_price
-        if not step:
-            return asked
-        far = self.search.far_sources(self.search.types[single.bit_length() - 1])
-        return [cost + step * hops for cost, hops in zip(asked, far, strict=True)]
-
-    def _gathered(self, mask: int, asked: dict[int, list[float]]) -> list[float]:
-        """What it costs on each node to have all types there one by one, asked for where that is cheaper."""
-        total = [0.0] * self.nodes
-        for single in self._singles(mask):
-            row = self.full[single][: self.nodes]
-            if single in asked:
-                row = list(map(min, row, self._there_and_back(single, asked[single])))
-            total = list(map(float.__add__, total, row))
-        return total
-
-    def _singles(self, mask: int) -> list[int]:
-        return [1 << at for at in range(len(self.search.types)) if mask >> at & 1]
 
     def _overlapping(self, mask: int) -> list[tuple[int, int]]:
         """Pairs with types in common: types that are carried already, or one of the two is found or carried already."""
@@ -327,18 +299,14 @@ class _Programme:
         pairs = [*self.search.splits(mask), *self._overlapping(mask)]
         inputs: list[Stream] = []
         if not pairs:
-            inputs += self._one_by_one(mask, task)
+            inputs += self.asking.one_by_one(mask, task)
         elif place < self.nodes:
             left, right = min(pairs, key=lambda pair: self.full[pair[0]][place] + self.full[pair[1]][place])
-            before = self._asking(mask, place, self.full[left][place] + self.full[right][place])
-            if before is not None:
-                left, right = before, mask ^ before
-            inputs += self._supply(left, place)
-            asked = None
-            if before is not None:
-                there = tuple(dict.fromkeys(inputs))
-                asked = cheapest(self.space, self.search.query, task, there, self.search.projection[right])
-            inputs += self._supply(right, place) if asked is None else [asked]
+            before = self.asking.before(mask, place, self.full[left][place] + self.full[right][place])
+            inputs += self._supply(left if before is None else before, place)
+            inputs += (
+                self._supply(right, place) if before is None else self.asking.supplied(mask ^ before, task, inputs)
+            )
         else:
             at = next(at for at in self.search.splitting if self.search.places[self.search.column[at]] == place)
             local, other, also_local = self._best_split(pairs, at)
@@ -347,33 +315,6 @@ class _Programme:
                 self._supply_local(other, at, place) if also_local else self._supply(other, self.search.column[at])
             )
         self.tasks[task] = tuple(dict.fromkeys(inputs))
-
-    def _one_by_one(self, mask: int, task: Task) -> list[Stream]:
-        """The events of all types, sent or asked for by the master with which that is cheapest."""
-        node, single_types = task[1], {single: self.search.projection[single] for single in self._singles(mask)}
-        options = [(self._gathered(mask, rows)[node], bit) for bit, rows in self.search.masters(mask)]
-        cost, master = min(options, default=(INFINITE, 0)) if self.around.pull else (INFINITE, 0)
-        sent = [self.space.raw(type) for type in single_types.values()]
-        if cost >= self._gathered(mask, {})[node]:
-            return sent
-        rows = dict(self.search.masters(mask))[master]
-        inputs = [self.space.raw(type) for single, type in single_types.items() if single not in rows]
-        name = self.space.types[single_types[master]]
-        for single in rows:
-            raw = self.space.raw(single_types[single])
-            asked = None
-            if self._there_and_back(single, rows[single])[node] < self.full[single][node]:
-                asked = cheapest(self.space, self.search.query, task, inputs, single_types[single], name)
-            inputs.append(raw if asked is None else asked)
-        return inputs
-
-    def _asking(self, mask: int, node: int, below: float) -> int | None:
-        """The set that most cheaply asks for what it lacks; None if no other way costs less than the one known."""
-        if not self.around.pull:
-            return None
-        options = [(self._with_pull(before, mask, asked)[node], before) for before, asked in self.search.pulls(mask)]
-        cost, before = min(options, default=(INFINITE, 0))
-        return before if cost < below else None
 
     def _adopt(self, task: Task) -> None:
         """Takes over a task that exists, with all that it reads."""
