@@ -134,8 +134,10 @@ def test_a_rule_in_one_piece_lets_one_type_ask_for_all_others() -> None:
     assert sorted(pulls(plan)) == [("B", "A"), ("N", "A")]
     expected = 0.1 * 4 + 10 * (1 - math.exp(-0.1 * 1)) + 6 * (1 - math.exp(-0.1 * 2))
     assert plan.cost == pytest.approx(expected)
-    assert push_pull_plan(problem).cost == pytest.approx(expected)
-    assert inev_plan(problem, BUDGET_S).cost == pytest.approx(16.0)
+    for other in (push_pull_plan(problem), exact_plan(problem, pull=True)):
+        assert faults(other) == []
+        assert other.cost == pytest.approx(expected)
+    assert inev_plan(problem, BUDGET_S).cost == exact_plan(problem).cost == pytest.approx(16.0)
 
 
 def test_what_somebody_else_has_pushed_to_the_node_is_not_pulled() -> None:

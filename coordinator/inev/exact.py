@@ -144,10 +144,7 @@ class _Enumeration:
         ways: list[Way],
     ) -> None:  # fmt: skip
         """Adds inputs until all types are there."""
-        if self.clock.over:
-            raise ProblemError(
-                "the exact planner did not finish in time; give it a larger --budget or use --planner inev"
-            )
+        self._check_time()
         if covered == whole:
             ways.append(Way(way.carried, {**way.tasks, task: inputs}, way.cost))
             return
@@ -161,18 +158,45 @@ class _Enumeration:
                         more = (*inputs, *(stream for stream in streams if stream not in inputs))
                         self._cover(query, task, whole, covered | mask, more, joint, ways)
 
+    def _check_time(self) -> None:
+        if self.clock.over:
+            raise ProblemError(
+                "the exact planner did not finish in time; give it a larger --budget or use --planner inev"
+            )
+
     def _asking(self, query: QuerySearch, task: Task, whole: int) -> Iterator[Way]:
-        """All ways in which what is at a node asks for one more type."""
+        """All ways in which what is at a node asks for one more type; or, where nothing is put together before all is
+        there, one type for any others."""
+        if not query.splits(whole):
+            for bit, _ in query.masters(whole):
+                yield from self._asking_all(query, task, whole, bit)
+            return
         for at, type in enumerate(query.types):
             before = whole ^ 1 << at
             if not whole >> at & 1 or before not in query.projection:
                 continue
+            self._check_time()
             for streams, brought in self._bring(query, before, task[1]):
                 for ask in asks(self.space, query.query, task[0], streams, type):
                     stream = self.space.pulled(ask)
                     joint = self._joined(brought, self._alone({stream: 1 << task[1]}))
                     if joint is not None:
                         yield Way(joint.carried, {**joint.tasks, task: (*streams, stream)}, joint.cost)
+
+    def _asking_all(self, query: QuerySearch, task: Task, whole: int, master: int) -> Iterator[Way]:
+        """All ways in which events of one type, by its bit, ask for any of the others."""
+        types = {1 << at: type for at, type in enumerate(query.types) if whole >> at & 1}
+        asked = whole & ~master
+        while asked:
+            inputs = [self.space.raw(type) for bit, type in types.items() if not bit & asked]
+            for bit, type in types.items():
+                for ask in asks(self.space, query.query, task[0], inputs, type) if bit & asked else ():
+                    if ask.master == self.space.types[types[master]]:
+                        inputs.append(self.space.pulled(ask))
+            way = self._alone(dict.fromkeys(inputs, 1 << task[1]), {task: tuple(inputs)})
+            if len(inputs) == len(types) and way.cost < self.cost:
+                yield way
+            asked = (asked - 1) & whole & ~master
 
     def _bring(self, query: QuerySearch, mask: int, to: int) -> list[tuple[list[Stream], Way]]:
         """All ways to have all matches of a set at a place, with the streams that bring them."""
