@@ -1,8 +1,9 @@
 """What plans cost beside centralised evaluation and beside another planner's results.
 
 Given a folder of case files (format inev-case-1), plans each of them and prints a line: centralised cost, the other
-planner's cost as its file tells it (marked * where an independent check found that plan wrong), ours, the estimate of
-how cheap a plan could be, and the seconds of both. Without a folder, cases are drawn at random, and the other
+planner's cost as its file tells it (marked * where an independent check found that plan wrong), ours, that of the
+push-pull baseline, ours if events may be pulled, too, the estimate of how cheap a plan could be, and the seconds of
+both, without pulling. Without a folder, cases are drawn at random, and the other
 planner is the construction of the paper (algorithms 1 and 2) as this project wrote it down. Every plan is checked.
 """
 
@@ -45,6 +46,7 @@ class Row:
     theirs_valid: bool
     ours: float
     push_pull: float
+    pulled: float
     bound: float
     seconds_theirs: float | None
     seconds: float
@@ -62,6 +64,10 @@ def row(case: Case, budget_s: float | None, *, drawn: bool) -> Row:
     wrong = faults(plan)
     if wrong or plan.cost > centre.cost * (1 + 1e-9):
         raise SystemExit(f"{case.name}: {wrong or 'dearer than centralised'}")
+    push_pull, pulled = push_pull_plan(case.problem), inev_plan(case.problem, budget_s, pull=True)
+    wrong = faults(pulled)
+    if wrong or pulled.cost > push_pull.cost * (1 + 1e-9):
+        raise SystemExit(f"{case.name} with pulling: {wrong or 'dearer than push-pull'}")
     theirs, valid = case.theirs, case.theirs_is_valid
     seconds_theirs = (case.result.get("seconds") or {}).get("planning")
     if drawn:
@@ -69,14 +75,24 @@ def row(case: Case, budget_s: float | None, *, drawn: bool) -> Row:
         theirs, valid = paper_plan(case.problem).cost, True
         seconds_theirs = time.perf_counter() - start
     return Row(
-        case.name, len(case.problem.queries), centre.cost, theirs, valid, plan.cost, push_pull_plan(case.problem).cost,
+        case.name, len(case.problem.queries), centre.cost, theirs, valid, plan.cost, push_pull.cost, pulled.cost,
         estimate(case.problem), seconds_theirs, seconds,
     )  # fmt: skip
 
 
 def lines(rows: list[Row]) -> Iterator[str]:
-    titles = ("case", "queries", "centralised", "theirs", "ours", "ours/theirs", "ours/centr", "push-pull", "estimate")
-    yield " ".join(f"{title:>13}" for title in (*titles, "s theirs", "s ours"))
+    titles = (
+        "case",
+        "queries",
+        "centralised",
+        "theirs",
+        "ours",
+        "ours/theirs",
+        "ours/centr",
+        "push-pull",
+        "ours, pull",
+    )
+    yield " ".join(f"{title:>13}" for title in (*titles, "estimate", "s theirs", "s ours"))
     for each in rows:
         mark = "" if each.theirs_valid else "*"
         cells = (
@@ -88,6 +104,7 @@ def lines(rows: list[Row]) -> Iterator[str]:
             f"{each.ratio:.4f}" if each.ratio is not None else "-",
             f"{each.ours / each.centralised:.3g}" if each.centralised else "-",
             f"{each.push_pull:.6g}",
+            f"{each.pulled:.6g}",
             f"{each.bound:.6g}",
             f"{each.seconds_theirs:.2f}" if each.seconds_theirs is not None else "-",
             f"{each.seconds:.2f}",

@@ -1,6 +1,7 @@
 """Does what a planned network sends agree with what the physical cost model says?
 
-    python -m benchmarks.inev_measured [--networks N] [--traces N] [--seconds S] [--seed N] [--shape SHAPE] [--flows]
+    python -m benchmarks.inev_measured [--networks N] [--traces N] [--seconds S] [--seed N] [--shape SHAPE]
+                                       [--pull] [--flows]
 
 Draws networks, rates and rules at random, plans them, draws traces from the model (independent Poisson sources, values
 that give the stated selectivities), and runs each trace in the simulator under 'inev' and under 'centr'. A line is one
@@ -8,7 +9,8 @@ plan: events per second times links as modelled and as measured, with the standa
 that are sent as they are born, for events of matches, and for composites; then all of it, the deviation in standard
 errors, and the ratio to centralised evaluation, modelled and measured. *bodies* is what really crosses the links: an
 event that several streams carry over a link crosses it once, and for the others its identity follows (*references*).
-Marks and control are not counted. What the network does before its first window has passed is left out.
+Marks and control are not counted. With --pull plans may ask for events, and requests are counted, too. What the network
+does before its first window has passed is left out.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from node.reach import horizon_us
 from protocol.events import Event, EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
-from protocol.messages import Batch
+from protocol.messages import Awakening, Batch
 from protocol.network import Link, Network, Sink, Source
 from protocol.pattern import types_of
 from protocol.plan_messages import PlannedRule
@@ -52,7 +54,8 @@ TYPES = tuple(EventType(name, {"u": "int", "k": "int"}) for name in "ABCDEN")
 VALUES = 8
 """Of this many values each is as likely as the others, where events must agree."""
 
-KINDS = ("events", "matches", "composites")
+KINDS = ("events", "matches", "composites", "requests")
+"""What is sent because somebody asks for it are events, too."""
 BODIES = ("primitive", "match", "composite")
 WARM_UP_WINDOWS = 3.0
 
@@ -172,8 +175,8 @@ def _least_error(plan: Plan, kind: str, seconds: float) -> float:
 
 
 def kind_of(transfer: Transfer) -> str:
-    if transfer.kind == "composites":
-        return "composites"
+    if transfer.kind in ("composites", "requests"):
+        return transfer.kind
     return "events" if transfer.source.projection.primitive else "matches"
 
 
@@ -334,6 +337,8 @@ class _Watched(Simulation):
                     self.found.bodies += count
                 for number in run.streams:
                     self.found.sent[self._kind(node, number, run.kind)] += count
+        elif self.now_us >= self.from_us and isinstance(message, Awakening):
+            self.found.sent["requests"] += 1
         elif self.now_us >= self.from_us and hasattr(message, "rows"):
             self.found.bodies += len(message.rows)
             self.found.sent["composites"] += len(message.rows)
@@ -349,11 +354,13 @@ class _Watched(Simulation):
         return "composites" if kind == "composite" else "events"
 
 
-def measure(made: Made, strategy: str, births: list[tuple[int, int, Event]], seconds: float) -> Measured:
+def measure(
+    made: Made, strategy: str, births: list[tuple[int, int, Event]], seconds: float, pull: bool = False
+) -> Measured:
     """One run."""
     set_up_us = SETUP_US
     while True:
-        planner = InevPlanner(made.statistics)
+        planner = InevPlanner(made.statistics, pull=pull)
         run = _Watched(made.network, strategy, 0, Faults(), keep=False, lay_out=planner, falls_back=False)
         run.found = Measured()
         if run.set_up(births[0][0] - set_up_us) < births[0][0]:
@@ -395,14 +402,14 @@ def central_plan(plan: Plan, made: Made) -> Plan:
     return replace(centre, transfers=tuple(transfers))
 
 
-def compare(made: Made, traces: int, seconds: float, centre: bool = True) -> Compared:
-    found = InevPlanner(made.statistics).plan(made.ground(), {})
+def compare(made: Made, traces: int, seconds: float, centre: bool = True, pull: bool = False) -> Compared:
+    found = InevPlanner(made.statistics, pull=pull).plan(made.ground(), {})
     assert found is not None, f"{made.name}: nothing can be planned"
     plan = found.refined(draws=100_000)
     runs, centres = [], []
     for seed in range(traces):
         births = trace(made, seconds, seed)
-        runs.append(measure(made, "inev", births, seconds))
+        runs.append(measure(made, "inev", births, seconds, pull))
         if centre:
             centres.append(measure(made, "centr", births, seconds))
     counted_s = traces * (seconds - WARM_UP_WINDOWS * made.window_s)
@@ -458,12 +465,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, default=200.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only rules of this shape")
+    parser.add_argument("--pull", action="store_true", help="events may be asked for where that is cheaper")
     parser.add_argument("--flows", action="store_true", help="also show what each plan sends")
     given = parser.parse_args(arguments)
     print(HEADER)
     deviations: list[float] = []
     for seed in range(given.seed, given.seed + given.networks):
-        found = compare(random_network(seed, given.shape and [given.shape]), given.traces, given.seconds)
+        made = random_network(seed, given.shape and [given.shape])
+        found = compare(made, given.traces, given.seconds, pull=given.pull)
         print(told(found), flush=True)
         if given.flows:
             print("\n".join(flows(found)), flush=True)

@@ -41,6 +41,8 @@ def position_of(name: StageName, stages: RuleLayout) -> int | None:
 def home_of(stages: RuleLayout, position: int) -> tuple[bool, str | None]:
     """Whether a stage has a fall-back, and the node that it falls back to (None: it is left out)."""
     stage = stages[position]
+    if stage.pulled:  # its nodes see only what they ask for, and the fall-back would bring all of it
+        return False, None
     if stage.split is not None and len(stage.nodes) > 1:
         return stage.home is not None, None if stage.home is None else stage.home.node
     return position < len(stages) - 1, None

@@ -149,8 +149,6 @@ class _Comparison:
 
     def weights(self) -> dict[str, tuple[tuple[str, Weight], ...]] | None:
         """By node what to compare; None if there is nothing to, or if it takes more than the nodes of the stage see."""
-        if self._stage.pulled:
-            return None  # what nobody asks for is not seen, and the fall-back would bring all of it
         seen = {_key(self._draft, flow, {}): flow for flow in (*self._made, *(flow for flow, _ in self._reads))}
         also: dict[Key, list[Key]] = {}
         for key, crossed in self._instead.items():

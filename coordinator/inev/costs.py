@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.inev.model import EventNetwork, Problem, Projection, Query
+from coordinator.inev.model import Ask, EventNetwork, Problem, Projection, Query
 from coordinator.inev.patterns import Pattern, leaves
 
 
@@ -66,6 +66,19 @@ class CaseCosts:
 
     def delivered(self, query: Query) -> float:
         return self.rate(query.projection(frozenset(query.types)))
+
+    @property
+    def asks_by_event(self) -> bool:
+        return False
+
+    def asked(self, ask: Ask) -> float:
+        return self.rate(ask.by) if not ask.by.primitive else self.network.total(ask.by.key)
+
+    def answered(self, ask: Ask) -> float:
+        """The events in matches; where nobody knows how many these are, as many as there are matches."""
+        total = self.network.total(ask.type)
+        share = self.selected(ask.type, ask.of)
+        return min(total, self.rate(ask.of) if share is None else total * share)
 
     def refined(self, samples: int) -> CaseCosts:
         return self

@@ -17,11 +17,12 @@ NAMED_NODES_MAX: Final = 120
 
 
 def work(plan: Plan) -> dict[int, list[str]]:
-    """For each node the projections it evaluates."""
+    """For each node the projections it evaluates, with what they ask for."""
     found: dict[int, list[str]] = {}
     for task in plan.tasks:
+        asked = ", ".join(pull.ask.type for pull in task.pulls)
         for node in task.nodes:
-            found.setdefault(node, []).append(task.projection.text)
+            found.setdefault(node, []).append(task.projection.text + (f" pulls {asked}" if asked else ""))
     return found
 
 

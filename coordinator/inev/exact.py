@@ -2,7 +2,7 @@
 
 It is the measure of the other planners, and its cost is the only one that is called a bound. It knows the same plans
 as they do: placements on one node or on all sources of a type, inputs that are types, projections or selected events
-of projections, and smallest trees.
+of projections, and smallest trees; and inputs that are asked for, if pulling is allowed.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem, ProblemError
 from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.pulling import asks
 from coordinator.inev.query_search import QuerySearch
 from coordinator.inev.search import Clock, Search
 from coordinator.inev.space import Solution, Stream, Task, Tasks
@@ -24,8 +25,11 @@ NODES_MAX: Final = 8
 """Past these sizes the number of plans is beyond what can be tried."""
 
 
-def exact_plan(problem: Problem, budget_s: float | None = None) -> Plan:
-    """A plan than which none is cheaper; ProblemError if the input is too large, or the time runs out."""
+def exact_plan(problem: Problem, budget_s: float | None = None, pull: bool = False) -> Plan:
+    """A plan than which none is cheaper; ProblemError if the input is too large, or the time runs out.
+
+    Without ``pull`` the bound is one for plans that push everything.
+    """
     widest = max(len(query.types) for query in problem.queries)
     if widest > TYPES_MAX or len(problem.queries) > QUERIES_MAX or problem.network.topology.nodes > NODES_MAX:
         raise ProblemError(
@@ -34,7 +38,7 @@ def exact_plan(problem: Problem, budget_s: float | None = None) -> Plan:
             f"{problem.network.topology.nodes} nodes: use --planner inev"
         )
     clock = Clock(budget_s)
-    known = Search(problem, Clock(budget_s), patient=False)
+    known = Search(problem, Clock(budget_s), patient=False, pull=pull)
     enumeration = _Enumeration(known, clock)
     return plan_from(known.space, enumeration.best_of_all(), "exact")
 
@@ -62,6 +66,7 @@ class _Enumeration:
     def __init__(self, known: Search, clock: Clock) -> None:
         self.space = known.space
         self.queries = known.workload.queries
+        self.pull = known.pull
         self.clock = clock
         self.best = known.run()
         self.cost = known.space.cost(self.best)
@@ -129,6 +134,8 @@ class _Enumeration:
                 begin, covered = (self.space.raw(type),), 1 << query.types.index(type)
             ways: list[Way] = []
             self._cover(query, task, whole, covered, begin, Way({}, {}, 0.0), ways)
+            if self.pull and place < self.space.nodes:
+                ways += self._asking(query, task, whole)
             self._found[task] = undominated(ways)
         return self._found[task]
 
@@ -137,10 +144,7 @@ class _Enumeration:
         ways: list[Way],
     ) -> None:  # fmt: skip
         """Adds inputs until all types are there."""
-        if self.clock.over:
-            raise ProblemError(
-                "the exact planner did not finish in time; give it a larger --budget or use --planner inev"
-            )
+        self._check_time()
         if covered == whole:
             ways.append(Way(way.carried, {**way.tasks, task: inputs}, way.cost))
             return
@@ -153,6 +157,46 @@ class _Enumeration:
                     if joint is not None:
                         more = (*inputs, *(stream for stream in streams if stream not in inputs))
                         self._cover(query, task, whole, covered | mask, more, joint, ways)
+
+    def _check_time(self) -> None:
+        if self.clock.over:
+            raise ProblemError(
+                "the exact planner did not finish in time; give it a larger --budget or use --planner inev"
+            )
+
+    def _asking(self, query: QuerySearch, task: Task, whole: int) -> Iterator[Way]:
+        """All ways in which what is at a node asks for one more type; or, where nothing is put together before all is
+        there, one type for any others."""
+        if not query.splits(whole):
+            for bit, _ in query.masters(whole):
+                yield from self._asking_all(query, task, whole, bit)
+            return
+        for at, type in enumerate(query.types):
+            before = whole ^ 1 << at
+            if not whole >> at & 1 or before not in query.projection:
+                continue
+            self._check_time()
+            for streams, brought in self._bring(query, before, task[1]):
+                for ask in asks(self.space, query.query, task[0], streams, type):
+                    stream = self.space.pulled(ask)
+                    joint = self._joined(brought, self._alone({stream: 1 << task[1]}))
+                    if joint is not None:
+                        yield Way(joint.carried, {**joint.tasks, task: (*streams, stream)}, joint.cost)
+
+    def _asking_all(self, query: QuerySearch, task: Task, whole: int, master: int) -> Iterator[Way]:
+        """All ways in which events of one type, by its bit, ask for any of the others."""
+        types = {1 << at: type for at, type in enumerate(query.types) if whole >> at & 1}
+        asked = whole & ~master
+        while asked:
+            inputs = [self.space.raw(type) for bit, type in types.items() if not bit & asked]
+            for bit, type in types.items():
+                for ask in asks(self.space, query.query, task[0], inputs, type) if bit & asked else ():
+                    if ask.master == self.space.types[types[master]]:
+                        inputs.append(self.space.pulled(ask))
+            way = self._alone(dict.fromkeys(inputs, 1 << task[1]), {task: tuple(inputs)})
+            if len(inputs) == len(types) and way.cost < self.cost:
+                yield way
+            asked = (asked - 1) & whole & ~master
 
     def _bring(self, query: QuerySearch, mask: int, to: int) -> list[tuple[list[Stream], Way]]:
         """All ways to have all matches of a set at a place, with the streams that bring them."""

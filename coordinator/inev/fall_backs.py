@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from coordinator.inev.plans import FallBack, Input, Placement, Plan
+from coordinator.inev.plans import FallBack, Input, PlacedTask, Placement, Plan
 from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
 CANDIDATES: Final = 8
@@ -25,7 +25,7 @@ def with_fall_backs(plan: Plan) -> Plan:
     found: list[FallBack] = []
     for task in plan.tasks:
         key = (space.number(task.projection), _place(space, task.placement))
-        if key not in solution.tasks:
+        if key not in solution.tasks or task.pulls:  # whoever asks cannot tell what would come unasked
             continue
         if len(task.nodes) > 1:
             node = best_node(space, solution, key)
@@ -40,7 +40,10 @@ def with_fall_backs(plan: Plan) -> Plan:
 def solution_of(space: Space, plan: Plan) -> Solution:
     """A plan in the numbers of a space of its problem."""
 
-    def stream(read: Input) -> Stream:
+    def stream(task: PlacedTask, read: Input) -> Stream:
+        asked = next((pull.ask for pull in task.pulls if pull.read == read), None)
+        if asked is not None:
+            return space.pulled(asked)
         sent = 0 if read.sent is None else sum(1 << space.type_number[type] for type in read.sent)
         return Stream(space.number(read.projection), _place(space, read.placement), sent)
 
@@ -48,7 +51,7 @@ def solution_of(space: Space, plan: Plan) -> Solution:
         return projection, _place(space, placement)
 
     tasks: Tasks = {
-        key(space.number(task.projection), task.placement): tuple(map(stream, task.inputs))
+        key(space.number(task.projection), task.placement): tuple(stream(task, read) for read in task.inputs)
         for task in plan.tasks
         if not task.projection.primitive
     }
@@ -101,7 +104,7 @@ def gathered(space: Space, solution: Solution, homes: Mapping[Task, int]) -> Sol
 
     tasks: Tasks = {}
     for task, inputs in solution.tasks.items():
-        reads = tuple(Stream(read.projection, moved((read.projection, read.place))[1], read.sent) for read in inputs)
+        reads = tuple(read._replace(place=moved((read.projection, read.place))[1]) for read in inputs)
         tasks.setdefault(moved(task), tuple(dict.fromkeys(reads)))
     finals = tuple(map(moved, solution.finals))
     return Solution(space.needed(tasks, finals), finals)

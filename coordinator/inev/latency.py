@@ -1,7 +1,8 @@
 """How long matches take (section 5.4): work at the nodes, weighted by a factor, and hops between them.
 
 The work of a vertex is the number of open matches it creates per unit of time, taken as the summed rates of the proper
-prefixes of its projection in the order of its pattern, divided among the nodes of its placement.
+prefixes of its projection in the order of its pattern, divided among the nodes of its placement. What is asked for
+takes the way to its furthest source and back, once all else is there.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ def latencies(vertices: Sequence[Vertex], problem: Problem, factor: float) -> li
         key = vertex.projection.key
         if key not in work:
             work[key] = open_matches(vertex.projection, problem)
-        hops = max(far[part][vertex.node] for part in vertex.parts)
+        hops = max((far[part][vertex.node] for part in vertex.parts if part not in vertex.asked), default=0)
+        hops += 2 * max((far[part][vertex.node] for part in vertex.asked), default=0)
         found.append(factor * work[key] / vertex.of + hops + max(found[part] for part in vertex.parts))
     return found
 

@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from coordinator.inev.graph import Topology
 from coordinator.inev.patterns import (
     Pattern,
     checked,
+    guards,
     leaves,
     listed,
     negated,
     negation_closed,
+    precedence,
     project,
     repeated,
     same_as,
@@ -143,6 +145,15 @@ class Projection:
         return isinstance(self.pattern, str)
 
 
+class Told(NamedTuple):
+    """What an event says when it asks for those of another type: the share of them that fits, and for how long it asks.
+
+    ``span_s`` is None where there are no windows."""
+
+    share: float
+    span_s: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A pattern without OR, and how selective its predicates are between each two of its types (1 where absent).
@@ -166,6 +177,9 @@ class Query:
     value share, and how selective each is."""
     apart: Mapping[frozenset[str], float] | None = field(default=None, compare=False)
     """How selective all other conditions are; None: as all are."""
+    asking: Mapping[tuple[str, str], Told] | None = field(default=None, compare=False)
+    """By a type whose events can ask for those of another, and that other: what they tell. None: every type of which
+    each match has one event can ask for all others, and tells what ``pairs`` says."""
 
     @property
     def core(self) -> Pattern:
@@ -201,6 +215,29 @@ class Query:
         if self.joinable is None:
             return found
         return [types for types in found if len(types) == len(self.types) or self.joinable(types)]
+
+    def has(self, types: frozenset[str]) -> bool:
+        """Whether these types have a projection, or are a single one that must occur."""
+        if not types or types <= self.negated:
+            return False
+        if len(types) == 1:
+            return True
+        if self.whole or not self.closed(types):
+            return len(types) == len(self.types)
+        return self.joinable is None or len(types) == len(self.types) or self.joinable(types)
+
+    def told(self, master: str, type: str) -> Told | None:
+        """What an event of the master tells when it asks for those of a type; None if it cannot ask: not every match
+        has exactly one such event, or it does not say where the others lie."""
+        if self.asking is not None:
+            return self.asking.get((master, type))
+        if self.whole or master in self.negated | repeated(self.pattern):
+            return None
+        if any(type in middle and len(middle) > 1 for middle, _ in guards(self.pattern)):
+            return None
+        ordered = {(master, type), (type, master)} & precedence(self.core)
+        span_s = None if self.window_s is None else self.window_s * (1 if ordered else 2)
+        return Told(self.pairs.get(frozenset((master, type)), 1.0), span_s)
 
     def projection(self, types: frozenset[str]) -> Projection:
         """The query kept to these types."""
@@ -241,6 +278,22 @@ def primitive(type: str) -> Projection:
     return Projection(type, type, frozenset((type,)), 1.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A type whose events stay at their sources until somebody asks for them, to be put together to ``of``.
+
+    ``by``: what is there already and asks. ``master``: the type whose events, as they come with it, ask for what lies
+    around them and fits; None: every match of it does.
+    """
+
+    type: str
+    by: Projection
+    of: Projection
+    master: str | None = None
+    query: Query = field(compare=False, repr=False, kw_only=True)
+    """The one that ``of`` is part of, or one of several: they agree on it."""
+
+
 class CostModel(Protocol):
     """How often things happen. All costs are sums of rates times links."""
 
@@ -270,6 +323,16 @@ class CostModel(Protocol):
 
     def delivered(self, query: Query) -> float:
         """What the sinks get of a query per unit of time."""
+
+    @property
+    def asks_by_event(self) -> bool:
+        """Whether the events of one type ask, each source by itself, rather than matches, all sources along a tree."""
+
+    def asked(self, ask: Ask) -> float:
+        """How often is asked per unit of time."""
+
+    def answered(self, ask: Ask) -> float:
+        """How many events are sent for that per unit of time, by all sources together; each once."""
 
     def refined(self, samples: int) -> CostModel:
         """The same model as precise as it can be, with so many draws for each rate that it would have to draw."""

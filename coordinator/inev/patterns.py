@@ -192,6 +192,19 @@ def order(pattern: Pattern) -> frozenset[tuple[str, str]]:
     return frozenset(found)
 
 
+@lru_cache(maxsize=100_000)
+def precedence(pattern: Pattern) -> frozenset[tuple[str, str]]:
+    """Which type must precede which, with negated ones: they matter only between what they lie between."""
+    if isinstance(pattern, str):
+        return frozenset()
+    found = set().union(*(precedence(part) for part in pattern.parts))
+    if pattern.kind in ("SEQ", "NSEQ"):
+        for at, left in enumerate(pattern.parts):
+            for right in pattern.parts[at + 1 :]:
+                found |= set(product(leaves(left), leaves(right)))
+    return frozenset(found)
+
+
 def _positive(pattern: Pattern) -> frozenset[str]:
     return frozenset(leaves(pattern)) - negated(pattern)
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from coordinator.inev.model import EventNetwork, ProblemError, Projection, Query
+from coordinator.inev.model import Ask, EventNetwork, ProblemError, Projection, Query
 from coordinator.inev.patterns import Pattern, leaves, negated, order, repeated
 from coordinator.inev.sampling import Draw, Shape, drawn, share_of
 
@@ -230,6 +230,27 @@ class PhysicalCosts:
             mean = self.rate(projection) / self.network.total(type)
             found = self._drawn[type, other, projection.key] = drawn(shape, type, other, mean, self.samples)
         return found
+
+    # What is asked for -----------------------------------------------------------------------------------------------
+
+    @property
+    def asks_by_event(self) -> bool:
+        return True
+
+    def asked(self, ask: Ask) -> float:
+        """Every event of the master asks once, as it comes: all of them, or those in matches of what brings them."""
+        assert ask.master is not None
+        total = self.network.total(ask.master)
+        return total if ask.by.primitive else total * self.selected(ask.master, ask.by)
+
+    def answered(self, ask: Ask) -> float:
+        """An event is sent once if at least one event of the master lies where it asks for it, and fits. How many do is
+        a Poisson number; where they come in clusters it is more often none, so this is never too little."""
+        assert ask.master is not None
+        told = ask.query.told(ask.master, ask.type)
+        if told is None or told.span_s is None:
+            return self.network.total(ask.type)
+        return self.network.total(ask.type) * -math.expm1(-self.asked(ask) * told.span_s * told.share)
 
     def delivered(self, query: Query) -> float:
         """Composites per second: matches of the whole query, times the sets that a repeated type may be."""

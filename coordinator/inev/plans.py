@@ -8,13 +8,13 @@ computed for any plan, whoever made it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 from coordinator.inev.graph import bit_positions
-from coordinator.inev.model import Problem, Projection
+from coordinator.inev.model import Ask, Problem, Projection
 from coordinator.inev.space import Solution, Space, Stream
 
 DRAWS: Final = 4000
@@ -43,13 +43,31 @@ class Input:
 
 
 @dataclass(frozen=True, slots=True)
+class Pull:
+    """An input that stays at its sources until a task asks for it."""
+
+    read: Input
+    ask: Ask
+
+    @property
+    def asked_by(self) -> str:
+        """Whose events, or whose matches, ask."""
+        return self.ask.master or self.ask.by.text
+
+
+@dataclass(frozen=True, slots=True)
 class PlacedTask:
-    """A projection, where it is evaluated, and from what."""
+    """A projection, where it is evaluated, and from what; ``pulls`` are the inputs that it asks for."""
 
     projection: Projection
     placement: Placement
     nodes: tuple[int, ...]
     inputs: tuple[Input, ...]
+    pulls: tuple[Pull, ...] = ()
+
+    @property
+    def pulled(self) -> frozenset[Input]:
+        return frozenset(pull.read for pull in self.pulls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +86,8 @@ class Transfer:
     """What one node sends of one projection, over which links, at which rate; ``targets`` are the nodes that use it.
 
     ``kind``: "events" that are sent of themselves; "composites" of the query named, for its sinks, where these are
-    something else; and where something is pulled "requests" for it and "answers".
+    something else; and for what is pulled "requests", of which ``source`` names what is asked for and the node that
+    does, and "answers"; both with their ``ask``.
     """
 
     source: Input
@@ -78,6 +97,7 @@ class Transfer:
     targets: tuple[int, ...]
     kind: str = "events"
     query: str | None = None
+    ask: Ask | None = None
 
     @property
     def cost(self) -> float:
@@ -89,7 +109,8 @@ class Vertex:
     """A vertex of an INEv graph. ``sent`` is None for whole matches, empty for what never leaves its node.
 
     ``parts`` are the vertices it reads, by their position in the graph; ``of`` counts the vertices of its projection
-    among which the matches are divided, ``share`` is this one's part of them.
+    among which the matches are divided, ``share`` is this one's part of them. ``asked`` are those of ``parts`` that it
+    asks for.
     """
 
     projection: Projection
@@ -100,6 +121,7 @@ class Vertex:
     split_by: str | None = None
     share: float = 1.0
     of: int = 1
+    asked: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -125,11 +147,15 @@ class Plan:
         problem = replace(self.problem, costs=self.problem.costs.refined(draws // max(1, questions)))
         if problem.costs is self.problem.costs:
             return self
-        transfers = tuple(
-            replace(each, rate=sent_rate(problem, each.source, each.node)) if each.kind == "events" else each
-            for each in self.transfers
-        )
-        return replace(self, problem=problem, transfers=transfers)
+        transfers = []
+        for each in self.transfers:
+            rate = each.rate
+            if each.kind == "events":
+                rate = sent_rate(problem, each.source, each.node)
+            elif each.ask is not None:
+                rate = asking_rate(problem, each.ask, each.kind, each.node)
+            transfers.append(replace(each, rate=rate))
+        return replace(self, problem=problem, transfers=tuple(transfers))
 
     @cached_property
     def vertices(self) -> tuple[Vertex, ...]:
@@ -167,13 +193,18 @@ class Plan:
                     for source in self.nodes_of(read.placement)
                     if source == node or not self._kept_local(read, task)
                 )
+                asked = tuple(
+                    position[pull.read, source] for pull in task.pulls for source in self.nodes_of(pull.read.placement)
+                )
                 for read in sent_as:
                     taken = links.get((read, node), 0)
                     position[read, node] = len(found)
                     split = task.placement.split_by
                     share = network.share(split, node) if split is not None else 1.0
                     sent = read.sent if taken or read.sent is not None else frozenset()
-                    found.append(Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes)))
+                    found.append(
+                        Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes), asked)
+                    )
         return tuple(found)
 
     def _kept_local(self, read: Input, task: PlacedTask) -> bool:
@@ -196,12 +227,19 @@ def sent_rate(problem: Problem, source: Input, node: int) -> float:
     return problem.costs.carried(source.projection, source.sent, split, part)
 
 
+def asking_rate(problem: Problem, ask: Ask, kind: str, node: int) -> float:
+    """How often a node asks each source, or all of them together; or what a source answers."""
+    if kind == "requests":
+        return problem.costs.asked(ask)
+    return problem.costs.answered(ask) * problem.network.share(ask.type, node)
+
+
 def _raw(type: str) -> Projection:
     return Projection(type, type, frozenset((type,)), 1.0)
 
 
 def transmission_cost(vertex: Vertex, problem: Problem) -> float:
-    """What a vertex of an INEv graph costs: its links times the rate at which it sends.
+    """What a vertex of an INEv graph costs: its links times the rate at which it sends, if nobody must ask it.
 
     Whole matches: its part of the projection's rate. With an output selector: the events of the selected types that are
     in matches; of the type by which the projection is split only those born here.
@@ -240,8 +278,9 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
     for task, inputs in solution.tasks.items():
         projection, place = task
         nodes = tuple(node for node, _ in space.at[place])
+        pulls = tuple(Pull(read(stream), space.ask(stream)) for stream in inputs if stream.asked)
         tasks[task] = PlacedTask(
-            space.projections[projection], placement(place), nodes, tuple(read(stream) for stream in inputs)
+            space.projections[projection], placement(place), nodes, tuple(read(stream) for stream in inputs), pulls
         )
     finals = {}
     for query, final in zip(problem.queries, solution.finals, strict=True):
@@ -249,9 +288,13 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
             raw = read(Stream(*final))
             tasks[final] = PlacedTask(raw.projection, raw.placement, network.sources(raw.projection.key), (raw,))
         finals[query.name] = tasks[final]
-    transfers = []
+    transfers: list[Transfer] = []
     for stream, targets in sorted(space.targets(solution).items()):
         source = read(stream)
+        if stream.asked:
+            for node in bit_positions(targets):
+                transfers += _asking(space, stream, source, node)
+            continue
         asked = problem.queries[-1 - stream.sent] if stream.sent < 0 else None
         composites = problem.costs.delivered(asked) if asked is not None else 0.0
         for node, part in space.at[stream.place]:
@@ -264,6 +307,25 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
                     else Transfer(source, node, links, composites * part, reached, "composites", asked.name)
                 )
     return Plan(problem, planner, tuple(tasks.values()), finals, tuple(transfers))
+
+
+def _asking(space: Space, stream: Stream, answered: Input, node: int) -> Iterator[Transfer]:
+    """What travels because a node asks for events of a type."""
+    problem, topology, ask = space.problem, space.topology, space.ask(stream)
+    sources = problem.network.sources(ask.type)
+    request = Input(answered.projection, Placement(node=node))
+    asked = asking_rate(problem, ask, "requests", node)
+    back = {source: topology.reaching(source, space.signature(1 << node)) for source in sources}
+    ways: list[tuple[tuple[int, ...], int]] = [((source,), back[source]) for source in sources]
+    if not problem.costs.asks_by_event:
+        ways = [(sources, topology.reaching(node, space.signature(space.masks[stream.place])))]
+    for targets, links in ways:
+        if links:
+            yield Transfer(request, node, links, asked, targets, "requests", ask=ask)
+    for source, links in back.items():
+        if links:
+            rate = asking_rate(problem, ask, "answers", source)
+            yield Transfer(answered, source, links, rate, (node,), "answers", ask=ask)
 
 
 def merged_locals(space: Space, solution: Solution) -> Solution:

@@ -2,8 +2,8 @@
 
 A dynamic programme over the sets of the query's types and the places where their matches can be: for each set, what it
 costs to find its matches on one node or split over the sources of a type, and to have all of them at any place. Sets
-grow by joining two smaller ones. Trees and distances are those of the network; streams and tasks that exist already
-cost only what they must be extended by.
+grow by joining two smaller ones; or by a type that the matches of the others ask for. Trees and distances are those of
+the network; streams and tasks that exist already cost only what they must be extended by.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from coordinator.inev.query_asks import Asking
 from coordinator.inev.query_sets import QuerySets
 from coordinator.inev.space import Stream, Task, Tasks
 
@@ -24,11 +25,13 @@ class Surroundings:
     """What is there without the query: tasks, and how far each stream is carried.
 
     ``tasks`` holds what each task reads. ``step_price`` is added for every task and hop, to find faster plans.
+    ``pull``: events may be asked for.
     """
 
     tasks: Tasks = field(default_factory=dict)
     carried: dict[Stream, int] = field(default_factory=dict)
     step_price: float = 0.0
+    pull: bool = False
 
 
 class QuerySearch(QuerySets):
@@ -53,6 +56,7 @@ class _Programme:
         """Matches of a set found on one node."""
         self.many: dict[int, dict[int, float]] = {}
         """Matches of a set found at the sources of one of its types, each node with its own events of it."""
+        self.asking = Asking(search, self.full, around.step_price, around.pull)
         self.least: dict[int, float] = {}
         """The cheapest node's part of ``full``."""
         self.offers: dict[int, list[tuple[Stream, list[float]]]] = {}
@@ -109,7 +113,8 @@ class _Programme:
             one = sums if dearest == INFINITE else list(map(min, one, sums))
             dearest = max(one)
         if not pairs:
-            one = [sum(costs) for costs in zip(*(full[single][:nodes] for single in self._singles(mask)), strict=True)]
+            one = self.asking.gathered(mask)
+        one = self.asking.cheaper(mask, one)
         step = around.step_price
         if step:
             one = [cost + step for cost in one]
@@ -142,9 +147,6 @@ class _Programme:
                     if search.places[search.column[at]] == place:
                         many[at] = 0.0
         self.one[mask], self.many[mask] = one, many
-
-    def _singles(self, mask: int) -> list[int]:
-        return [1 << at for at in range(len(self.search.types)) if mask >> at & 1]
 
     def _overlapping(self, mask: int) -> list[tuple[int, int]]:
         """Pairs with types in common: types that are carried already, or one of the two is found or carried already."""
@@ -297,12 +299,14 @@ class _Programme:
         pairs = [*self.search.splits(mask), *self._overlapping(mask)]
         inputs: list[Stream] = []
         if not pairs:
-            for single in self._singles(mask):
-                inputs += self._supply(single, place)
+            inputs += self.asking.one_by_one(mask, task)
         elif place < self.nodes:
             left, right = min(pairs, key=lambda pair: self.full[pair[0]][place] + self.full[pair[1]][place])
-            inputs += self._supply(left, place)
-            inputs += self._supply(right, place)
+            before = self.asking.before(mask, place, self.full[left][place] + self.full[right][place])
+            inputs += self._supply(left if before is None else before, place)
+            inputs += (
+                self._supply(right, place) if before is None else self.asking.supplied(mask ^ before, task, inputs)
+            )
         else:
             at = next(at for at in self.search.splitting if self.search.places[self.search.column[at]] == place)
             local, other, also_local = self._best_split(pairs, at)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+from coordinator.inev.model import Ask
+from coordinator.inev.pulling import asks
 from coordinator.inev.space import Space, Stream
 
 
@@ -31,6 +35,9 @@ class QuerySets:
         self._served: dict[int, int | None] = {}
         self._splits: dict[int, list[tuple[int, int]]] = {}
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        self._pulls: dict[int, list[tuple[int, list[float]]]] = {}
+        self._masters: dict[int, list[tuple[int, dict[int, list[float]]]]] = {}
+        self._far: dict[int, list[int]] = {}
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
         """For each place of the query: links to each other place, for a stream that nobody carries yet."""
         self.hop = self.base[: space.nodes]
@@ -80,6 +87,68 @@ class QuerySets:
                     part = (part - 1) & rest
                 shared = (shared - 1) & mask & common
             self._sharing[mask, mask & common] = found
+        return found
+
+    def pulls(self, mask: int) -> list[tuple[int, list[float]]]:
+        """Sets that lack one type of this one and can ask for it, with what that costs on each node; infinity where it
+        is never cheaper than to have everything sent."""
+        found = self._pulls.get(mask)
+        if found is None:
+            found = []
+            for at, type in enumerate(self.types):
+                before = mask ^ 1 << at
+                if mask >> at & 1 and before in self.projection:
+                    row = self._asked(before, mask, type)
+                    if row is not None:
+                        found.append((before, row))
+            self._pulls[mask] = found
+        return found
+
+    def _asked(self, before: int, mask: int, type: int) -> list[float] | None:
+        """What it costs on each node that matches of a set ask for a type."""
+        there = (Stream(self.projection[before], 0),)
+        rows = [self._ask_row(ask) for ask in asks(self.space, self.query, self.projection[mask], there, type)]
+        paying = [row for row in rows if row is not None]
+        return list(map(min, *paying)) if len(paying) > 1 else paying[0] if paying else None
+
+    def _ask_row(self, ask: Ask) -> list[float] | None:
+        """What it costs on each node; infinity where sending everything is never dearer, None if that is everywhere."""
+        space = self.space
+        asked, answered = space.rates_of(ask)
+        type = space.type_number[ask.type]
+        rate, back, links = space.rates[type], space.row(space.nodes + type, 0), space.asking_links(type)
+        if asked + answered >= rate:
+            return None
+        row = [asked * links[node] + answered * back[node] for node in range(space.nodes)]
+        row = [price if price < rate * back[node] else math.inf for node, price in enumerate(row)]
+        return row if min(row) < math.inf else None
+
+    def masters(self, mask: int) -> list[tuple[int, dict[int, list[float]]]]:
+        """For a set of which only single types are read: a type whose events can ask, and what it costs on each node
+        that they ask for others; all by their bits."""
+        found = self._masters.get(mask)
+        if found is None:
+            found = self._masters[mask] = []
+            bits = [(1 << at, type) for at, type in enumerate(self.types) if mask >> at & 1]
+            for bit, type in bits if self.space.problem.costs.asks_by_event else ():
+                there = (self.space.raw(type),)
+                rows = {
+                    other: row
+                    for other, wanted in bits
+                    if other != bit
+                    for ask in asks(self.space, self.query, self.projection[mask], there, wanted)
+                    if (row := self._ask_row(ask)) is not None
+                }
+                if rows:
+                    found.append((bit, rows))
+        return found
+
+    def far_sources(self, type: int) -> list[int]:
+        """How far each node is from the furthest source of a type."""
+        found = self._far.get(type)
+        if found is None:
+            hops = [self.space.topology.hops(source) for source, _ in self.space.at[self.space.nodes + type]]
+            found = self._far[type] = [max(far) for far in zip(*hops, strict=True)]
         return found
 
     def served(self, projection: int) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count
 
 from coordinator.graphs import Ground, Link, Routes, at_the_middle
@@ -28,10 +28,12 @@ UNKNOWN_PER_S = 1.0
 class InevPlanner:
     """Lays rules out so that as little as possible crosses the network."""
 
-    def __init__(self, statistics: Statistics, attempts: int = ATTEMPTS) -> None:
-        """``statistics`` may give a rate for all sources of a type under the name ""."""
+    def __init__(self, statistics: Statistics, attempts: int = ATTEMPTS, pull: bool = True) -> None:
+        """``statistics`` may give a rate for all sources of a type under the name "". ``pull``: events may stay at
+        their sources until somebody asks for them, where that is cheaper."""
         self.statistics = statistics
         self._attempts = attempts
+        self._pull = pull
 
     def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
         """Rules that are laid out stay where they are; others join them."""
@@ -55,7 +57,7 @@ class InevPlanner:
                 rules = [rule for rule in rules if self._can_be_planned(rule, ground)][: len(rules) - 1]
                 continue
             clock = Clock(self._attempts, count().__next__)
-            search = Search(problem, clock, patient=len(problem.queries) > 1)
+            search = Search(problem, clock, patient=len(problem.queries) > 1, pull=self._pull)
             return with_fall_backs(plan_from(search.workload.space, search.run(), "inev"))
         return None
 
@@ -130,12 +132,23 @@ def _rule_layout(rule: Rule, plan: Plan) -> RuleLayout:
             home = None
             if alone is not None and label is not None:
                 home = Home(names[alone], tuple((names[node], network.share(label, node)) for node in task.nodes))
-            stages.append(Stage(wanted, nodes, split, below_it, frozenset(events), frozenset(left_out), home=home))
+            asking = _asking(task, roles)
+            stages.append(Stage(wanted, nodes, split, below_it, frozenset(events), frozenset(left_out), *asking, home))
             known[key] = len(stages) - 1
         return known[key]
 
     placed(plan.finals[rule.name], frozenset(labels_of(rule)))
     return tuple(stages)
+
+
+def _asking(task: PlacedTask, roles: Callable[[Iterable[str]], frozenset[str]]) -> tuple[str | None, frozenset[str]]:
+    """The role whose events ask, and those whose events are asked for."""
+    masters = {pull.ask.master for pull in task.pulls}
+    if len(masters) != 1 or None in masters:
+        return None, frozenset()
+    master = roles(master for master in masters if master is not None)
+    pulled = roles(pull.ask.type for pull in task.pulls)
+    return (next(iter(master)), pulled) if len(master) == 1 else (None, frozenset())
 
 
 def _task_of(read: Input, tasks: Mapping[tuple[Projection, Placement], PlacedTask]) -> PlacedTask | None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Final
 
-from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, split_queries
+from coordinator.inev.asking import asking
+from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, Told, split_queries
 from coordinator.inev.patterns import Operator, Pattern
 from coordinator.inev.physical import PhysicalCosts
 from protocol import pattern as p
@@ -160,6 +161,18 @@ class _Reading:
                     labels = frozenset((one, other))
                     found[labels] = "; ".join(sorted({*found.get(labels, "").split("; "), shown(same)} - {""}))
         return found
+
+    def asking(self) -> dict[tuple[str, str], Told]:
+        """By the label that can ask for another, what it tells."""
+        positive = frozenset(leaf.role for leaf in self.leaves) - self._negative()
+
+        def share(condition: Expression) -> float:
+            if isinstance(condition, Same):
+                return self.share(positive, DEFAULT_PAIR, "that all agree") if len(positive) > 1 else DEFAULT_PAIR
+            return self.share(frozenset(roles_of(condition)), DEFAULT_PAIR, shown(condition))
+
+        found = asking(self.rule, share)
+        return {(self.labels[master], self.labels[role]): told for (master, role), told in found.items()}
 
     # Patterns -------------------------------------------------------------------------------------------------------
 
@@ -358,6 +371,7 @@ def problem_from(
                 gaps_s=reading.gaps_s(),
                 alike=reading.alike(),
                 apart=apart,
+                asking=reading.asking(),
             )
             queries.append(query)
             wanted[name] = sinks.get(rule.emits, ())

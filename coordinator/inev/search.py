@@ -4,6 +4,9 @@ Every query is planned by the dynamic programme beside what the others carry; th
 again, one after the other and in groups, as long as the whole becomes cheaper. To leave plans that no single query can
 improve, the search pretends that types are carried further than they are, and moves work between nodes. What comes of
 it is kept only if its true cost is lower and it obeys the latency bound.
+
+Where events may be pulled, all of this is done without at first, then from there on with pulling as one more choice for
+every input: so the plan is never dearer than the one found first, which pushes everything.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from coordinator.inev.graph import LARGE_NODES
 from coordinator.inev.latency import latency
 from coordinator.inev.model import Problem
 from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.push_pull import push_pull_solution
 from coordinator.inev.space import Solution, Stream
 from coordinator.inev.workload import Workload
 
@@ -47,6 +51,12 @@ LARGE_SECONDS: Final = 8.0
 QUERY_SECONDS: Final = ((20 << 7, 0.4), (100 << 8, 4.0))
 """The same for a single query, by the number of nodes times sets of types: most of its plan is found at once."""
 
+PUSHED_FIRST: Final = 0.3
+"""The part of the time in which plans are looked for that pull nothing, if that takes so long."""
+
+PULLED_LONGER: Final = 1.25
+"""Where no budget is given, how much longer is looked if events may be pulled."""
+
 LATENCY_PRICES: Final = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Prices of a step, relative to centralised cost per link, with which plans of lower latency are looked for."""
 
@@ -65,6 +75,10 @@ class Clock:
     def over(self) -> bool:
         return self.budget_s is not None and self.now() - self.start > self.budget_s
 
+    def part(self, share: float) -> Clock:
+        """A clock for the first part of the time."""
+        return self if self.budget_s is None else Clock(self.budget_s * share, self.now)
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:
@@ -74,13 +88,17 @@ class Bound:
     factor: float = 1.0
 
 
-def inev_plan(problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0) -> Plan:
-    """The cheapest plan that the search finds; never dearer than centralised.
+def inev_plan(
+    problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0, pull: bool = False
+) -> Plan:
+    """The cheapest plan that the search finds; never dearer than centralised, nor with ``pull`` than push-pull.
 
     The same seed finds the same plan, unless the time runs out first.
     """
     patient = budget_s is not None or len(problem.queries) > 1
-    search = Search(problem, Clock(usual_budget(problem) if budget_s is None else budget_s), bound, seed, patient)
+    if budget_s is None:
+        budget_s = usual_budget(problem) * (PULLED_LONGER if pull else 1.0)
+    search = Search(problem, Clock(budget_s), bound, seed, patient, pull)
     return plan_from(search.workload.space, search.run(), "inev")
 
 
@@ -100,9 +118,11 @@ class Search:
     """The best solution so far, and the attempts to find a better one."""
 
     def __init__(
-        self, problem: Problem, clock: Clock, bound: Bound | None = None, seed: int = 0, patient: bool = True
-    ) -> None:
+        self, problem: Problem, clock: Clock, bound: Bound | None = None, seed: int = 0, patient: bool = True,
+        pull: bool = False,
+    ) -> None:  # fmt: skip
         self.patient = patient
+        self.pull = pull
         self.workload = Workload(problem)
         self.space = self.workload.space
         self.clock = clock
@@ -121,6 +141,19 @@ class Search:
     def run(self) -> Solution:
         centre = central_solution(self.space, best_centre(self.space))
         self.best, self.cost = centre, self.space.cost(centre)
+        if self.pull:
+            whole, self.clock = self.clock, self.clock.part(PUSHED_FIRST)
+            self._look()
+            self.clock, self.workload.pull = whole, True
+            pushed = self.best, self.cost
+            baseline = push_pull_solution(self.space, self.workload.queries)
+            self.offer(baseline, self.value(baseline, self.cost))
+            self.offer(*self.descended(*pushed))
+        self._look()
+        return self.best
+
+    def _look(self) -> None:
+        """All attempts, until one has found nothing better or the time is over."""
         prices = LATENCY_PRICES if self.bound is not None else LATENCY_PRICES[:1]
         for price in prices:
             self.workload.step_price = price * self.cost / max(1, len(self.space.topology.links))
@@ -133,7 +166,6 @@ class Search:
             # A single query leaves little to find; it is looked for only where somebody gives time for it.
             self._pretend(self.workload.carried_to_sources())
             self._wander()
-        return self.best
 
     def _starts(self) -> None:
         count = len(self.workload.queries)
@@ -180,7 +212,7 @@ class Search:
         while better and not self.clock.over:
             better = False
             work = self.workload
-            for steps in (work.selected, work.moved, work.shared_within, work.found_everywhere):
+            for steps in (work.pulled, work.selected, work.moved, work.shared_within, work.found_everywhere):
                 for candidate in steps(solution):
                     found = self.value(candidate, cost)
                     if found < cost * BETTER:

@@ -1,8 +1,8 @@
 """The space in which plans are searched: everything a plan speaks of, as small numbers, with the price of moving it.
 
 A *place* is a node's number, or ``nodes + t`` for all sources of the type numbered t. A *stream* is what is found of a
-projection at a place: whole matches, or the events of some types in them. A *solution* maps tasks, projections at
-places, to the streams they read.
+projection at a place: whole matches, or the events of some types in them; or the events of a type that somebody asks
+for. A *solution* maps tasks, projections at places, to the streams they read.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from itertools import count
 from typing import NamedTuple
 
 from coordinator.inev.graph import LARGE_NODES, Signature, bit_positions, distances
-from coordinator.inev.model import Problem, Projection, primitive
+from coordinator.inev.model import Ask, Problem, Projection, Query, primitive
 
 
 class Stream(NamedTuple):
     """``sent``: the bits of the types whose events are sent; 0 for matches as they are; -1 - q for what the sinks of
-    query q get, where that is something else."""
+    query q get, where that is something else. ``asked``: the number of the ask that brings these events of a type; 0
+    for what is sent of itself."""
 
     projection: int
     place: int
     sent: int = 0
+    asked: int = 0
 
 
 Task = tuple[int, int]
@@ -65,6 +67,11 @@ class Space:
         self._selected: dict[Stream, tuple[float, float]] = {}
         self._sent: dict[Stream, list[float]] = {}
         self._costs: dict[tuple[Stream, int], float] = {}
+        self._asks: list[Ask] = []
+        self._ask_numbers: dict[Ask, int] = {}
+        self._ask_rates: list[tuple[float, float]] = []
+        self._ask_rows: dict[int, list[int]] = {}
+        self._homes: dict[int, Query | None] = {}
         self.sink_masks = [
             sum(1 << node for node in set(problem.sinks.get(query.name, ()))) for query in problem.queries
         ]
@@ -115,6 +122,54 @@ class Space:
     def raw(self, type: int) -> Stream:
         """The events of a type as they are born."""
         return Stream(type, self.nodes + type)
+
+    def home(self, projection: int) -> Query | None:
+        """The first query that a projection is part of."""
+        if projection not in self._homes:
+            wanted = self.projections[projection]
+            self._homes[projection] = next(
+                (
+                    query
+                    for query in self.problem.queries
+                    if wanted.types <= set(query.types) and query.projection(wanted.types).key == wanted.key
+                ),
+                None,
+            )
+        return self._homes[projection]
+
+    # What is asked for -----------------------------------------------------------------------------------------------
+
+    def pulled(self, ask: Ask) -> Stream:
+        """The events of a type that an ask brings."""
+        number = self._ask_numbers.get(ask)
+        if number is None:
+            self._asks.append(ask)
+            self._ask_rates.append(self.rates_of(ask))
+            number = self._ask_numbers[ask] = len(self._asks)
+        type = self.type_number[ask.type]
+        return Stream(type, self.nodes + type, asked=number)
+
+    def ask(self, stream: Stream) -> Ask:
+        """What brings a stream that is asked for."""
+        return self._asks[stream.asked - 1]
+
+    def rates_of(self, ask: Ask) -> tuple[float, float]:
+        """How often is asked, and what is answered by all sources."""
+        return self.problem.costs.asked(ask), self.problem.costs.answered(ask)
+
+    def asking_links(self, type: int) -> list[int]:
+        """For every node: how many links a request for a type crosses from there until all its sources have it."""
+        found = self._ask_rows.get(type)
+        if found is None:
+            if self.problem.costs.asks_by_event:
+                found = [0] * self.nodes
+                for source, _ in self.at[self.nodes + type]:
+                    found = list(map(int.__add__, found, self.topology.hops(source)))
+            else:
+                sources, reached = self.signature(self.masks[self.nodes + type]), self.topology.reached
+                found = [reached(node, sources) for node in range(self.nodes)]
+            self._ask_rows[type] = found
+        return found
 
     # Trees ----------------------------------------------------------------------------------------------------------
 
@@ -191,6 +246,9 @@ class Space:
         """What it costs to have a stream at all targets."""
         found = self._costs.get((stream, targets))
         if found is None:
+            if stream.asked:
+                found = self._costs[stream, targets] = self._price_of_asking(stream, targets)
+                return found
             by_part, summed = self.reach(stream.place, targets)
             if stream.sent < 0:
                 found = self.problem.costs.delivered(self.problem.queries[-1 - stream.sent]) * by_part
@@ -211,6 +269,12 @@ class Space:
         reached, signature = self.topology.reached, self.signature(targets)
         sent = zip(self._sent_at(stream), self.at[stream.place], strict=True)
         return sum(rate * reached(node, signature) for rate, (node, _) in sent)
+
+    def _price_of_asking(self, stream: Stream, targets: int) -> float:
+        """Every target asks for itself, and is answered by itself."""
+        asked, answered = self._ask_rates[stream.asked - 1]
+        links, back = self.asking_links(stream.projection), self.row(stream.place, 0)
+        return sum(asked * links[node] + answered * back[node] for node in bit_positions(targets))
 
     def local(self, stream: Stream, place: int) -> bool:
         """Whether a task at a place finds the stream there already, each node its own part."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.inev.plans import Input, PlacedTask, Plan, Transfer
+from coordinator.inev.plans import Input, PlacedTask, Plan, Pull, Transfer
 from coordinator.inev.space import Space
 
 LINKS_SHOWN: Final = 12
@@ -53,10 +53,11 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
             "placement": _place_json(each.source, names),
             "from": names[each.node],
             "to": [names[node] for node in each.targets],
-            "for": readers.get(each.source, []),
+            "for": readers.get(each.source, []) if each.ask is None else _asking(plan, each),
             "edges": [[names[one], names[other]] for one, other in links(each.links)],
             "rate": each.rate,
             "kind": each.kind,
+            "asked_by": None if each.ask is None else each.ask.master or each.ask.by.text,
             "output_selector_types_not_sent": sorted(each.source.left_out),
         }
 
@@ -80,6 +81,7 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
             "output_selectors": {
                 read.projection.text: sorted(read.sent) for read in task.inputs if read.sent is not None
             },
+            "pulled": {pull.ask.type: pull.asked_by for pull in task.pulls},
             "total_rate": costs.rate(task.projection) if not task.projection.primitive else plan.problem.network.total(
                 task.projection.key
             ),
@@ -115,8 +117,19 @@ def _readers(plan: Plan) -> dict[Input, list[str]]:
     found: dict[Input, list[str]] = {}
     for task in plan.tasks:
         for read in task.inputs:
-            found.setdefault(read, []).append(task.projection.text)
+            if read not in task.pulled:
+                found.setdefault(read, []).append(task.projection.text)
     return found
+
+
+def _asking(plan: Plan, each: Transfer) -> list[str]:
+    """What is put together of what a node asks for."""
+    asker = each.node if each.kind == "requests" else each.targets[0]
+    return [
+        task.projection.text
+        for task in plan.tasks
+        if task.nodes == (asker,) and any(pull.ask == each.ask for pull in task.pulls)
+    ]
 
 
 # Words --------------------------------------------------------------------------------------------------------------
@@ -148,7 +161,8 @@ def in_words(outcome: Outcome) -> Iterator[str]:
     yield ""
     yield "what travels"
     for read, transfers in _streams(plan).items():
-        yield f"  {_named(read)}: {sum(each.cost for each in transfers):,.4g}"
+        requests = "requests for " if transfers[0].kind == "requests" else ""
+        yield f"  {requests}{_named(read)}: {sum(each.cost for each in transfers):,.4g}"
         for each in transfers[:3]:
             yield f"    {_from_to(plan, each)}"
         if len(transfers) > 3:
@@ -223,6 +237,8 @@ def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
             raw = sum(map(problem.network.total, read.projection.types))
             if whole < raw:
                 yield f"reads {read.projection.text} ({whole:,.4g}) instead of its types ({raw:,.4g})"
+    for pull in task.pulls:
+        yield _why_asked(plan, task, pull, space)
     for each in plan.fall_backs:
         if (each.projection, each.placement) == (task.projection, task.placement):
             way = "without it" if each.node is None else f"at {problem.network.names[each.node]} alone"
@@ -230,6 +246,29 @@ def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
     shared = [name for name, final in plan.finals.items() if task in _steps(plan, final)]
     if len(shared) > 1:
         yield f"serves {len(shared)} queries"
+
+
+def _why_asked(plan: Plan, task: PlacedTask, pull: Pull, space: Space) -> str:
+    """What asking for an input saves beside sending it, which others may have it sent to them too."""
+    costs, ask, node = plan.problem.costs, pull.ask, task.nodes[0]
+    mine = [
+        each
+        for each in plan.transfers
+        if each.ask == ask and (each.node if each.kind == "requests" else each.targets[0]) == node
+    ]
+    pays = sum(each.cost for each in mine)
+    raw = space.raw(space.type_number[ask.type])
+    sent = [each for each in plan.transfers if each.source == pull.read and each.kind == "events"]
+    others = 0
+    for each in sent:
+        others |= sum(1 << target for target in each.targets)
+    instead = space.price(raw, others | 1 << node) - (space.price(raw, others) if others else 0.0)
+    who = f"each {pull.asked_by}" if ask.master is not None or ask.by.primitive else f"each match of {pull.asked_by}"
+    return (
+        f"{ask.type} stays where it is until {who} asks for it ({costs.asked(ask):,.4g}), then "
+        f"{costs.answered(ask):,.4g} of {plan.problem.network.total(ask.type):,.4g} come: "
+        f"{pays:,.4g} instead of {instead:,.4g} for all of it"
+    )
 
 
 def _streams(plan: Plan) -> Mapping[Input, list[Transfer]]:

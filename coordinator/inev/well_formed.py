@@ -3,7 +3,8 @@
 A combination is well-formed if every projection is made of inputs that together have its types and nothing else, if
 negated types come with all they lie between, and if no placement is split by a type of which every node must see all.
 Forwarding is well-formed (definition 2) if what a vertex reads reaches its node, and if the types that an output
-selector leaves out reach it from elsewhere.
+selector leaves out reach it from elsewhere. An input may be asked for if the task is on one node, if who asks is there
+without asking, is part of every match and says where the others lie, and if the requests reach all sources.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ from coordinator.inev.plans import Input, PlacedTask, Plan, Vertex
 def faults(plan: Plan) -> list[str]:
     """All that is wrong with a plan; nothing if it finds exactly the matches of its queries."""
     # What reads something that nobody evaluates has no graph in which forwarding could be judged.
-    return list(combination_faults(plan)) or list(forwarding_faults(plan.vertices, plan.problem))
+    return list(combination_faults(plan)) or [
+        *forwarding_faults(plan.vertices, plan.problem),
+        *(fault for task in plan.tasks for fault in request_faults(plan, task)),
+    ]
 
 
 def combination_faults(plan: Plan) -> Iterator[str]:
@@ -52,6 +56,7 @@ def _task_faults(plan: Plan, task: PlacedTask, query: Query, seen: set[PlacedTas
     split = task.placement.split_by
     if split is not None:
         yield from _split_faults(task, split, query)
+    yield from _pull_faults(task, query, plan.problem)
     for read in task.inputs:
         if read.projection.types == task.projection.types and len(task.projection.types) > 1:
             yield f"{name} reads {read.projection.text}, which is no smaller"
@@ -63,6 +68,46 @@ def _task_faults(plan: Plan, task: PlacedTask, query: Query, seen: set[PlacedTas
             yield f"{name} reads {read.projection.text} from a place where nobody evaluates it"
         else:
             yield from _task_faults(plan, below, query, seen)
+
+
+def _pull_faults(task: PlacedTask, query: Query, problem: Problem) -> Iterator[str]:
+    name = task.projection.text
+    if task.pulls and task.placement.node is None:
+        yield f"{name} is split over nodes, each of which would have to ask for itself"
+    if len({pull.ask.master for pull in task.pulls}) > 1 or (len(task.pulls) > 1 and not problem.costs.asks_by_event):
+        yield f"{name} asks for its inputs in different ways; one task has one that asks"
+    sent = frozenset[str]().union(
+        *(read.sent or read.projection.types for read in task.inputs if read not in task.pulled)
+    )
+    for pull in task.pulls:
+        ask, what = pull.ask, pull.read.projection.text
+        if not pull.read.projection.primitive or pull.read not in task.inputs or ask.type != what:
+            yield f"{name} asks for {what}, which is no event type that it reads"
+        if ask.type in sent or task.inputs.count(pull.read) > 1:
+            yield f"{name} asks for {what}, which comes anyway"
+        if not ask.by.types <= sent:
+            yield f"{name} asks for {what} by {pull.asked_by}, of which not everything is there"
+        if problem.costs.asks_by_event and (
+            ask.master is None or ask.master not in ask.by.types or query.told(ask.master, what) is None
+        ):
+            yield f"{name} asks for {what} by {pull.asked_by}, which does not say where it must lie in every match"
+
+
+def request_faults(plan: Plan, task: PlacedTask) -> Iterator[str]:
+    """Whether every source of what a task asks for hears of it."""
+    network = plan.problem.network
+    for pull in task.pulls:
+        for node in task.nodes:
+            heard = {node}
+            for each in plan.transfers:
+                if each.kind == "requests" and each.ask == pull.ask and each.node == node:
+                    heard |= network.topology.nodes_of(each.links)
+            for source in network.sources(pull.ask.type):
+                if source not in heard:
+                    yield (
+                        f"{network.names[source]} does not hear that {task.projection.text} at {network.names[node]} "
+                        f"asks for its {pull.ask.type}"
+                    )
 
 
 def _produces(task: PlacedTask, read: Input) -> bool:

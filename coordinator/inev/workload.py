@@ -11,6 +11,7 @@ from typing import Final
 
 from coordinator.inev.model import Problem
 from coordinator.inev.patterns import negated
+from coordinator.inev.pulling import pulled_inputs, pushed_inputs
 from coordinator.inev.query_search import QuerySearch, Surroundings
 from coordinator.inev.space import Solution, Space, Stream, Task, Tasks
 
@@ -28,6 +29,8 @@ class Workload:
         self.space = Space(problem)
         self.queries = [QuerySearch(self.space, at) for at in range(len(problem.queries))]
         self.step_price = 0.0
+        self.pull = False
+        """Whether events may be asked for instead of being sent."""
 
     def surroundings(self, solution: Solution, without: Iterable[int]) -> Surroundings:
         """What is left of a solution without some queries."""
@@ -39,7 +42,7 @@ class Workload:
         carried = self.space.carried(tasks, finals, masks, left)
         for projection, place in tasks:
             carried.setdefault(Stream(projection, place), 0)
-        return Surroundings(tasks, carried, step_price=self.step_price)
+        return Surroundings(tasks, carried, self.step_price, self.pull)
 
     def with_query(self, around: Surroundings, at: int) -> tuple[Tasks, Task]:
         """The tasks around with those of one query added."""
@@ -111,7 +114,7 @@ class Workload:
                     for stream, mask in everything.carried.items()
                     if stream.projection < len(self.space.types) or (stream.projection, stream.place) in kept
                 }
-                tasks, final = self.with_query(Surroundings(kept, carried, step_price=self.step_price), at)
+                tasks, final = self.with_query(Surroundings(kept, carried, self.step_price, self.pull), at)
                 finals = [*solution.finals[:at], final, *solution.finals[at + 1 :]]
                 yield self.tidy({**solution.tasks, **tasks}, finals)
 
@@ -129,7 +132,7 @@ class Workload:
                 for stream, mask in self.space.carried(below, (), ()).items():
                     carried[stream] = carried.get(stream, 0) | mask
                 carried[Stream(*task)] = everywhere
-                around = Surroundings({**below, **rest.tasks}, carried, step_price=self.step_price)
+                around = Surroundings({**below, **rest.tasks}, carried, self.step_price, self.pull)
                 tasks, final = self.with_query(around, at)
                 yield self.tidy({**solution.tasks, **tasks}, [*solution.finals[:at], final, *solution.finals[at + 1 :]])
 
@@ -142,6 +145,10 @@ class Workload:
             if stream.projection < types or stream.sent < 0 or stream in ends or negated(projection.pattern):
                 continue
             bits = sum(1 << self.space.type_number[type] for type in projection.types)
+            if any(
+                self._travels(stream, *task) and any(read.asked for read in task[1]) for task in solution.tasks.items()
+            ):
+                continue  # who asks for something asks as often as this stream tells it to
             sent = bits if stream.sent else (bits - 1) & bits
             while sent:
                 chosen = Stream(stream.projection, stream.place, 0 if sent == bits else sent)
@@ -179,6 +186,12 @@ class Workload:
             return ()
         types = (self.space.type_number[type] for type in self.space.projections[stream.projection].types)
         return tuple(self.space.raw(type) for type in types if not stream.sent >> type & 1)
+
+    def pulled(self, solution: Solution) -> Iterator[Solution]:
+        """Events asked for instead of being sent, and the other way round."""
+        if self.pull:
+            yield from pushed_inputs(self.space, solution)
+            yield from pulled_inputs(self.space, solution)
 
     def moved(self, solution: Solution) -> Iterator[Solution]:
         """All work of a node on a node nearby; and single tasks on another node that works already."""

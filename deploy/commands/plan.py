@@ -29,6 +29,9 @@ from deploy.network_problem import network_problem
 from protocol.errors import ConfigError
 
 PLANNERS: Final = ("inev", "exact", "centr", "push-pull")
+PULLING: Final = ("inev", "exact")
+"""Those that can be told whether to pull; the others always do, or never."""
+
 CASE_SUFFIX: Final = ".json"
 
 
@@ -43,6 +46,15 @@ def plan(
     budget: Annotated[
         float | None,
         typer.Option(help="Stop after so many seconds with the best plan found so far.", metavar="SECONDS"),
+    ] = None,
+    pull: Annotated[
+        bool | None,
+        typer.Option(
+            "--pull/--no-pull",
+            help="Whether events may stay at their sources until somebody asks for them, where that is cheaper. "
+            "Without it: for network files yes, for case files no.",
+            show_default=False,
+        ),
     ] = None,
     sample: Annotated[
         bool,
@@ -76,7 +88,12 @@ def plan(
         raise ConfigError(f"a latency factor of {latency_factor:g} has no meaning; write 0 or a number above it")
     is_case = given.suffix.lower() == CASE_SUFFIX
     problem = read_case(given).problem if is_case else _network_problem(given, sample)
-    outcome = planned(problem, planner, budget, latency_bound, latency_factor, seed)
+    if pull is not None and planner not in PULLING:
+        raise ConfigError(
+            f"--pull and --no-pull are for the planners {' and '.join(PULLING)}; leave the option out, or {planner}"
+        )
+    pulls = planner in PULLING and (not is_case if pull is None else pull)
+    outcome = planned(problem, planner, budget, latency_bound, latency_factor, seed, pull=pulls)
     for warning in problem.warnings:
         say(f"warning: {warning}")
     if svg is not None:
@@ -103,14 +120,15 @@ def _network_problem(given: Path, sample: bool) -> Problem:
 
 
 def planned(
-    problem: Problem, planner: str, budget_s: float | None, latency_bound: str, factor: float, seed: int
+    problem: Problem, planner: str, budget_s: float | None, latency_bound: str, factor: float, seed: int, *, pull: bool
 ) -> Outcome:
     """Plans, and compares with centralised evaluation."""
     centre = centralised(problem)
     central_latency = latency(centre, factor)
     limit = _limit(latency_bound, central_latency)
     start = time.perf_counter()
-    found = _plan(problem, planner, budget_s, None if limit is None else Bound(limit, factor), seed, centre)
+    bound = None if limit is None else Bound(limit, factor)
+    found = _plan(problem, planner, budget_s, bound, seed, centre, pull=pull)
     seconds = time.perf_counter() - start
     if planner in ("inev", "exact"):
         found = with_fall_backs(found)
@@ -145,11 +163,13 @@ def _limit(text: str, central: float) -> float | None:
     return limit
 
 
-def _plan(problem: Problem, planner: str, budget_s: float | None, bound: Bound | None, seed: int, centre: Plan) -> Plan:
+def _plan(
+    problem: Problem, planner: str, budget_s: float | None, bound: Bound | None, seed: int, centre: Plan, *, pull: bool
+) -> Plan:
     if planner == "inev":
-        return inev_plan(problem, budget_s, bound, seed)
+        return inev_plan(problem, budget_s, bound, seed, pull)
     if bound is not None:
         raise ConfigError(f"only the planner inev keeps a latency bound; leave the bound out, or {planner}")
     if planner == "exact":
-        return exact_plan(problem, budget_s)
+        return exact_plan(problem, budget_s, pull)
     return centre if planner == "centr" else push_pull_plan(problem)

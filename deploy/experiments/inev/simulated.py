@@ -86,7 +86,7 @@ def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float
             ruled.births(),
             strategy=strategy,
             on_progress=told,
-            lay_out=InevPlanner(ruled.statistics),
+            lay_out=InevPlanner(ruled.statistics, pull=False),
             falls_back=False,  # what is measured is the plan, not what becomes of it
         )
     inev, centr = (outcomes[strategy] for strategy in STRATEGIES)
