@@ -214,14 +214,21 @@ class Query:
                 selectivity *= value
         conditions = ";".join(sorted(text for over, text in self.predicates.items() if over <= types))
         window = "" if self.window_s is None else f"@{self.window_s:g}"
-        key = same_as(pattern) + window + (f"[{conditions}]" if conditions else "")
+        key = same_as(pattern) + window + self._seen_whole(types) + (f"[{conditions}]" if conditions else "")
         return Projection(pattern, key, types, selectivity, self.window_s)
+
+    def _seen_whole(self, types: frozenset[str]) -> str:
+        """What keeps a projection apart from one that looks the same but may be split by more types."""
+        if self.whole:
+            return "!"
+        return "".join(f"+{type}" for type in sorted(types & repeated(self.pattern)))
 
     def takes(self, offered: Projection, wanted: Projection) -> bool:
         """Whether matches of a projection of another query can stand in for those of a projection of this one.
 
         They can if they miss none: the same window and predicates, and no order that this query does not ask for; in
-        running networks only if they are the same.
+        running networks only if they are the same. Whether they are found where this query may read them is another
+        question: nothing below may be split by a type that is not among its ``splitting``.
         """
         if offered.key == wanted.key:
             return True

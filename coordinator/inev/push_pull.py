@@ -3,7 +3,8 @@
 Types are gathered one after the other. A pushed type comes whole. A pulled one is asked for with every match of what
 is there already, along a tree to its sources, and only the events that fit come back. For every node and query all
 orders and choices are weighed (a dynamic programme over the sets of types that are there). Where several queries end
-on one node, what is pushed to it crosses the network once.
+on one node, what is pushed to it crosses the network once; where it is cheaper to push everything to one node, that is
+done.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coordinator.inev.baselines import best_centre
+from coordinator.inev.baselines import best_centre, central_solution
 from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem
-from coordinator.inev.plans import Input, PlacedTask, Placement, Plan, Transfer
+from coordinator.inev.plans import Input, PlacedTask, Placement, Plan, Transfer, plan_from
 from coordinator.inev.query_search import QuerySearch
 from coordinator.inev.space import Space, Stream
 
@@ -67,7 +68,11 @@ def push_pull_plan(problem: Problem) -> Plan:
         if stream.sent < 0:
             rate = problem.costs.delivered(problem.queries[-1 - stream.sent])
         transfers += _transfers(space, stream, mask, rate, "composites" if stream.sent else "events")
-    return Plan(problem, "push-pull", tuple(dict.fromkeys(tasks)), finals, tuple(transfers))
+    found = Plan(problem, "push-pull", tuple(dict.fromkeys(tasks)), finals, tuple(transfers))
+    # Queries are placed one after the other, each where it is cheapest by itself: together they may cost more than one
+    # node that all events are pushed to.
+    gathered = plan_from(space, central_solution(space, best_centre(space)), "push-pull")
+    return min(found, gathered, key=lambda plan: plan.cost)
 
 
 def _transfers(space: Space, stream: Stream, mask: int, rate: float, kind: str) -> list[Transfer]:

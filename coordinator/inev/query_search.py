@@ -58,7 +58,7 @@ class _Programme:
         self.offers: dict[int, list[tuple[Stream, list[float]]]] = {}
         for stream, carried in around.carried.items():
             mask = search.served(stream.projection) if stream.sent >= 0 else None
-            if mask is not None and mask & (mask - 1):
+            if mask is not None and mask & (mask - 1) and search.may_read(stream, around.tasks):
                 self.offers.setdefault(mask, []).append((stream, self._extension(stream, carried)))
         self.common = sum(1 << at for at, type in enumerate(search.types) if around.carried.get(search.space.raw(type)))
         """The types that are carried already, so that several inputs may well have them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.inev.space import Space, Stream
+from coordinator.inev.space import Space, Stream, Tasks
 
 
 class QuerySets:
@@ -97,3 +97,19 @@ class QuerySets:
             )
             self._served[projection] = mask if fits else None
         return self._served[projection]
+
+    def may_read(self, stream: Stream, tasks: Tasks) -> bool:
+        """Whether a stream that serves the query comes from tasks none of which is split by a type that the query must
+        see in one place. Projections of its own, and all below them, are split by none."""
+        if stream.projection in self.mask_of:
+            return True
+        waiting, seen = [stream[:2]], set()
+        while waiting:
+            task = waiting.pop()
+            if task in seen or task not in tasks:
+                continue
+            seen.add(task)
+            if task[1] >= self.space.nodes and task[1] not in self.places:
+                return False
+            waiting += [read[:2] for read in tasks[task]]
+        return True
