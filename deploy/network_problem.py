@@ -49,4 +49,5 @@ def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Stati
             at[source.node] = at.get(source.node, 0.0) + rate
     written = given.statistics.selectivities
     rules = {*written, *counted.selectivities}
-    return Statistics(rates, {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules})
+    shares = {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules}
+    return Statistics(rates, shares, given.statistics.latency)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from coordinator.inev.rules import Statistics
@@ -19,7 +20,7 @@ def measured(given: Statistics, rates: Mapping[str, Mapping[str, float]]) -> Sta
     known = {name: dict(at) for name, at in given.rates.items()}
     for name, at in rates.items():
         known.setdefault(name, {}).update({node: rate for node, rate in at.items() if rate > 0})
-    return Statistics(known, given.selectivities)
+    return replace(given, rates=known)
 
 
 def moved(planned: Statistics, now: Statistics) -> list[str]:

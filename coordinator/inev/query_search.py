@@ -85,6 +85,9 @@ class _Programme:
         for at, type in enumerate(search.types):
             stream = space.raw(type)
             row = self._extension(stream, self.around.carried.get(stream, 0))
+            if self.around.step_price:
+                far = search.furthest(type)
+                row = [cost + self.around.step_price * hops for cost, hops in zip(row, far, strict=True)]
             self.full[1 << at] = row
             self.least[1 << at] = min(row)
             self.many[1 << at] = {at: 0.0}
@@ -110,9 +113,9 @@ class _Programme:
             dearest = max(one)
         if not pairs:
             one = [sum(costs) for costs in zip(*(full[single][:nodes] for single in self._singles(mask)), strict=True)]
-        step = around.step_price
+        step, work = around.step_price, search.work.get(mask, 0.0)
         if step:
-            one = [cost + step for cost in one]
+            one = [cost + step * (1 + work) for cost in one]
         many: dict[int, float] = {}
         for at in search.splitting:
             if not mask >> at & 1:
@@ -133,7 +136,7 @@ class _Programme:
                         if cost < least:
                             least = cost
             if least < INFINITE:
-                many[at] = least + step
+                many[at] = least + step * (1 + work / len(self.space.at[search.places[column]]))
         for place in self.there.get(mask, ()):
             if place < nodes:
                 one[place] = 0.0

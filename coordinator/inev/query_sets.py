@@ -29,6 +29,9 @@ class QuerySets:
         self.mask_of = {number: mask for mask, number in self.projection.items()}
         self.left_out: dict[tuple[int, int], tuple[int, ...]] = {}
         self._served: dict[int, int | None] = {}
+        self._far: dict[int, list[int]] = {}
+        self.work: dict[int, float] = {}
+        """For latency: the work that finding each set takes, over all nodes, in hops; nothing where nobody asks."""
         self._splits: dict[int, list[tuple[int, int]]] = {}
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
@@ -81,6 +84,19 @@ class QuerySets:
                 shared = (shared - 1) & mask & common
             self._sharing[mask, mask & common] = found
         return found
+
+    def far_sources(self, type: int) -> list[int]:
+        """How far each node is from the furthest source of a type."""
+        found = self._far.get(type)
+        if found is None:
+            hops = [self.space.topology.hops(source) for source, _ in self.space.at[self.space.nodes + type]]
+            found = self._far[type] = [max(far) for far in zip(*hops, strict=True)]
+        return found
+
+    def furthest(self, type: int) -> list[int]:
+        """How far the furthest source of a type is from any node of each place."""
+        far = self.far_sources(type)
+        return [max(far[node] for node, _ in self.space.at[place]) for place in self.places]
 
     def served(self, projection: int) -> int | None:
         """The set of the query's types whose matches are among those of any projection, also of another query."""

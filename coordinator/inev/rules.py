@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
 from coordinator.inev.conditions import Conditions
 from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, split_queries
 from coordinator.inev.patterns import Operator, Pattern
@@ -25,6 +26,8 @@ class Statistics:
 
     rates: Mapping[str, Mapping[str, float]]
     selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
+    latency: LatencyTerms = USUAL_TERMS
+    """How slow plans may be."""
 
 
 class _NotInParts(Exception):
