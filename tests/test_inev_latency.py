@@ -18,6 +18,7 @@ from coordinator.inev.latency import latencies, latency
 from coordinator.inev.model import Problem
 from coordinator.inev.plans import Plan, plan_from
 from coordinator.inev.rollout import InevPlanner
+from coordinator.inev.rules import Statistics
 from coordinator.inev.search import Bound, Clock, Search
 from coordinator.inev.well_formed import faults
 from deploy.command import main
@@ -61,7 +62,7 @@ def test_plans_of_networks_obey_their_bound_and_looser_ones_cost_no_more(seed: i
 
 def test_networks_are_planned_with_a_bound_where_nobody_says_anything() -> None:
     made = random_network(2)
-    free, usual = planned(made, LatencyTerms(OFF)), planned(made, made.statistics.latency)
+    free, usual = planned(made, LatencyTerms(OFF)), planned(made, Statistics({}).latency)
     limit = 3 * latency(centralised(free.problem))
     assert latency(free) > limit >= latency(usual)
     assert free.cost < usual.cost

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coordinator.inev.baselines import best_centre, central_solution
+from coordinator.inev.baselines import at_most_centralised, best_centre, central_solution
 from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem
 from coordinator.inev.plans import Input, PlacedTask, Placement, Plan, Transfer, plan_from
@@ -72,18 +72,19 @@ def push_pull_plan(problem: Problem) -> Plan:
     # Queries are placed one after the other, each where it is cheapest by itself: together they may cost more than one
     # node that all events are pushed to.
     gathered = plan_from(space, central_solution(space, best_centre(space)), "push-pull")
-    return min(found, gathered, key=lambda plan: plan.cost)
+    return at_most_centralised(min(found, gathered, key=lambda plan: plan.cost))
 
 
 def _transfers(space: Space, stream: Stream, mask: int, rate: float, kind: str) -> list[Transfer]:
     place = stream.place
     where = Placement(node=place) if place < space.nodes else Placement(split_by=space.types[place - space.nodes])
     read = Input(space.projections[stream.projection], where)
+    query = space.problem.queries[-1 - stream.sent].name if stream.sent < 0 else None
     found = []
     for node, part in space.at[place]:
         links = space.topology.spanning([node, *bit_positions(mask)])
         if links:
-            found.append(Transfer(read, node, links, rate * part, tuple(bit_positions(mask)), kind))
+            found.append(Transfer(read, node, links, rate * part, tuple(bit_positions(mask)), kind, query))
     return found
 
 

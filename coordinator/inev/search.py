@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.inev.baselines import central_costs, central_solution
+from coordinator.inev.baselines import at_most_centralised, central_costs, central_solution
 from coordinator.inev.graph import LARGE_NODES
 from coordinator.inev.latency import latency, open_matches
 from coordinator.inev.model import Problem
@@ -95,7 +95,9 @@ def inev_plan(problem: Problem, budget_s: float | None = None, bound: Bound | No
     """
     patient = budget_s is not None or len(problem.queries) > 1
     search = Search(problem, Clock(usual_budget(problem) if budget_s is None else budget_s), bound, seed, patient)
-    return plan_from(search.workload.space, search.run(), "inev")
+    found = plan_from(search.workload.space, search.run(), "inev")
+    cheaper = at_most_centralised(found)
+    return cheaper if bound is None or bound.obeyed(latency(cheaper, bound.factor)) else found
 
 
 def usual_budget(problem: Problem) -> float:
@@ -198,10 +200,11 @@ class Search:
         for node in nodes if self.bound is not None else ():
             solution = central_solution(self.space, node)
             if self._obeys(solution):
-                return solution, costs[node]
+                return solution, self.space.cost(solution)
             if self.clock.over:
                 break
-        return central_solution(self.space, nodes[0]), costs[nodes[0]]
+        solution = central_solution(self.space, nodes[0])
+        return solution, self.space.cost(solution)
 
     def _starts(self) -> None:
         count = len(self.workload.queries)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.inev.plans import Input, PlacedTask, Plan, Transfer
+from coordinator.inev.plans import Input, PlacedTask, Plan, Transfer, as_born
 from coordinator.inev.search import Bound
 from coordinator.inev.space import Space
 
@@ -124,7 +124,9 @@ def _readers(plan: Plan) -> dict[Input, list[str]]:
     found: dict[Input, list[str]] = {}
     for task in plan.tasks:
         for read in task.inputs:
-            found.setdefault(read, []).append(task.projection.text)
+            sent = as_born(read) if plan.unfiltered and read.projection.primitive else read
+            if task.projection.text not in found.setdefault(sent, []):
+                found[sent].append(task.projection.text)
     return found
 
 
