@@ -40,6 +40,7 @@ class Conditions:
         """By role, the event type that stands for it in queries."""
         self.positive = frozenset(leaf.role for leaf in p.positive_leaves(self.rule.pattern.root))
         self.agree = [each for each in self.rule.pattern.where if isinstance(each, Same)]
+        self._used: set[frozenset[str]] = set()
         self.between: dict[frozenset[str], list[Expression]] = {}
         """The conditions on two or more positive roles, by these."""
         for condition in self.all:
@@ -61,7 +62,20 @@ class Conditions:
         types = frozenset(leaf.type for leaf in self.leaves if leaf.role in roles)
         # Two roles of one type are not named by it: that is what a share of its single events is given for.
         names = (roles, types) if len(types) == len(roles) else (roles,)
-        return next((self.known[name] for name in names if name in self.known), None)
+        name = next((name for name in names if name in self.known), None)
+        if name is None:
+            return None
+        self._used.add(name)
+        return self.known[name]
+
+    def unused(self) -> list[str]:
+        """A sentence for every selectivity that is given and that no condition of the rule needs."""
+        return [
+            f"rule {self.rule.name}: the selectivity given for {', '.join(sorted(names))} is not used: the rule asks "
+            f"nothing of these together; its roles are {', '.join(self.labels)}"
+            for names in sorted(self.known, key=sorted)
+            if names not in self._used
+        ]
 
     def share(self, roles: frozenset[str], default: float, what: str) -> float:
         """The selectivity given for these roles; the default, with a warning, if there is none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from coordinator.inev.graph import Topology
 from coordinator.inev.patterns import (
@@ -27,6 +27,9 @@ from coordinator.inev.patterns import (
     without_kleene,
 )
 from protocol.errors import ConfigError
+
+RATE_MAX: Final = 1e12
+"""Rates of many types are multiplied; with larger ones the products would leave the range of floating point numbers."""
 
 
 class ProblemError(ConfigError):
@@ -93,6 +96,11 @@ def _checked_rates(type: str, given: Mapping[str, float], number: Mapping[str, i
         if not isinstance(rate, (int, float)) or isinstance(rate, bool) or math.isnan(rate):
             raise ProblemError(
                 f"event type {type} at node {name}: its rate {rate!r} is not a number; write how often it occurs"
+            )
+        if rate > RATE_MAX and not math.isinf(rate):
+            raise ProblemError(
+                f"event type {type} at node {name}: a rate of {rate:g} is beyond what costs can be computed with; "
+                f"write one of at most {RATE_MAX:g}, in a smaller unit of time"
             )
         if math.isinf(rate):
             raise ProblemError(

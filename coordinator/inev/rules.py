@@ -200,6 +200,7 @@ def problem_from(
         window = reading.window_s(totals)
         blocking.update(conditions.blocking())
         pairs, predicates = conditions.pairs(), conditions.predicates()
+        warnings += conditions.unused()
         try:
             pattern, whole = reading.pattern(), False
         except _NotInParts:
@@ -222,6 +223,12 @@ def problem_from(
             anchor = reading.only_anchor()
             if anchor is not None:
                 most[query.projection(frozenset(query.types)).key] = sum(rates[anchor].values())
+    known = [rule.name for rule in rules]
+    warnings += [
+        f"there is no rule {name}, so its selectivities are not used; rules are {', '.join(known)}"
+        for name in statistics.selectivities
+        if name not in known
+    ]
     filled = EventNetwork(names, network.topology, rates)
     costs = PhysicalCosts(filled, blocking, at_most=most, queries=tuple(queries))
     return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
