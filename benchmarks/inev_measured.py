@@ -27,6 +27,7 @@ from statistics import fmean, stdev
 from coordinator.election import leader
 from coordinator.graphs import Ground
 from coordinator.inev.baselines import central_solution
+from coordinator.inev.bounds import OFF, LatencyTerms
 from coordinator.inev.model import primitive
 from coordinator.inev.plans import Input, Placement, Plan, Transfer, plan_from
 from coordinator.inev.rollout import InevPlanner
@@ -76,7 +77,8 @@ class Made:
         rates: dict[str, dict[str, float]] = {}
         for source, rate in zip(self.network.sources, self.per_s, strict=True):
             rates.setdefault(source.type, {})[source.node] = rate
-        return Statistics(rates, self.selectivities)
+        # What is compared is cost: a latency bound would only leave fewer kinds of plans to compare.
+        return Statistics(rates, self.selectivities, LatencyTerms(OFF))
 
     def ground(self) -> Ground:
         """What the coordinator lays a graph over when the network starts."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from coordinator.inev.model import Problem, ProblemError, event_network
 from coordinator.inev.rules import Statistics, problem_from
 from deploy.network_file import NetworkFile
@@ -29,7 +32,18 @@ def network_problem(given: NetworkFile, sample: Statistics | None = None) -> Pro
     for sink in network.sinks:
         wanted = sink.subscription.type
         sinks[wanted] = tuple(sorted({*sinks.get(wanted, ()), number[sink.node]}))
-    return problem_from(network.rules, network.nodes, bare, statistics, sinks)
+    problem = problem_from(network.rules, network.nodes, bare, statistics, sinks)
+    return replace(problem, warnings=(*problem.warnings, *_unused_rates(given)))
+
+
+def _unused_rates(given: NetworkFile) -> Iterator[str]:
+    """A sentence for every rate in the statistics that belongs to no source."""
+    at = {(source.type, source.node) for source in given.network.sources}
+    for name, rates in given.statistics.rates.items():
+        for node in rates:
+            if (name, node) not in at and (node or all(name != type for type, _ in at)):
+                where = f" at {node}" if node else ""
+                yield f"the rate of {name}{where} is not used: {name} has no source{where}; add one, or take it out"
 
 
 def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Statistics:
@@ -49,4 +63,5 @@ def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Stati
             at[source.node] = at.get(source.node, 0.0) + rate
     written = given.statistics.selectivities
     rules = {*written, *counted.selectivities}
-    return Statistics(rates, {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules})
+    shares = {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules}
+    return Statistics(rates, shares, given.statistics.latency)

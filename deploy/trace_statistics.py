@@ -48,19 +48,25 @@ def _selectivities(rule: Rule, by_type: dict[str, list[Event]], chance: random.R
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
     if any(name not in by_type for name in types.values()):
         return {}  # it reads what other rules find, or what did not occur: nothing is known
+    positive = frozenset(leaf.role for leaf in positive_leaves(rule.pattern.root))
+    agreement: list[Expression] = [
+        each for each in rule.pattern.where if isinstance(each, Same) and _can_be_judged(each)
+    ]
     conditions: dict[frozenset[str], list[Expression]] = {}
     for each in rule.pattern.where:
-        if isinstance(each, Same):
-            roles = frozenset(leaf.role for leaf in positive_leaves(rule.pattern.root))
-        else:
-            roles = frozenset(roles_of(each))
-        if roles and _can_be_judged(each):
+        roles = frozenset(roles_of(each))
+        if roles and not isinstance(each, Same) and _can_be_judged(each):
             conditions.setdefault(roles, []).append(each)
+    # What planners are told for some roles is the share that meets everything which is asked of these together.
+    for roles in conditions:
+        if len(roles) > 1:
+            conditions[roles] += agreement
+    if agreement and len(positive) > 1 and (len(positive) > 2 or positive not in conditions):
+        conditions[positive] = agreement
     found: dict[frozenset[str], float] = {}
     for roles, asked in conditions.items():
-        share = _share(rule, {role: by_type[types[role]] for role in sorted(roles)}, asked, chance)
-        # Planners take a selectivity once for every condition over the same roles.
-        found[roles] = share ** (1 / len(asked))
+        events = {role: by_type[types[role]] for role in sorted(roles)}
+        found[roles] = _share(rule, events, asked, chance, two=asked is agreement)
     return found
 
 
@@ -74,15 +80,16 @@ def _can_be_judged(condition: Expression) -> bool:
 
 
 def _share(
-    rule: Rule, events: dict[str, list[Event]], conditions: Sequence[Expression], chance: random.Random
+    rule: Rule, events: dict[str, list[Event]], conditions: Sequence[Expression], chance: random.Random, *, two: bool
 ) -> float:
+    """The share of events, one of each role, that meet all conditions; ``two``: of pairs of them."""
     reach_us = horizon_us(rule)
     passed = drawn = 0
     for _ in range(DRAWS):
         rows = _draw(events, reach_us, chance)
         if rows is None:
             continue
-        if any(isinstance(each, Same) for each in conditions):  # between each two of the roles
+        if two:
             rows = dict(chance.sample(sorted(rows.items()), min(2, len(rows))))
         drawn += 1
         passed += all(_is_met(each, rows) for each in conditions)

@@ -6,14 +6,18 @@ One number cannot be met: plan II's 21 links for C. A tree from each of the thre
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from coordinator.inev.baselines import best_centre, central_costs, centralised
 from coordinator.inev.costs import CaseCosts
 from coordinator.inev.latency import hops_within, latencies, latency, open_matches
 from coordinator.inev.model import EventNetwork, Problem, Query, event_network, primitive
+from coordinator.inev.paper import combination, suitable
 from coordinator.inev.patterns import leaves, parse, project
 from coordinator.inev.plans import Plan, Vertex, plan_from, transmission_cost
+from coordinator.inev.query_search import QuerySearch
 from coordinator.inev.space import Solution, Space, Stream
 from coordinator.inev.well_formed import faults, forwarding_faults
 
@@ -112,6 +116,12 @@ def plan_two(*texts: str) -> Plan:
             finals.append((number[text], of[type]))
             tasks[finals[-1]] = (raw[type], chosen, raw["A"])
     return plan_from(space, Solution(tasks, tuple(finals)), "plan II")
+
+
+def test_example_2_the_combination_of_figure_2() -> None:
+    plan = plan_one()
+    inputs = {task.projection.text: {read.projection.text for read in task.inputs} for task in plan.tasks}
+    assert inputs == {"SEQ(A, C)": {"A", "C"}, Q1: {"SEQ(A, C)", "B"}, Q2: {"SEQ(A, C)", "D"}}
 
 
 def test_examples_3_and_4_plan_one() -> None:
@@ -234,3 +244,62 @@ def test_rates_follow_the_printed_definition() -> None:
     local = 2 * RATES["A"] * RATES["B"] * RATES["D"]
     assert costs.rate(whole) == pytest.approx(local * 1 * 7 * 3 * 2 * 0.05 * 0.1 * 0.2)
     assert primitive("A").primitive
+
+
+# Misprints ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_projection_is_suitable_if_its_rate_is_below_that_of_its_types() -> None:
+    """Section 6.1 prints the opposite sign, against its own next sentence."""
+    space, numbered = the_space(Q1, Q2)
+    first, second = (QuerySearch(space, number) for number in (0, 1))
+    found = {
+        space.projections[query.projection[mask]].text: suitable(space, query, mask)
+        for query in (first, second)
+        for mask in query.sets
+    }
+    assert {text for text, good in found.items() if not good} == {"AND(B, C)", "SEQ(C, D)"}
+    assert space.rates[numbered["SEQ(A, C)"]] < space.rates[numbered["A"]] + space.rates[numbered["C"]]
+    assert space.rates[numbered["SEQ(C, D)"]] > space.rates[numbered["C"]] + space.rates[numbered["D"]]
+
+
+@pytest.mark.parametrize(("which", "split"), [(0, "B"), (1, "D")])
+def test_algorithm_1_takes_the_inputs_that_save_most(which: int, split: str) -> None:
+    """It prints a comparison by which those that save least would be taken. On the example it finds plan II."""
+    space, _ = the_space(Q1, Q2)
+    query = QuerySearch(space, which)
+    found = combination(space, query, set(), set())
+    read = {space.projections[query.projection[mask]].text for mask in found.inputs[query.whole]}
+    assert read == {"SEQ(A, C)", split}
+    assert found.split[query.whole] == query.query.types.index(split)
+    pair = next(mask for mask in query.sets if space.projections[query.projection[mask]].text == "SEQ(A, C)")
+    assert found.split[pair] == query.query.types.index("C")
+
+
+def test_the_number_of_links_multiplies_both_terms_of_the_cost_of_a_vertex() -> None:
+    """As printed it would multiply the first term alone, and what is split would cross the network for nothing."""
+    plan = figure_3()
+    pair = vertices_of(plan, "SEQ(A, C)")[0]
+    both = replace(pair, sent=frozenset("AC"))
+    links = both.links.bit_count()
+    assert links == 3
+    expected = links * (SINGLE["A", frozenset("AC")] * RATES["A"] + SINGLE["C", frozenset("AC")] * RATES["C"])
+    assert transmission_cost(both, plan.problem) == pytest.approx(expected)
+    assert transmission_cost(pair, plan.problem) == pytest.approx(links * 0.3 * RATES["C"])
+
+
+def test_only_what_an_output_selector_leaves_out_must_come_from_elsewhere() -> None:
+    """Definition 2(ii) as printed asks for all types of the reader but those that are selected: then D of node 6 would
+    have to reach node 11, where q2 is split by D and needs its own D only."""
+    plan = figure_3()
+    topology = plan.problem.network.topology
+    d = {vertex.node: vertex for vertex in vertices_of(plan, "D")}
+    assert at(11) not in topology.nodes_of(d[at(6)].links)
+    assert list(forwarding_faults(plan.vertices, plan.problem)) == []
+    (a,) = vertices_of(plan, "A")
+    to_eleven = topology.spanning([at(7), at(11)])
+    cut = [vertex if vertex is not a else replace(a, links=a.links & ~to_eleven) for vertex in plan.vertices]
+    (sentence, *others) = sorted(set(forwarding_faults(cut, plan.problem)))
+    assert sentence == "A of 1 does not reach 11, where SEQ(A, C, D) needs it"
+    assert len(others) == 3
+    assert all("does not reach 11" in other and "does not send it" in other for other in others)

@@ -36,12 +36,13 @@ from coordinator.inev.space import Solution, Space
 from coordinator.inev.telling import Outcome, as_json, in_words
 from coordinator.inev.well_formed import faults
 from node.master_reach import reach_of
-from node.reach import horizon_us, masters
+from node.reach import horizon_us
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
 from protocol.pattern import Rule, leaves
 from protocol.plan_messages import PlannedRule
+from protocol.pulling import masters
 
 PROJECT = Path(__file__).parent.parent
 CASES = Path(__file__).parent / "inev_cases"
@@ -220,7 +221,7 @@ def rule_of(text: str) -> Rule:
 def test_the_planner_knows_what_nodes_ask_for(text: str, count: int) -> None:
     """For every two roles: whether one may ask for the other, for how long, and with how many conditions."""
     rule = rule_of(text)
-    found = asking(rule, lambda condition: 0.5)
+    found = asking(rule, lambda conditions: 0.5 ** len(conditions))
     assert len(found) == count
     roles = [leaf.role for leaf in leaves(rule.pattern.root)]
     may = masters(rule) if rule.pattern.skip == "any" and horizon_us(rule) is not None else ()
@@ -238,7 +239,7 @@ def test_the_planner_knows_what_nodes_ask_for(text: str, count: int) -> None:
 
 def test_a_type_with_two_roles_neither_asks_nor_is_asked_for() -> None:
     rule = rule_of("SEQ(A a, A b, C c) WHERE a.v < 3 AND b.v > 5 WITHIN 2 s RETURN R()")
-    assert asking(rule, lambda condition: 0.5) == {}
+    assert asking(rule, lambda conditions: 0.5 ** len(conditions)) == {}
 
 
 # Never dearer --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from coordinator.inev.measuring import Seen, Stage, with_selectivities
@@ -23,7 +24,7 @@ def measured(given: Statistics, rates: Mapping[str, Mapping[str, float]]) -> Sta
     known = {name: dict(at) for name, at in given.rates.items()}
     for name, at in rates.items():
         known.setdefault(name, {}).update({node: rate for node, rate in at.items() if rate > 0})
-    return Statistics(known, given.selectivities)
+    return replace(given, rates=known)
 
 
 def as_measured(

@@ -6,16 +6,17 @@ others lie around it. Told are the conditions that name the two and nothing else
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
 from coordinator.inev.model import Told
 from protocol import pattern as p
 from protocol.expressions import Attribute, Expression, Fold, Parameter, Remote, Same, roles_of, walk
+from protocol.pulling import in_negated_patterns, masters
 from protocol.validate import operators_without_bound
 
-Share = Callable[[Expression], float]
-"""How selective a condition is."""
+Share = Callable[[Sequence[Expression]], float]
+"""How selective some conditions are together."""
 
 
 def asking(rule: p.Rule, share: Share) -> dict[tuple[str, str], Told]:
@@ -25,43 +26,13 @@ def asking(rule: p.Rule, share: Share) -> dict[tuple[str, str], Told]:
     alone = {leaf.role for leaf in leaves if types.count(leaf.type) == 1}
     bounds = _bounds(rule)
     found: dict[tuple[str, str], Told] = {}
-    for master in _masters(rule) if rule.pattern.skip == "any" else ():
-        for role in alone - _in_negated_patterns(rule) - {master} if master in alone else ():
+    for master in masters(rule) if rule.pattern.skip == "any" else ():
+        for role in alone - in_negated_patterns(rule) - {master} if master in alone else ():
             span_us = bounds(master, role)
             if span_us is not None:
-                told = 1.0
-                for condition in _conditions(rule, master, role):
-                    told *= share(condition)
+                told = share([*_conditions(rule, master, role)])
                 found[master, role] = Told(told, span_us / 1e6)
     return found
-
-
-def _masters(rule: p.Rule) -> list[str]:
-    """The roles of which every match has exactly one event."""
-
-    def bound(part: p.Part) -> Iterator[str]:
-        match part:
-            case p.Leaf(role):
-                yield role
-            case p.Sequence(parts) | p.Conjunction(parts):
-                for inner in parts:
-                    yield from bound(inner)
-
-    root = rule.pattern.root
-    return [leaf.role for leaf in p.positive_leaves(root)] if isinstance(root, p.Chain) else list(bound(root))
-
-
-def _in_negated_patterns(rule: p.Rule) -> set[str]:
-    """The roles of what must not occur, where that is more than one event: these are found in trace order."""
-
-    def inside(part: p.Part) -> set[str]:
-        if isinstance(part, p.Negation):
-            roles = {leaf.role for leaf in p.leaves(part.part)}
-            return roles if len(roles) > 1 else set()
-        return set().union(*(inside(inner) for inner in getattr(part, "parts", ())))
-
-    root = rule.pattern.root
-    return set() if isinstance(root, p.Chain) else inside(root)
 
 
 def _conditions(rule: p.Rule, master: str, role: str) -> Iterator[Expression]:

@@ -71,7 +71,12 @@ def case_from(given: object, name: str) -> Case:
         for label, branch in split_queries(text, parse(text)):
             if all(query.name != label for query in queries):
                 queries.append(Query(label, branch, pairs))
-    single = _single(given.get("single_selectivities") or {})
+    shares = given.get("single_selectivities") or {}
+    if not isinstance(shares, dict):
+        raise ProblemError(
+            "field 'single_selectivities' is not an object; write it as {\"A|AB\": 0.5}, or leave it out"
+        )
+    single = _single(shares, types)
     problem = Problem(network, tuple(queries), CaseCosts(network, single))
     result = given.get("result") or {}
     return Case(str(given.get("case", name)), problem, result if isinstance(result, dict) else {})
@@ -125,12 +130,17 @@ def _pair(name: str, types: Mapping[str, Any]) -> frozenset[str]:
     return both
 
 
-def _single(given: Mapping[str, Any]) -> dict[tuple[str, frozenset[str]], float]:
+def _single(given: Mapping[str, Any], types: Mapping[str, Any]) -> dict[tuple[str, frozenset[str]], float]:
     found = {}
     for name, value in given.items():
         type, bar, over = name.partition("|")
         if not bar:
             raise ProblemError(f"single selectivity {name!r} must be written as type|types, for example A|ABC")
         of = frozenset(part.strip() for part in over.split(",")) if "," in over else frozenset(over)
+        if type not in of or not of <= types.keys():
+            raise ProblemError(
+                f"single selectivity {name!r} does not name one of several event types and these; "
+                f"write A|ABC, or A|A,B,C where names are longer; the event types are {', '.join(types)}"
+            )
         found[type, of] = checked_selectivity(value, f"single selectivity {name}")
     return found

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from coordinator.inev.baselines import at_most_centralised
 from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem, ProblemError
 from coordinator.inev.plans import Plan, plan_from
@@ -40,7 +41,7 @@ def exact_plan(problem: Problem, budget_s: float | None = None, pull: bool = Fal
     clock = Clock(budget_s)
     known = Search(problem, Clock(budget_s), patient=False, pull=pull)
     enumeration = _Enumeration(known, clock)
-    return plan_from(known.space, enumeration.best_of_all(), "exact")
+    return at_most_centralised(plan_from(known.space, enumeration.best_of_all(), "exact"))
 
 
 @dataclass(frozen=True, slots=True)

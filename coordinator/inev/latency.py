@@ -8,6 +8,7 @@ takes the way to its furthest source and back, once all else is there.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from coordinator.inev.graph import bit_positions
 from coordinator.inev.model import Problem, Projection
@@ -71,15 +72,18 @@ def latencies(vertices: Sequence[Vertex], problem: Problem, factor: float) -> li
 
 
 def latency(plan: Plan, factor: float = 1.0) -> float:
-    """The greatest latency of any query: what the plan as a whole is judged by."""
-    vertices = plan.vertices
-    found = latencies(vertices, plan.problem, factor)
-    completing = {(task.projection.key, node) for task in plan.finals.values() for node in task.nodes}
-    return max(
-        (
-            value
-            for vertex, value in zip(vertices, found, strict=True)
-            if (vertex.projection.key, vertex.node) in completing
-        ),
-        default=0.0,
-    )
+    """The greatest latency of any query, delivery to its sinks included: what the plan as a whole is judged by."""
+    problem, vertices = plan.problem, plan.vertices
+    found = latencies(vertices, problem, factor)
+    delivered = {(each.query, each.node): each.links for each in plan.transfers if each.kind == "composites"}
+    greatest = 0.0
+    for name, task in plan.finals.items():
+        sinks = problem.sinks.get(name, ())
+        for vertex, value in zip(vertices, found, strict=True):
+            if vertex.projection.key != task.projection.key or vertex.node not in task.nodes:
+                continue
+            # Composites have links of their own where they are something else than the matches that others read.
+            links = delivered.get((name, vertex.node), vertex.links)
+            far = hops_within(problem, replace(vertex, links=links)) if sinks else {}
+            greatest = max(greatest, value + max((far.get(sink, 0) for sink in sinks), default=0))
+    return greatest

@@ -13,9 +13,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from coordinator.inev.conditions import DEFAULT_PAIR
 from coordinator.inev.model import Problem, event_network
 from coordinator.inev.patterns import negated, repeated
-from coordinator.inev.rules import DEFAULT_PAIR, Statistics, labels_of, problem_from
+from coordinator.inev.rules import Statistics, labels_of, problem_from
 from protocol.errors import ConfigError, RuleError
 from protocol.expressions import Same, roles_of
 from protocol.languages.printing import PrintError

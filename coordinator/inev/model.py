@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from coordinator.inev.graph import Topology
 from coordinator.inev.patterns import (
@@ -29,6 +29,9 @@ from coordinator.inev.patterns import (
     without_kleene,
 )
 from protocol.errors import ConfigError
+
+RATE_MAX: Final = 1e12
+"""Rates of many types are multiplied; with larger ones the products would leave the range of floating point numbers."""
 
 
 class ProblemError(ConfigError):
@@ -95,6 +98,11 @@ def _checked_rates(type: str, given: Mapping[str, float], number: Mapping[str, i
         if not isinstance(rate, (int, float)) or isinstance(rate, bool) or math.isnan(rate):
             raise ProblemError(
                 f"event type {type} at node {name}: its rate {rate!r} is not a number; write how often it occurs"
+            )
+        if rate > RATE_MAX and not math.isinf(rate):
+            raise ProblemError(
+                f"event type {type} at node {name}: a rate of {rate:g} is beyond what costs can be computed with; "
+                f"write one of at most {RATE_MAX:g}, in a smaller unit of time"
             )
         if math.isinf(rate):
             raise ProblemError(
@@ -251,14 +259,21 @@ class Query:
                 selectivity *= value
         conditions = ";".join(sorted(text for over, text in self.predicates.items() if over <= types))
         window = "" if self.window_s is None else f"@{self.window_s:g}"
-        key = same_as(pattern) + window + (f"[{conditions}]" if conditions else "")
+        key = same_as(pattern) + window + self._seen_whole(types) + (f"[{conditions}]" if conditions else "")
         return Projection(pattern, key, types, selectivity, self.window_s)
+
+    def _seen_whole(self, types: frozenset[str]) -> str:
+        """What keeps a projection apart from one that looks the same but may be split by more types."""
+        if self.whole:
+            return "!"
+        return "".join(f"+{type}" for type in sorted(types & repeated(self.pattern)))
 
     def takes(self, offered: Projection, wanted: Projection) -> bool:
         """Whether matches of a projection of another query can stand in for those of a projection of this one.
 
         They can if they miss none: the same window and predicates, and no order that this query does not ask for; in
-        running networks only if they are the same.
+        running networks only if they are the same. Whether they are found where this query may read them is another
+        question: nothing below may be split by a type that is not among its ``splitting``.
         """
         if offered.key == wanted.key:
             return True

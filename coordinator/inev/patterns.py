@@ -275,8 +275,8 @@ def _check_shape(pattern: Pattern, name: str, *, below_kleene: bool) -> None:
         )
     if pattern.kind == "NSEQ" and any(_has_or(part) for part in pattern.parts[1:2]):
         raise PatternError(
-            f"query {name}: an OR under negation would have to be split into both at once; "
-            "write NSEQ twice, once for each alternative"
+            f"query {name}: an OR under negation means that none of its parts occurs, which cannot be split into "
+            "several queries; give what is forbidden one event type of its own, or leave this query to centr"
         )
     for part in pattern.parts:
         _check_shape(part, name, below_kleene=below_kleene or pattern.kind == "KL")

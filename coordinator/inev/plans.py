@@ -110,7 +110,8 @@ class Vertex:
 
     ``parts`` are the vertices it reads, by their position in the graph; ``of`` counts the vertices of its projection
     among which the matches are divided, ``share`` is this one's part of them. ``asked`` are those of ``parts`` that it
-    asks for.
+    asks for. ``delivers`` names the query whose composites it sends to the sinks, where these are something else than
+    matches.
     """
 
     projection: Projection
@@ -122,6 +123,7 @@ class Vertex:
     share: float = 1.0
     of: int = 1
     asked: tuple[int, ...] = ()
+    delivers: str | None = None
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,8 @@ class Plan:
     finals: Mapping[str, PlacedTask]
     transfers: tuple[Transfer, ...]
     fall_backs: tuple[FallBack, ...] = ()
+    unfiltered: bool = False
+    """Whether events travel as they are born, once for all roles of their type, rather than filtered for each role."""
 
     @cached_property
     def cost(self) -> float:
@@ -163,7 +167,7 @@ class Plan:
         network = self.problem.network
         links: dict[tuple[Input, int], int] = {}
         for transfer in self.transfers:
-            if transfer.kind != "requests":
+            if transfer.kind not in ("requests", "composites"):
                 key = (transfer.source, transfer.node)
                 links[key] = links.get(key, 0) | transfer.links
         readers = {read for task in self.tasks for read in task.inputs}
@@ -174,7 +178,7 @@ class Plan:
             raw = next((read for read in readers if read.projection.primitive and read.projection.key == type), None)
             source = raw or Input(_raw(type), here)
             for node in network.sources(type):
-                taken = links.get((source, node), 0)
+                taken = links.get((as_born(source) if self.unfiltered else source, node), 0)
                 position[source, node] = len(found)
                 found.append(
                     Vertex(
@@ -183,9 +187,12 @@ class Plan:
                     )
                 )  # fmt: skip
         for task in self.tasks:
+            whole = Input(task.projection, task.placement)
             sent_as = [
                 read for read in readers if read.projection == task.projection and read.placement == task.placement
-            ] or [Input(task.projection, task.placement)]
+            ]
+            if not sent_as or (whole not in sent_as and any((whole, node) in links for node in task.nodes)):
+                sent_as.append(whole)
             for node in task.nodes:
                 parts = tuple(
                     position[read, source]
@@ -197,7 +204,8 @@ class Plan:
                     position[pull.read, source] for pull in task.pulls for source in self.nodes_of(pull.read.placement)
                 )
                 for read in sent_as:
-                    taken = links.get((read, node), 0)
+                    # What is complete where it is born travels as the events of its type, if at all.
+                    taken = 0 if (read, node) in position else links.get((read, node), 0)
                     position[read, node] = len(found)
                     split = task.placement.split_by
                     share = network.share(split, node) if split is not None else 1.0
@@ -205,6 +213,10 @@ class Plan:
                     found.append(
                         Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes), asked)
                     )
+        for transfer in self.transfers:
+            if transfer.kind == "composites":
+                reader = found[position[transfer.source, transfer.node]]
+                found.append(replace(reader, links=transfer.links, sent=None, delivers=transfer.query))
         return tuple(found)
 
     def _kept_local(self, read: Input, task: PlacedTask) -> bool:
@@ -234,6 +246,12 @@ def asking_rate(problem: Problem, ask: Ask, kind: str, node: int) -> float:
     return problem.costs.answered(ask) * problem.network.share(ask.type, node)
 
 
+def as_born(read: Input) -> Input:
+    """The events of a type of which only those are read that meet the conditions of their role: all of them."""
+    type = read.projection.key.partition("[")[0]
+    return Input(_raw(type), Placement(split_by=type))
+
+
 def _raw(type: str) -> Projection:
     return Projection(type, type, frozenset((type,)), 1.0)
 
@@ -242,24 +260,18 @@ def transmission_cost(vertex: Vertex, problem: Problem) -> float:
     """What a vertex of an INEv graph costs: its links times the rate at which it sends, if nobody must ask it.
 
     Whole matches: its part of the projection's rate. With an output selector: the events of the selected types that are
-    in matches; of the type by which the projection is split only those born here.
+    in matches; of the type by which the projection is split only those born here. Over all vertices of a plan in which
+    nothing is pulled, and all is filtered where it is born, this sums to what the plan costs.
     """
     links = vertex.links.bit_count()
     if not links:
         return 0.0
-    if vertex.sent is None:
-        rate = problem.network.total(vertex.projection.key) if vertex.projection.primitive else problem.costs.rate(
-            vertex.projection
-        )  # fmt: skip
-        return links * rate * vertex.share
-    rate = 0.0
-    for type in sorted(vertex.sent):
-        share = problem.costs.selected(type, vertex.projection)
-        if share is None:
-            return math.inf
-        whole = problem.network.total(type)
-        rate += share * whole * (vertex.share if type == vertex.split_by else 1.0)
-    return links * rate
+    if vertex.delivers is not None:
+        query = next(query for query in problem.queries if query.name == vertex.delivers)
+        return links * problem.costs.delivered(query) * vertex.share
+    if vertex.projection.primitive:
+        return links * problem.network.total(vertex.projection.key) * vertex.share
+    return links * problem.costs.carried(vertex.projection, vertex.sent, vertex.split_by, vertex.share)
 
 
 def plan_from(space: Space, solution: Solution, planner: str) -> Plan:

@@ -3,7 +3,7 @@
 Types are gathered one after the other. A pushed type comes whole. A pulled one is asked for by what is there already,
 and only the events that fit come back (``pulling``). For every node and query all orders and choices are weighed (a
 dynamic programme over the sets of types that are there). Where several queries end on one node, what is pushed to it
-crosses the network once.
+crosses the network once; where it is cheaper to push everything to one node, that is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coordinator.inev.baselines import best_centre
+from coordinator.inev.baselines import at_most_centralised, best_centre, central_solution
 from coordinator.inev.model import Problem
 from coordinator.inev.plans import Plan, plan_from
 from coordinator.inev.pulling import cheapest, pushed_inputs
@@ -32,7 +32,11 @@ class Step:
 def push_pull_plan(problem: Problem) -> Plan:
     space = Space(problem)
     queries = [QuerySearch(space, at) for at in range(len(problem.queries))]
-    return plan_from(space, push_pull_solution(space, queries), "push-pull")
+    # Queries are placed one after the other, each where it is cheapest by itself: together they may cost more than one
+    # node that all events are pushed to.
+    gathered = central_solution(space, best_centre(space))
+    found = min(push_pull_solution(space, queries), gathered, key=space.cost)
+    return at_most_centralised(plan_from(space, found, "push-pull"))
 
 
 def push_pull_solution(space: Space, queries: list[QuerySearch]) -> Solution:

@@ -62,7 +62,7 @@ class _Programme:
         self.offers: dict[int, list[tuple[Stream, list[float]]]] = {}
         for stream, carried in around.carried.items():
             mask = search.served(stream.projection) if stream.sent >= 0 else None
-            if mask is not None and mask & (mask - 1):
+            if mask is not None and mask & (mask - 1) and search.may_read(stream, around.tasks):
                 self.offers.setdefault(mask, []).append((stream, self._extension(stream, carried)))
         self.common = sum(1 << at for at, type in enumerate(search.types) if around.carried.get(search.space.raw(type)))
         """The types that are carried already, so that several inputs may well have them."""
@@ -89,6 +89,9 @@ class _Programme:
         for at, type in enumerate(search.types):
             stream = space.raw(type)
             row = self._extension(stream, self.around.carried.get(stream, 0))
+            if self.around.step_price:
+                far = search.furthest(type)
+                row = [cost + self.around.step_price * hops for cost, hops in zip(row, far, strict=True)]
             self.full[1 << at] = row
             self.least[1 << at] = min(row)
             self.many[1 << at] = {at: 0.0}
@@ -115,9 +118,9 @@ class _Programme:
         if not pairs:
             one = self.asking.gathered(mask)
         one = self.asking.cheaper(mask, one)
-        step = around.step_price
+        step, work = around.step_price, search.work.get(mask, 0.0)
         if step:
-            one = [cost + step for cost in one]
+            one = [cost + step * (1 + work) for cost in one]
         many: dict[int, float] = {}
         for at in search.splitting:
             if not mask >> at & 1:
@@ -138,7 +141,7 @@ class _Programme:
                         if cost < least:
                             least = cost
             if least < INFINITE:
-                many[at] = least + step
+                many[at] = least + step * (1 + work / len(self.space.at[search.places[column]]))
         for place in self.there.get(mask, ()):
             if place < nodes:
                 one[place] = 0.0

@@ -6,7 +6,7 @@ import math
 
 from coordinator.inev.model import Ask
 from coordinator.inev.pulling import asks
-from coordinator.inev.space import Space, Stream
+from coordinator.inev.space import Space, Stream, Tasks
 
 
 class QuerySets:
@@ -33,11 +33,13 @@ class QuerySets:
         self.mask_of = {number: mask for mask, number in self.projection.items()}
         self.left_out: dict[tuple[int, int], tuple[int, ...]] = {}
         self._served: dict[int, int | None] = {}
+        self._far: dict[int, list[int]] = {}
+        self.work: dict[int, float] = {}
+        """For latency: the work that finding each set takes, over all nodes, in hops; nothing where nobody asks."""
         self._splits: dict[int, list[tuple[int, int]]] = {}
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._pulls: dict[int, list[tuple[int, list[float]]]] = {}
         self._masters: dict[int, list[tuple[int, dict[int, list[float]]]]] = {}
-        self._far: dict[int, list[int]] = {}
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
         """For each place of the query: links to each other place, for a stream that nobody carries yet."""
         self.hop = self.base[: space.nodes]
@@ -151,6 +153,11 @@ class QuerySets:
             found = self._far[type] = [max(far) for far in zip(*hops, strict=True)]
         return found
 
+    def furthest(self, type: int) -> list[int]:
+        """How far the furthest source of a type is from any node of each place."""
+        far = self.far_sources(type)
+        return [max(far[node] for node, _ in self.space.at[place]) for place in self.places]
+
     def served(self, projection: int) -> int | None:
         """The set of the query's types whose matches are among those of any projection, also of another query."""
         if projection in self.mask_of:
@@ -166,3 +173,19 @@ class QuerySets:
             )
             self._served[projection] = mask if fits else None
         return self._served[projection]
+
+    def may_read(self, stream: Stream, tasks: Tasks) -> bool:
+        """Whether a stream that serves the query comes from tasks none of which is split by a type that the query must
+        see in one place. Projections of its own, and all below them, are split by none."""
+        if stream.projection in self.mask_of:
+            return True
+        waiting, seen = [stream[:2]], set()
+        while waiting:
+            task = waiting.pop()
+            if task in seen or task not in tasks:
+                continue
+            seen.add(task)
+            if task[1] >= self.space.nodes and task[1] not in self.places:
+                return False
+            waiting += [read[:2] for read in tasks[task]]
+        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import count
 
 from coordinator.graphs import Ground, Link, Routes, at_the_middle
@@ -57,7 +58,8 @@ class InevPlanner:
                 rules = [rule for rule in rules if self._can_be_planned(rule, ground)][: len(rules) - 1]
                 continue
             clock = Clock(self._attempts, count().__next__)
-            search = Search(problem, clock, patient=len(problem.queries) > 1, pull=self._pull)
+            bound = self.statistics.latency.bound_for(problem)
+            search = Search(problem, clock, bound, patient=len(problem.queries) > 1, pull=self._pull)
             return with_fall_backs(plan_from(search.workload.space, search.run(), "inev"))
         return None
 
@@ -76,7 +78,7 @@ class InevPlanner:
         sinks: dict[str, tuple[int, ...]] = {}
         for node, name in ground.sinks:
             sinks[name] = tuple(sorted({*sinks.get(name, ()), number[node]}))
-        known = Statistics(rates, self.statistics.selectivities)
+        known = replace(self.statistics, rates=rates)
         return problem_from(rules, ground.nodes, network, known, sinks)
 
     def _rates(self, name: str, nodes: Iterable[str]) -> Mapping[str, float]:

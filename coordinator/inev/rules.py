@@ -9,22 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import combinations
-from typing import Final
 
 from coordinator.inev.asking import asking
-from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, Told, split_queries
+from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
+from coordinator.inev.conditions import Conditions
+from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, split_queries
 from coordinator.inev.patterns import Operator, Pattern
 from coordinator.inev.physical import PhysicalCosts
 from protocol import pattern as p
 from protocol.errors import RuleError
-from protocol.expressions import Attribute, Binary, Expression, Same, roles_of
-from protocol.languages.printing import ExpressionPrinter, PrintError
 from protocol.projection import joinable_components, project
-
-DEFAULT_PAIR: Final = 0.1
-DEFAULT_FILTER: Final = 0.5
-"""Shares that pass a condition between two events, and one on a single event, where nobody gave any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +27,8 @@ class Statistics:
 
     rates: Mapping[str, Mapping[str, float]]
     selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
+    latency: LatencyTerms = USUAL_TERMS
+    """How slow plans may be."""
 
 
 class _NotInParts(Exception):
@@ -44,135 +40,7 @@ class _Reading:
     """One rule on its way to a query."""
 
     rule: p.Rule
-    known: Mapping[frozenset[str], float]
-    warnings: list[str]
-
-    def __post_init__(self) -> None:
-        self.leaves = tuple(p.leaves(self.rule.pattern.root))
-        self.conditions = [each for each in self.rule.pattern.where if not isinstance(each, Same)]
-        self.labels = {leaf.role: self._label(leaf) for leaf in self.leaves}
-
-    def _label(self, leaf: p.Leaf) -> str:
-        own = sorted(shown(each) for each in self.conditions if roles_of(each) == {leaf.role})
-        return f"{leaf.type}[{' and '.join(own)}]" if own else leaf.type
-
-    def share(self, roles: frozenset[str], default: float, what: str) -> float:
-        """The selectivity given for these roles, by name or type; the default, with a warning, if there is none."""
-        types = frozenset(leaf.type for leaf in self.leaves if leaf.role in roles)
-        for name in (roles, types):
-            if name in self.known:
-                return self.known[name]
-        shown_roles = ", ".join(sorted(roles))
-        self.warnings.append(
-            f"rule {self.rule.name}: nobody said how selective {what} is; {default:g} is assumed: write it under "
-            f'statistics: selectivities: {self.rule.name}: {{"{shown_roles}": ..}}'
-        )
-        return default
-
-    def filters(self) -> dict[str, float]:
-        """For every label with conditions of its own: the share of its type's events that meet them."""
-        found = {}
-        for leaf in self.leaves:
-            label = self.labels[leaf.role]
-            if label != leaf.type:
-                found[label] = self.share(frozenset((leaf.role,)), DEFAULT_FILTER, label)
-        return found
-
-    def pairs(self, equal: bool = True) -> dict[frozenset[str], float]:
-        """By the labels that conditions concern, the share of combinations that meets them; ``equal``: also those that
-        ask for equal values."""
-        negative = self._negative()
-        found: dict[frozenset[str], float] = {}
-        for condition in self.conditions:
-            roles = roles_of(condition)
-            if len(roles) > 1 and not roles & negative and (equal or _equality(condition) is None):
-                labels = frozenset(self.labels[role] for role in roles)
-                found[labels] = found.get(labels, 1.0) * self.share(roles, DEFAULT_PAIR, shown(condition))
-        for same in self.rule.pattern.where if equal else ():
-            if isinstance(same, Same):
-                self._same(negative, found)
-        return found
-
-    def alike(self) -> dict[frozenset[str], tuple[str, float]]:
-        """The labels whose events must have equal values."""
-        negative = self._negative()
-        found: dict[frozenset[str], tuple[str, float]] = {}
-        names: dict[tuple[str, str], str] = {}
-        for condition in self.conditions:
-            ends = _equality(condition)
-            if ends is None or {role for role, _ in ends} & negative:
-                continue
-            name = min(names.get(end, "/".join(end)) for end in ends)
-            before = {names[end] for end in ends if end in names}
-            names = {end: name if known in before else known for end, known in names.items()}
-            names.update(dict.fromkeys(ends, name))
-        for condition in self.conditions:
-            ends = _equality(condition)
-            if ends is not None and ends[0] in names:
-                roles = roles_of(condition)
-                share = self.share(roles, DEFAULT_PAIR, shown(condition))
-                found[frozenset(self.labels[role] for role in roles)] = (names[ends[0]], share)
-        positive = [leaf.role for leaf in self.leaves if leaf.role not in negative]
-        for same in self.rule.pattern.where:
-            if isinstance(same, Same) and len(positive) > 1:
-                share = self.share(frozenset(positive), DEFAULT_PAIR, "that all agree")
-                for one, other in combinations(positive, 2):
-                    found[frozenset((self.labels[one], self.labels[other]))] = ("", share)
-        return {labels: each for labels, each in found.items() if len(labels) == 2}
-
-    def _negative(self) -> set[str]:
-        return {leaf.role for leaf in self.leaves} - {leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)}
-
-    def _same(self, negative: set[str], found: dict[frozenset[str], float]) -> None:
-        """All agree: of m events each but one must. Over all subsets that is s for even and 1/s for odd sizes."""
-        roles = [leaf.role for leaf in self.leaves if leaf.role not in negative]
-        if len(roles) < 2:
-            return
-        share = self.share(frozenset(roles), DEFAULT_PAIR, "that all agree")
-        for size in range(2, len(roles) + 1):
-            for some in combinations(roles, size):
-                labels = frozenset(self.labels[role] for role in some)
-                found[labels] = found.get(labels, 1.0) * (share if size % 2 == 0 else 1 / share)
-
-    def blocking(self) -> dict[str, float]:
-        """The share of a negated type's events that meet its conditions with the other roles."""
-        found: dict[str, float] = {}
-        positive = {leaf.role for leaf in p.positive_leaves(self.rule.pattern.root)}
-        for leaf in self.leaves:
-            if leaf.role in positive:
-                continue
-            for condition in self.conditions:
-                roles = roles_of(condition)
-                if leaf.role in roles and len(roles) > 1:
-                    label = self.labels[leaf.role]
-                    found[label] = found.get(label, 1.0) * self.share(roles, DEFAULT_PAIR, shown(condition))
-        return found
-
-    def predicates(self) -> dict[frozenset[str], str]:
-        found: dict[frozenset[str], str] = {}
-        for condition in self.conditions:
-            roles = roles_of(condition)
-            if len(roles) > 1:
-                labels = frozenset(self.labels[role] for role in roles)
-                found[labels] = "; ".join(sorted({*found.get(labels, "").split("; "), shown(condition)} - {""}))
-        for same in self.rule.pattern.where:
-            if isinstance(same, Same):
-                for one, other in combinations(sorted(set(self.labels.values())), 2):
-                    labels = frozenset((one, other))
-                    found[labels] = "; ".join(sorted({*found.get(labels, "").split("; "), shown(same)} - {""}))
-        return found
-
-    def asking(self) -> dict[tuple[str, str], Told]:
-        """By the label that can ask for another, what it tells."""
-        positive = frozenset(leaf.role for leaf in self.leaves) - self._negative()
-
-        def share(condition: Expression) -> float:
-            if isinstance(condition, Same):
-                return self.share(positive, DEFAULT_PAIR, "that all agree") if len(positive) > 1 else DEFAULT_PAIR
-            return self.share(frozenset(roles_of(condition)), DEFAULT_PAIR, shown(condition))
-
-        found = asking(self.rule, share)
-        return {(self.labels[master], self.labels[role]): told for (master, role), told in found.items()}
+    labels: Mapping[str, str]
 
     # Patterns -------------------------------------------------------------------------------------------------------
 
@@ -295,31 +163,8 @@ class _Reading:
         if window is None:
             return 0.0
         if window.unit == "events":
-            return float(window.length / sum(rates[leaf.type] for leaf in self.leaves))
+            return float(window.length / sum(rates[leaf.type] for leaf in p.leaves(root)))
         return float(window.length / 1e6)
-
-
-def _equality(condition: Expression) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """The two attributes, each with its role, that a condition asks to be equal."""
-    match condition:
-        case Binary("=", Attribute(one, name, ""), Attribute(other, other_name, "")) if one != other:
-            return (one, name), (other, other_name)
-    return None
-
-
-def shown(condition: Expression) -> str:
-    """A condition as text, without the names of roles where it concerns one only."""
-    several = len(roles_of(condition)) > 1
-
-    def attribute(each: Attribute) -> str:
-        return f"{each.role}.{each.name}" if several else each.name
-
-    if isinstance(condition, Same):
-        return f"same {shown(condition.key)}"
-    try:
-        return ExpressionPrinter(attribute, lambda role: role, parameters=True).text(condition)
-    except PrintError:
-        return repr(condition)
 
 
 def problem_from(
@@ -347,14 +192,17 @@ def problem_from(
                     f"rule {rule.name} reads {leaf.type}, of which no source has a rate; "
                     f"add a source with a rate, or write statistics: rates: {{{leaf.type}: 2/s}}"
                 )
-        reading = _Reading(rule, statistics.selectivities.get(rule.name, {}), warnings)
-        for label, share in reading.filters().items():
+        conditions = Conditions(rule, statistics.selectivities.get(rule.name, {}), warnings)
+        reading = _Reading(rule, conditions.labels)
+        for label, share in conditions.filters().items():
             type = label.partition("[")[0]
             rates[label] = {node: rate * share for node, rate in network.rates[type].items()}
         totals = {type: network.total(type) for type in network.rates}
         window = reading.window_s(totals)
-        blocking.update(reading.blocking())
-        pairs, apart, predicates = reading.pairs(), reading.pairs(equal=False), reading.predicates()
+        blocking.update(conditions.blocking())
+        pairs, predicates = conditions.pairs(), conditions.predicates()
+        tells, labels = asking(rule, conditions.told), conditions.labels
+        warnings += conditions.unused()
         try:
             pattern, whole = reading.pattern(), False
         except _NotInParts:
@@ -369,15 +217,21 @@ def problem_from(
                 whole,
                 joinable=reading.joinable(),
                 gaps_s=reading.gaps_s(),
-                alike=reading.alike(),
-                apart=apart,
-                asking=reading.asking(),
+                alike=conditions.alike(),
+                apart=conditions.apart(),
+                asking={(labels[master], labels[role]): told for (master, role), told in tells.items()},
             )
             queries.append(query)
             wanted[name] = sinks.get(rule.emits, ())
             anchor = reading.only_anchor()
             if anchor is not None:
                 most[query.projection(frozenset(query.types)).key] = sum(rates[anchor].values())
+    known = [rule.name for rule in rules]
+    warnings += [
+        f"there is no rule {name}, so its selectivities are not used; rules are {', '.join(known)}"
+        for name in statistics.selectivities
+        if name not in known
+    ]
     filled = EventNetwork(names, network.topology, rates)
     costs = PhysicalCosts(filled, blocking, at_most=most, queries=tuple(queries))
     return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
@@ -385,4 +239,4 @@ def problem_from(
 
 def labels_of(rule: p.Rule) -> dict[str, str]:
     """By role, the event type that stands for it in queries."""
-    return _Reading(rule, {}, []).labels
+    return Conditions(rule, {}, []).labels

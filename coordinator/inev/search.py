@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.inev.baselines import best_centre, central_solution
+from coordinator.inev.baselines import at_most_centralised, central_costs, central_solution
 from coordinator.inev.graph import LARGE_NODES
-from coordinator.inev.latency import latency
+from coordinator.inev.latency import latency, open_matches
 from coordinator.inev.model import Problem
 from coordinator.inev.plans import Plan, plan_from
 from coordinator.inev.push_pull import push_pull_solution
@@ -57,7 +57,13 @@ PUSHED_FIRST: Final = 0.3
 PULLED_LONGER: Final = 1.25
 """Where no budget is given, how much longer is looked if events may be pulled."""
 
-LATENCY_PRICES: Final = (0.0, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+UNBOUND_FIRST: Final = 0.4
+"""The part of the time in which plans are looked for as if there were no latency bound."""
+
+TOO_SLOW: Final = 2.0
+"""How much dearer a plan counts that takes twice as long as it may."""
+
+LATENCY_PRICES: Final = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 10.0)
 """Prices of a step, relative to centralised cost per link, with which plans of lower latency are looked for."""
 
 
@@ -87,19 +93,25 @@ class Bound:
     at_most: float
     factor: float = 1.0
 
+    def obeyed(self, took: float) -> bool:
+        return took <= self.at_most * (1 + 1e-12)
+
 
 def inev_plan(
     problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0, pull: bool = False
 ) -> Plan:
     """The cheapest plan that the search finds; never dearer than centralised, nor with ``pull`` than push-pull.
 
+    With a bound: the cheapest of those that obey it, and the fastest where none does.
     The same seed finds the same plan, unless the time runs out first.
     """
     patient = budget_s is not None or len(problem.queries) > 1
     if budget_s is None:
         budget_s = usual_budget(problem) * (PULLED_LONGER if pull else 1.0)
     search = Search(problem, Clock(budget_s), bound, seed, patient, pull)
-    return plan_from(search.workload.space, search.run(), "inev")
+    found = plan_from(search.workload.space, search.run(), "inev")
+    cheaper = at_most_centralised(found)
+    return cheaper if bound is None or bound.obeyed(latency(cheaper, bound.factor)) else found
 
 
 def usual_budget(problem: Problem) -> float:
@@ -128,44 +140,99 @@ class Search:
         self.clock = clock
         self.bound = bound
         self.random = random.Random(seed)
+        self.fastest: tuple[float, Solution] | None = None
+        """Of all that was timed, for where nothing obeys the bound."""
+        if bound is not None:
+            for query in self.workload.queries:
+                query.work = {
+                    mask: bound.factor * open_matches(self.space.projections[query.projection[mask]], problem)
+                    for mask in query.sets
+                }
 
     def value(self, solution: Solution, below: float = math.inf) -> float:
-        """The true cost; infinite for what is slower than the bound. What costs more than ``below`` is not timed."""
+        """The true cost; more than that for what is slower than the bound, so that the search may pass through it but
+        is drawn away. What costs more than ``below`` is not timed."""
         cost = self.space.cost(solution)
         if self.bound is not None and cost < below:
-            plan = plan_from(self.space, solution, "inev")
-            if latency(plan, self.bound.factor) > self.bound.at_most * (1 + 1e-12):
-                return math.inf
+            took = self._took(solution)
+            if not self.bound.obeyed(took):
+                return cost * (1 + TOO_SLOW * (took - self.bound.at_most) / max(1.0, self.bound.at_most))
         return cost
 
+    def _took(self, solution: Solution) -> float:
+        assert self.bound is not None
+        took = latency(plan_from(self.space, solution, "inev"), self.bound.factor)
+        if self.fastest is None or took < self.fastest[0]:
+            self.fastest = took, solution
+        return took
+
+    def _obeys(self, solution: Solution) -> bool:
+        return self.bound is None or self.bound.obeyed(self._took(solution))
+
     def run(self) -> Solution:
-        centre = central_solution(self.space, best_centre(self.space))
-        self.best, self.cost = centre, self.space.cost(centre)
+        self.best, centre = self._centre()
+        self.cost = centre
+        bound, clock = self.bound, self.clock
+        if bound is not None:
+            # Where the cheapest plan obeys the bound anyway, nothing is lost by it.
+            self.bound, self.clock = None, clock.part(UNBOUND_FIRST)
+            first = self.best
+            self._look()
+            free, cost = self.best, self.cost
+            self.bound, self.clock, self.best, self.cost = bound, clock, first, centre
+            if not self._obeys(first):
+                self.cost = math.inf
+            if self.offer(free, cost):
+                return free
+            helpful = 0.0
+            for price in LATENCY_PRICES:
+                before = self.cost
+                self.workload.step_price = price * centre / max(1, len(self.space.topology.links))
+                self._starts()
+                if self.cost < before:
+                    helpful = self.workload.step_price
+                if clock.over:
+                    break
+            self.workload.step_price = helpful
+        self._look()
+        if self.cost == math.inf and self.fastest is not None:
+            return self.fastest[1]
+        return self.best
+
+    def _look(self) -> None:
+        """All attempts, until they find nothing better or the time is over; if events may be pulled, first without."""
         if self.pull:
             whole, self.clock = self.clock, self.clock.part(PUSHED_FIRST)
-            self._look()
+            self.workload.pull = False
+            self._attempts()
             self.clock, self.workload.pull = whole, True
             pushed = self.best, self.cost
             baseline = push_pull_solution(self.space, self.workload.queries)
             self.offer(baseline, self.value(baseline, self.cost))
             self.offer(*self.descended(*pushed))
-        self._look()
-        return self.best
+        self._attempts()
 
-    def _look(self) -> None:
-        """All attempts, until one has found nothing better or the time is over."""
-        prices = LATENCY_PRICES if self.bound is not None else LATENCY_PRICES[:1]
-        for price in prices:
-            self.workload.step_price = price * self.cost / max(1, len(self.space.topology.links))
-            self._starts()
-            if self.bound is not None and self.clock.over:
-                break
+    def _attempts(self) -> None:
+        self._starts()
         self._pretend(self.workload.carried_everywhere())
         self._polish_best()
         if self.patient:
             # A single query leaves little to find; it is looked for only where somebody gives time for it.
             self._pretend(self.workload.carried_to_sources())
             self._wander()
+
+    def _centre(self) -> tuple[Solution, float]:
+        """Everything on the best node that is fast enough, or else on the best of all; and what that costs."""
+        costs = central_costs(self.space)
+        nodes = sorted(range(self.space.nodes), key=lambda node: (costs[node], node))
+        for node in nodes if self.bound is not None else ():
+            solution = central_solution(self.space, node)
+            if self._obeys(solution):
+                return solution, self.space.cost(solution)
+            if self.clock.over:
+                break
+        solution = central_solution(self.space, nodes[0])
+        return solution, self.space.cost(solution)
 
     def _starts(self) -> None:
         count = len(self.workload.queries)
@@ -182,8 +249,8 @@ class Search:
             self.offer(*self.descended(solution, self.value(solution)))
 
     def offer(self, solution: Solution, cost: float) -> bool:
-        """Keeps a solution if it is the best so far."""
-        if cost < self.cost * BETTER:
+        """Keeps a solution if it is the best so far of those that obey the bound."""
+        if cost < self.cost * BETTER and self._obeys(solution):
             self.best, self.cost = solution, cost
             return True
         return False

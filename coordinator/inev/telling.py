@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.inev.plans import Input, PlacedTask, Plan, Pull, Transfer
+from coordinator.inev.plans import Input, PlacedTask, Plan, Pull, Transfer, as_born
+from coordinator.inev.search import Bound
 from coordinator.inev.space import Space
 
 LINKS_SHOWN: Final = 12
@@ -32,6 +33,22 @@ class Outcome:
     @property
     def ratio(self) -> float:
         return self.plan.cost / self.centralised.cost if self.centralised.cost else 1.0
+
+    @property
+    def bound_obeyed(self) -> bool | None:
+        """None where there is no bound."""
+        return None if self.latency_bound is None else Bound(self.latency_bound).obeyed(self.latency)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know before relying on the plan."""
+        if self.bound_obeyed is not False:
+            return self.plan.problem.warnings
+        limit = f"the latency bound of {self.latency_bound:,.4g}"
+        slow = f"no plan was found that obeys {limit}; this is the fastest, with {self.latency:,.4g}: raise the bound"
+        if self.plan.planner != "inev":
+            slow = f"it takes {self.latency:,.4g}, more than {limit}: only --planner inev looks for one below it"
+        return (*self.plan.problem.warnings, slow)
 
 
 def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
@@ -99,13 +116,14 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
         "lower_bound_kind": outcome.lower_bound_is,
         "latency": outcome.latency,
         "latency_bound": outcome.latency_bound,
+        "latency_bound_obeyed": outcome.bound_obeyed,
         "centralized_latency": outcome.centralised_latency,
         "latency_factor": outcome.latency_factor,
         "seconds": outcome.seconds,
         "queries": [query.name for query in plan.problem.queries],
         "projections": [projection(task) for task in plan.tasks],
         "transfers": [transfer(each) for each in plan.transfers],
-        "warnings": list(plan.problem.warnings),
+        "warnings": list(outcome.warnings),
     }
 
 
@@ -117,8 +135,11 @@ def _readers(plan: Plan) -> dict[Input, list[str]]:
     found: dict[Input, list[str]] = {}
     for task in plan.tasks:
         for read in task.inputs:
-            if read not in task.pulled:
-                found.setdefault(read, []).append(task.projection.text)
+            if read in task.pulled:
+                continue
+            sent = as_born(read) if plan.unfiltered and read.projection.primitive else read
+            if task.projection.text not in found.setdefault(sent, []):
+                found[sent].append(task.projection.text)
     return found
 
 
@@ -144,6 +165,8 @@ def in_words(outcome: Outcome) -> Iterator[str]:
     about = "no plan is cheaper" if outcome.lower_bound_is == "bound" else "an estimate, not a bound"
     yield f"lower bound     {outcome.lower_bound:,.4g}  ({about})"
     limit = "no bound asked for" if outcome.latency_bound is None else f"bound {outcome.latency_bound:,.4g}"
+    if outcome.bound_obeyed is False:
+        limit += ", NOT obeyed"
     beside = f"centralised {outcome.centralised_latency:,.4g}, factor {outcome.latency_factor:g}"
     yield f"latency         {outcome.latency:,.4g}  ({limit}; {beside})"
     yield f"planned in      {outcome.seconds:.2f} s by {plan.planner}"

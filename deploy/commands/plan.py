@@ -11,6 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from coordinator.inev.baselines import centralised
+from coordinator.inev.bounds import OFF, USUAL, LatencyTerms
 from coordinator.inev.case_files import read_case
 from coordinator.inev.costs import estimate
 from coordinator.inev.drawing import as_dot, as_svg
@@ -63,12 +64,19 @@ def plan(
         ),
     ] = False,
     latency_bound: Annotated[
-        str,
-        typer.Option(help="off, centr (no slower than centralised) or a number.", metavar="BOUND"),
-    ] = "off",
+        str | None,
+        typer.Option(
+            help="off, centr (no slower than centralised), 3x (three times that) or a number. Without: what the "
+            f"network file says, or else {USUAL}; for a case file off.",
+            metavar="BOUND",
+        ),
+    ] = None,
     latency_factor: Annotated[
-        float, typer.Option(help="What work at a node counts beside a hop.", metavar="FACTOR")
-    ] = 1.0,
+        float | None,
+        typer.Option(
+            help="What work at a node counts beside a hop: what the network file says, or else 1.", metavar="FACTOR"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds give equal plans if time does not run out.", metavar="N")] = 0,
 ) -> None:
     """Plan where rules are evaluated, so that as little as possible crosses the network.
@@ -84,17 +92,19 @@ def plan(
         raise ConfigError("--json and --dot both print the plan; ask for one of them (--svg FILE goes with either)")
     if budget is not None and not 0 < budget < math.inf:
         raise ConfigError(f"a budget of {budget:g} seconds leaves no time; write a number above 0")
-    if not 0 <= latency_factor < math.inf:
-        raise ConfigError(f"a latency factor of {latency_factor:g} has no meaning; write 0 or a number above it")
     is_case = given.suffix.lower() == CASE_SUFFIX
-    problem = read_case(given).problem if is_case else _network_problem(given, sample)
     if pull is not None and planner not in PULLING:
         raise ConfigError(
             f"--pull and --no-pull are for the planners {' and '.join(PULLING)}; leave the option out, or {planner}"
         )
+    problem, terms = (read_case(given).problem, LatencyTerms(OFF)) if is_case else _network_problem(given, sample)
+    terms = LatencyTerms(
+        terms.bound if latency_bound is None else latency_bound,
+        terms.factor if latency_factor is None else latency_factor,
+    )
     pulls = planner in PULLING and (not is_case if pull is None else pull)
-    outcome = planned(problem, planner, budget, latency_bound, latency_factor, seed, pull=pulls)
-    for warning in problem.warnings:
+    outcome = planned(problem, planner, budget, terms, seed, pull=pulls)
+    for warning in outcome.warnings:
         say(f"warning: {warning}")
     if svg is not None:
         try:
@@ -110,24 +120,24 @@ def plan(
             print(line)
 
 
-def _network_problem(given: Path, sample: bool) -> Problem:
+def _network_problem(given: Path, sample: bool) -> tuple[Problem, LatencyTerms]:
     found = read_network(given)
     if not sample:
-        return network_problem(found)
+        return network_problem(found), found.statistics.latency
     from deploy.trace_statistics import sampled
 
-    return network_problem(found, sampled(found))
+    return network_problem(found, sampled(found)), found.statistics.latency
 
 
 def planned(
-    problem: Problem, planner: str, budget_s: float | None, latency_bound: str, factor: float, seed: int, *, pull: bool
+    problem: Problem, planner: str, budget_s: float | None, terms: LatencyTerms, seed: int, *, pull: bool
 ) -> Outcome:
     """Plans, and compares with centralised evaluation."""
     centre = centralised(problem)
-    central_latency = latency(centre, factor)
-    limit = _limit(latency_bound, central_latency)
+    central_latency = latency(centre, terms.factor)
+    limit = terms.limit(central_latency)
     start = time.perf_counter()
-    bound = None if limit is None else Bound(limit, factor)
+    bound = None if limit is None else Bound(limit, terms.factor)
     found = _plan(problem, planner, budget_s, bound, seed, centre, pull=pull)
     seconds = time.perf_counter() - start
     if planner in ("inev", "exact"):
@@ -141,26 +151,12 @@ def planned(
         centralised=centre,
         lower_bound=found.cost if exact else estimate(problem),
         lower_bound_is="bound" if exact else "estimate",
-        latency=latency(found, factor),
+        latency=latency(found, terms.factor),
         latency_bound=limit,
         centralised_latency=central_latency,
-        latency_factor=factor,
+        latency_factor=terms.factor,
         seconds=seconds,
     )
-
-
-def _limit(text: str, central: float) -> float | None:
-    if text == "off":
-        return None
-    if text == "centr":
-        return central
-    try:
-        limit = float(text)
-    except ValueError:
-        limit = math.nan
-    if not limit > 0:
-        raise ConfigError(f"latency bound {text!r} is none; write off, centr or a number above 0")
-    return limit
 
 
 def _plan(
@@ -168,8 +164,6 @@ def _plan(
 ) -> Plan:
     if planner == "inev":
         return inev_plan(problem, budget_s, bound, seed, pull)
-    if bound is not None:
-        raise ConfigError(f"only the planner inev keeps a latency bound; leave the bound out, or {planner}")
     if planner == "exact":
         return exact_plan(problem, budget_s, pull)
     return centre if planner == "centr" else push_pull_plan(problem)

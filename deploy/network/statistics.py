@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import yaml
 
+from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
 from deploy.network.ends import quantity
 from deploy.network.sheet import Sheet, is_null
 from deploy.units import rate_per_s
+from protocol.errors import ConfigError
 
-KEYS: Final = ("rates", "selectivities")
+KEYS: Final = ("rates", "selectivities", "latency")
+LATENCY_KEYS: Final = ("bound", "factor")
+LATENCY_EXAMPLE: Final = "write latency: {bound: 3x, factor: 1}"
 EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivities: {Fire: {"smoke, temp": 0.05}}}'
 
 
@@ -22,6 +26,7 @@ class GivenStatistics:
 
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
+    latency: LatencyTerms = USUAL_TERMS
 
 
 def read_statistics(sheet: Sheet, node: yaml.Node) -> GivenStatistics:
@@ -37,7 +42,24 @@ def read_statistics(sheet: Sheet, node: yaml.Node) -> GivenStatistics:
     if "selectivities" in entries:
         for rule, (_, given) in sheet.entries(entries["selectivities"][1], "the selectivities", None, EXAMPLE).items():
             selectivities[rule] = _selectivities(sheet, rule, given)
-    return GivenStatistics(rates, selectivities)
+    latency = _latency(sheet, entries["latency"][1]) if "latency" in entries else USUAL_TERMS
+    return GivenStatistics(rates, selectivities, latency)
+
+
+def _latency(sheet: Sheet, given: yaml.Node) -> LatencyTerms:
+    found = USUAL_TERMS
+    for name, (_, value) in sheet.entries(given, "latency", LATENCY_KEYS, LATENCY_EXAMPLE).items():
+        text = sheet.word(value, f"the {name} of the latency")
+        if text is None:
+            continue
+        try:
+            found = replace(found, bound=text) if name == "bound" else replace(found, factor=float(text))
+        except ValueError:
+            sheet.error(value, f"the factor {text!r} is not a number", "write what work counts beside a hop: factor: 1")
+        except ConfigError as error:
+            wrong, _, cure = str(error).partition("; ")
+            sheet.error(value, wrong, cure)
+    return found
 
 
 def _rates(sheet: Sheet, type: str, given: yaml.Node) -> dict[str, float]:
