@@ -362,7 +362,7 @@ def measure(
     """One run."""
     set_up_us = SETUP_US
     while True:
-        planner = InevPlanner(made.statistics, pull=pull)
+        planner = InevPlanner(replace(made.statistics, pull=pull))
         run = _Watched(made.network, strategy, 0, Faults(), keep=False, lay_out=planner, falls_back=False)
         run.found = Measured()
         if run.set_up(births[0][0] - set_up_us) < births[0][0]:
@@ -405,7 +405,7 @@ def central_plan(plan: Plan, made: Made) -> Plan:
 
 
 def compare(made: Made, traces: int, seconds: float, centre: bool = True, pull: bool = False) -> Compared:
-    found = InevPlanner(made.statistics, pull=pull).plan(made.ground(), {})
+    found = InevPlanner(replace(made.statistics, pull=pull)).plan(made.ground(), {})
     assert found is not None, f"{made.name}: nothing can be planned"
     plan = found.refined(draws=100_000)
     runs, centres = [], []

@@ -52,6 +52,7 @@ def statistics(rates: dict[str, float]) -> Statistics:
     return Statistics(
         {name: dict.fromkeys(AT[name], rate) for name, rate in rates.items()},
         {"Trio": {frozenset("abc"): share}},
+        pull=False,  # what is asked for cannot be watched, so that nodes would repair nothing
     )
 
 

@@ -30,9 +30,9 @@ def a_ring(nodes: int = 6) -> Network:
 
 
 def known(rates: Mapping[str, float]) -> Statistics:
-    return Statistics(
-        {name: dict.fromkeys(AT[name], rate) for name, rate in rates.items()}, {"Trio": {frozenset("abc"): 1 / KEYS}}
-    )
+    """Without pulling: what is asked for cannot be watched."""
+    at = {name: dict.fromkeys(AT[name], rate) for name, rate in rates.items()}
+    return Statistics(at, {"Trio": {frozenset("abc"): 1 / KEYS}}, pull=False)
 
 
 def a_swap(seconds: float, seed: int = 1, *, keys: int = KEYS) -> NetworkCase:

@@ -432,7 +432,7 @@ def test_layouts_say_who_asks_and_what_waits(text: str, master: str, pulled: set
     last = layout[rule.name][-1]
     assert (last.nodes, last.master, last.pulled) == (("c",), master, pulled)
     assert last.pulled <= last.events
-    without, _ = InevPlanner(Statistics(FREQUENT), pull=False)(ground, {})
+    without, _ = InevPlanner(Statistics(FREQUENT, pull=False))(ground, {})
     assert all((stage.master, stage.pulled) == (None, frozenset()) for stage in without[rule.name])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from coordinator.inev.conditions import DEFAULT_PAIR
@@ -67,7 +67,7 @@ def with_selectivities(
         settled: set[frozenset[str]] = set()
         for roles in sorted(seen, key=lambda roles: (len(roles), sorted(roles))):
             _attribute(rule, roles, seen[roles], given.rates, shares, settled)
-    return Statistics(given.rates, {name: shares for name, shares in known.items() if shares})
+    return replace(given, selectivities={name: shares for name, shares in known.items() if shares})
 
 
 def unmeasured(rules: Iterable[Rule], known: Statistics) -> list[str]:

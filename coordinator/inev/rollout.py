@@ -29,12 +29,10 @@ UNKNOWN_PER_S = 1.0
 class InevPlanner:
     """Lays rules out so that as little as possible crosses the network."""
 
-    def __init__(self, statistics: Statistics, attempts: int = ATTEMPTS, pull: bool = True) -> None:
-        """``statistics`` may give a rate for all sources of a type under the name "". ``pull``: events may stay at
-        their sources until somebody asks for them, where that is cheaper."""
+    def __init__(self, statistics: Statistics, attempts: int = ATTEMPTS) -> None:
+        """``statistics`` may give a rate for all sources of a type under the name ""."""
         self.statistics = statistics
         self._attempts = attempts
-        self._pull = pull
 
     def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
         """Rules that are laid out stay where they are; others join them."""
@@ -59,7 +57,7 @@ class InevPlanner:
                 continue
             clock = Clock(self._attempts, count().__next__)
             bound = self.statistics.latency.bound_for(problem)
-            search = Search(problem, clock, bound, patient=len(problem.queries) > 1, pull=self._pull)
+            search = Search(problem, clock, bound, patient=len(problem.queries) > 1, pull=self.statistics.pull)
             return with_fall_backs(plan_from(search.workload.space, search.run(), "inev"))
         return None
 

@@ -29,6 +29,8 @@ class Statistics:
     selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
     latency: LatencyTerms = USUAL_TERMS
     """How slow plans may be."""
+    pull: bool = True
+    """Whether events may stay at their sources until somebody asks for them, where that is cheaper."""
 
 
 class _NotInParts(Exception):

@@ -97,12 +97,12 @@ def plan(
         raise ConfigError(
             f"--pull and --no-pull are for the planners {' and '.join(PULLING)}; leave the option out, or {planner}"
         )
-    problem, terms = (read_case(given).problem, LatencyTerms(OFF)) if is_case else _network_problem(given, sample)
+    problem, terms, usually = _case_problem(given) if is_case else _network_problem(given, sample)
     terms = LatencyTerms(
         terms.bound if latency_bound is None else latency_bound,
         terms.factor if latency_factor is None else latency_factor,
     )
-    pulls = planner in PULLING and (not is_case if pull is None else pull)
+    pulls = planner in PULLING and (usually if pull is None else pull)
     outcome = planned(problem, planner, budget, terms, seed, pull=pulls)
     for warning in outcome.warnings:
         say(f"warning: {warning}")
@@ -120,13 +120,19 @@ def plan(
             print(line)
 
 
-def _network_problem(given: Path, sample: bool) -> tuple[Problem, LatencyTerms]:
+def _case_problem(given: Path) -> tuple[Problem, LatencyTerms, bool]:
+    return read_case(given).problem, LatencyTerms(OFF), False
+
+
+def _network_problem(given: Path, sample: bool) -> tuple[Problem, LatencyTerms, bool]:
+    """The problem, how slow plans may be, and whether they may pull."""
     found = read_network(given)
+    told = found.statistics
     if not sample:
-        return network_problem(found), found.statistics.latency
+        return network_problem(found), told.latency, told.pull
     from deploy.trace_statistics import sampled
 
-    return network_problem(found, sampled(found)), found.statistics.latency
+    return network_problem(found, sampled(found)), told.latency, told.pull
 
 
 def planned(

@@ -9,12 +9,12 @@ from typing import Final
 import yaml
 
 from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
-from deploy.network.ends import quantity
+from deploy.network.ends import one_of, quantity
 from deploy.network.sheet import Sheet, is_null
 from deploy.units import rate_per_s
 from protocol.errors import ConfigError
 
-KEYS: Final = ("rates", "selectivities", "latency")
+KEYS: Final = ("rates", "selectivities", "latency", "pull")
 LATENCY_KEYS: Final = ("bound", "factor")
 LATENCY_EXAMPLE: Final = "write latency: {bound: 3x, factor: 1}"
 EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivities: {Fire: {"smoke, temp": 0.05}}}'
@@ -27,6 +27,7 @@ class GivenStatistics:
     rates: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
     latency: LatencyTerms = USUAL_TERMS
+    pull: bool = True
 
 
 def read_statistics(sheet: Sheet, node: yaml.Node) -> GivenStatistics:
@@ -43,7 +44,8 @@ def read_statistics(sheet: Sheet, node: yaml.Node) -> GivenStatistics:
         for rule, (_, given) in sheet.entries(entries["selectivities"][1], "the selectivities", None, EXAMPLE).items():
             selectivities[rule] = _selectivities(sheet, rule, given)
     latency = _latency(sheet, entries["latency"][1]) if "latency" in entries else USUAL_TERMS
-    return GivenStatistics(rates, selectivities, latency)
+    pull = one_of(sheet, entries, "pull", ("on", "off"), "on") == "on"
+    return GivenStatistics(rates, selectivities, latency, pull)
 
 
 def _latency(sheet: Sheet, given: yaml.Node) -> LatencyTerms:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Final
 
@@ -86,7 +86,7 @@ def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float
             ruled.births(),
             strategy=strategy,
             on_progress=told,
-            lay_out=InevPlanner(ruled.statistics, pull=False),
+            lay_out=InevPlanner(replace(ruled.statistics, pull=False)),
             falls_back=False,  # what is measured is the plan, not what becomes of it
         )
     inev, centr = (outcomes[strategy] for strategy in STRATEGIES)
