@@ -478,3 +478,6 @@ def test_networks_pull_unless_told_not_to_and_case_files_only_if_told(tmp_path: 
     refused = command(network, "--pull", "--planner", "centr")
     assert refused.returncode == 2
     assert "--pull and --no-pull are for the planners inev and exact" in refused.stderr
+    network.write_text(NETWORK + "statistics: {pull: off}\n", encoding="utf-8")
+    assert kinds(network) == {"events"}
+    assert kinds(network, "--pull") == {"requests", "answers"}
