@@ -49,6 +49,7 @@ COLUMNS: Final = (
     "delay_ratio",
     "load_ratio",
     "delivered",
+    "delivered_centr",
     "wall_s",
 )
 

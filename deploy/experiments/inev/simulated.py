@@ -98,6 +98,7 @@ def compared(ruled: Ruled, progress: Callable[[float], None]) -> dict[str, float
         "delay_ratio": None if mean_delay is None or not base_delay else mean_delay / base_delay,
         "load_ratio": _busiest(inev) / _busiest(centr),
         "delivered": found.composites,
+        "delivered_centr": base.composites,
     }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from deploy.experiments.confidence import Mean
 from deploy.experiments.inev.figures import Figure
@@ -49,34 +50,76 @@ def shown(value: Mean | None) -> str:
 
 
 def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
-    """Write a PNG with means over seeds and their 95 % confidence intervals."""
+    """Write a PNG with means over seeds and their 95 % confidence intervals: a colour for each line, a style for each
+    column."""
     from matplotlib.figure import Figure as Picture
 
-    picture = Picture(figsize=(7.5, 4.4), layout="constrained")
-    panel = picture.subplots()
-    several = len(figure.columns) > 1
-    for line, column, curve in drawn(rows, figure):
+    panels = figure.panels or {_vertical(figure): tuple(figure.columns)}
+    picture = Picture(figsize=(7.5 if len(panels) == 1 else 5.6 * len(panels), 4.6), layout="constrained")
+    found = list(drawn(rows, figure))
+    for number, (label, columns) in enumerate(panels.items()):
+        panel = picture.add_subplot(1, len(panels), number + 1)
+        shown_here = [(line, column, curve) for line, column, curve in found if column in columns]
+        _draw(panel, figure, columns, shown_here, first=number == 0)
+        panel.set_ylabel(label)
+    seeds = len({row.seed for row in rows})
+    counted = "1 seed" if seeds == 1 else f"{seeds} seeds, 95 % confidence"
+    picture.suptitle(f"{_called(figure)}: {figure.title} ({counted})", fontsize="medium")
+    picture.savefig(file, dpi=120, metadata={"Software": "headwater"})
+
+
+def _called(figure: Figure) -> str:
+    return figure.name.capitalize().replace("-", " ") if figure.name.startswith("table") else f"Figure {figure.name}"
+
+
+def _vertical(figure: Figure) -> str:
+    return next(iter(figure.columns.values())) if len(figure.columns) == 1 else figure.measure
+
+
+def _draw(
+    panel: Any, figure: Figure, columns: Sequence[str], found: Sequence[tuple[str, str, Curve]], *, first: bool
+) -> None:
+    lines = list(figure.lines)
+    references = list(figure.reference) if first else []
+    beside = 0.5 / max(1, len(lines) + len(references))  # points over a name stand side by side
+    values: list[float] = []
+    for line, column, curve in found:
+        number = lines.index(line)
+        places = [x + beside * (number - len(lines) / 2) if figure.named else x for x in curve]
+        values += (point.value for point in curve.values())
+        style = ("-", "--", ":", "-.")[columns.index(column) % 4]
         panel.errorbar(
-            list(curve),
+            places,
             [point.value for point in curve.values()],
             yerr=[min(point.half_width or 0.0, point.value * 0.99) for point in curve.values()],
-            label=f"{line}, {figure.columns[column]}" if several else line,
-            marker="os^dv"[list(figure.lines).index(line) % 5],
-            linestyle=("-", "--", ":")[list(figure.columns).index(column) % 3],
+            label=", ".join(_names(figure, columns, line, column)),
+            color=f"C{number}",
+            marker="os^dv*"[number % 6],
+            markerfacecolor="none" if columns.index(column) % 2 else None,
+            linestyle="none" if figure.named else style,
+            linewidth=1.3,
+            elinewidth=0.8,
             capsize=3,
         )
-    if figure.logarithmic:
-        panel.set_yscale("symlog", linthresh=1e-9)
+    for number, name in enumerate(references):
+        curve_of = figure.reference[name]
+        places = [x + beside * (len(lines) / 2 + number) for x in curve_of]
+        panel.plot(
+            places, list(curve_of.values()), label=name, color="black", marker="x+"[number % 2], linestyle="none"
+        )
+    if figure.logarithmic and values and min(values) > 0:
+        panel.set_yscale("log")
     if figure.spaced:
         panel.set_xscale("log")
     if figure.named:
         panel.set_xticks(list(figure.named), list(figure.named.values()))
     panel.set_xlabel(figure.axis)
-    panel.set_ylabel(" / ".join(figure.columns.values()))
     if panel.get_legend_handles_labels()[0]:
-        panel.legend(fontsize="small")
+        panel.legend(fontsize="x-small")
     panel.grid(alpha=0.3)
-    seeds = len({row.seed for row in rows})
-    counted = "1 seed" if seeds == 1 else f"{seeds} seeds, 95 % confidence"
-    picture.suptitle(f"Figure {figure.name}: {figure.title} ({counted})")
-    picture.savefig(file, dpi=120, metadata={"Software": "headwater"})
+
+
+def _names(figure: Figure, columns: Sequence[str], line: str, column: str) -> list[str]:
+    """What tells a curve from the others of its panel."""
+    named = [line] if len(figure.lines) > 1 or len(columns) == 1 else []
+    return named + ([figure.columns[column]] if len(columns) > 1 else [])
