@@ -109,7 +109,7 @@ def inev(
 def results_in(folder: Path) -> Results:
     """The results of this experiment in a folder."""
     known = dict.fromkeys(line for figure in FIGURES.values() for line in figure.lines)
-    return Results(folder, COLUMNS, list(known))
+    return Results(folder, COLUMNS, list(known), numbered=False)
 
 
 def studies_in(data: Path, days: int) -> list[Figure]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,11 @@ def shown(value: Mean | None) -> str:
 
 
 def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
-    """Write a PNG with means over seeds and their 95 % confidence intervals: a colour for each line, a style for each
-    column."""
+    """Write a PNG with means over seeds: a colour for each line, a style for each column.
+
+    Linear axes have 95 % confidence intervals. On logarithmic ones, where a mean is often that of one large value and
+    many small ones, pale dots show every run.
+    """
     from matplotlib.figure import Figure as Picture
 
     panels = figure.panels or {_vertical(figure): tuple(figure.columns)}
@@ -60,10 +63,18 @@ def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
     for number, (label, columns) in enumerate(panels.items()):
         panel = picture.add_subplot(1, len(panels), number + 1)
         shown_here = [(line, column, curve) for line, column, curve in found if column in columns]
-        _draw(panel, figure, columns, shown_here, first=number == 0)
+        logarithmic = figure.logarithmic and all(
+            point.value > 0 for _, _, curve in shown_here for point in curve.values()
+        )
+        runs = rows if logarithmic else ()
+        _draw(panel, figure, columns, shown_here, runs, figure.reference if number == 0 else {})
+        if logarithmic and shown_here:
+            panel.set_yscale("log")
+        else:
+            panel.set_ylim(bottom=0)
         panel.set_ylabel(label)
     seeds = len({row.seed for row in rows})
-    counted = "1 seed" if seeds == 1 else f"{seeds} seeds, 95 % confidence"
+    counted = "1 seed" if seeds == 1 else f"mean of {seeds} seeds"
     picture.suptitle(f"{_called(figure)}: {figure.title} ({counted})", fontsize="medium")
     picture.savefig(file, dpi=120, metadata={"Software": "headwater"})
 
@@ -77,38 +88,43 @@ def _vertical(figure: Figure) -> str:
 
 
 def _draw(
-    panel: Any, figure: Figure, columns: Sequence[str], found: Sequence[tuple[str, str, Curve]], *, first: bool
+    panel: Any,
+    figure: Figure,
+    columns: Sequence[str],
+    found: Sequence[tuple[str, str, Curve]],
+    runs: Sequence[Row],
+    reference: Mapping[str, Mapping[float, float]],
 ) -> None:
     lines = list(figure.lines)
-    references = list(figure.reference) if first else []
-    beside = 0.5 / max(1, len(lines) + len(references))  # points over a name stand side by side
-    values: list[float] = []
+    beside = 0.5 / max(1, len(lines) + len(reference))  # points over a name stand side by side
+
+    def place(x: float, number: int) -> float:
+        return x + beside * (number - (len(lines) + len(reference) - 1) / 2) if figure.named else x
+
     for line, column, curve in found:
-        number = lines.index(line)
-        places = [x + beside * (number - len(lines) / 2) if figure.named else x for x in curve]
-        values += (point.value for point in curve.values())
-        style = ("-", "--", ":", "-.")[columns.index(column) % 4]
+        number, style = lines.index(line), columns.index(column)
+        colour = f"C{number if len(lines) > 1 else style}"
         panel.errorbar(
-            places,
+            [place(x, number) for x in curve],
             [point.value for point in curve.values()],
-            yerr=[min(point.half_width or 0.0, point.value * 0.99) for point in curve.values()],
+            yerr=None if runs else [point.half_width or 0.0 for point in curve.values()],
             label=", ".join(_names(figure, columns, line, column)),
-            color=f"C{number}",
+            color=colour,
             marker="os^dv*"[number % 6],
-            markerfacecolor="none" if columns.index(column) % 2 else None,
-            linestyle="none" if figure.named else style,
+            markerfacecolor="none" if style % 2 else None,
+            linestyle="none" if figure.named else ("-", "--", ":", "-.")[style % 4],
             linewidth=1.3,
             elinewidth=0.8,
             capsize=3,
         )
-    for number, name in enumerate(references):
-        curve_of = figure.reference[name]
-        places = [x + beside * (len(lines) / 2 + number) for x in curve_of]
-        panel.plot(
-            places, list(curve_of.values()), label=name, color="black", marker="x+"[number % 2], linestyle="none"
-        )
-    if figure.logarithmic and values and min(values) > 0:
-        panel.set_yscale("log")
+        dots = [(place(row.x, number), row.figures[column]) for row in runs if row.strategy == line]
+        shown_dots = [(x, value) for x, value in dots if value]
+        if len(shown_dots) > len(curve):
+            panel.plot(*zip(*shown_dots, strict=True), ".", color=colour, alpha=0.25, markersize=4)
+    for number, (name, curve_of) in enumerate(reference.items()):
+        places = [place(x, len(lines) + number) for x in curve_of]
+        marker = "x+"[number % 2]
+        panel.plot(places, list(curve_of.values()), label=name, color="black", marker=marker, linestyle="none")
     if figure.spaced:
         panel.set_xscale("log")
     if figure.named:
