@@ -144,7 +144,7 @@ def _read_bikes(file: Path) -> Iterator[Occurrence]:
 SHORT_S: Final = 100
 LONG_S: Final = 5000
 OLD_YEAR: Final = 1962  # riders born earlier have types of their own
-JERSEY_NODES: Final = 20
+JERSEY_NODES: Final = 10
 JERSEY_BEGIN: Final = datetime(2019, 1, 1)
 
 
@@ -172,7 +172,7 @@ def trip_type(row: Mapping[str, str]) -> str:
 
 # -- a cluster ---------------------------------------------------------------------------------------------------------
 
-BORG_NODES: Final = 20
+BORG_NODES: Final = 10
 BORG_TYPES: Final = {0: "A", 1: "K", 2: "J", 3: "B", 4: "C", 5: "D", 6: "E", 7: "F", 8: "G", 9: "H", 10: "I"}
 
 
@@ -192,7 +192,7 @@ RECORDINGS: Final[Mapping[str, Recording]] = {
     recording.name: recording
     for recording in (
         Recording("Citi Bike", "inev-citibike-bikes", 10, 31, "bike", DAY_S, CITI_BIKE, 310, _bike_files, _read_bikes),
-        Recording("Jersey City", "citibike", 20, 91, "bike", DAY_S, CITI_BIKE, 20, _trip_files, _read_trips),
-        Recording("Borg", "borg2019", 20, 17.44, "job", 1800, BORG, 40, _borg_files, _read_borg),
+        Recording("Jersey City", "citibike", JERSEY_NODES, 91, "bike", DAY_S, CITI_BIKE, 20, _trip_files, _read_trips),
+        Recording("Borg", "borg2019", BORG_NODES, 17.44, "job", 1800, BORG, 40, _borg_files, _read_borg),
     )
 }
