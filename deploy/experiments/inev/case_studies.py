@@ -19,7 +19,7 @@ from deploy.simulation.simulator import Birth
 from protocol.errors import ConfigError
 from protocol.events import Event
 
-STUDY_VERSION: Final = 2
+STUDY_VERSION: Final = 3
 
 SPEED: Final = 1000
 """How many times faster than it was recorded a stream is replayed. Nodes look after themselves by the clock, which over

@@ -195,13 +195,13 @@ FIGURES: Final[Mapping[str, Figure]] = {
             {"spread": "standard deviation of the ratio"}, False, quick=(5, 10),
         ),
         Figure(
-            "11", "Simulated: traffic, delay and load beside centr", "orders of magnitude between rates",
+            "11", "Simulated: traffic, delay and load beside centralised", "orders of magnitude between rates",
             {"inev": {x: RunScenario(orders=x) for x in (1.0, 1.5, 2.0, 2.5)}},
             {
                 "ratio": "traffic, modelled", "measured_ratio": "traffic, measured", "delay_ratio": "delay",
                 "load_ratio": "load of the busiest node",
             },
-            measure="inev over centr", quick=(1.0, 2.0),
+            measure="inev over centralised", quick=(1.0, 2.0),
         ),
         Figure(
             "12a", "Latency factor", "latency factor",
@@ -224,8 +224,8 @@ FIGURES: Final[Mapping[str, Figure]] = {
         Figure(
             "12b", "Simulated: delay of links", "delay of a link (ms)",
             {"inev": {x: RunScenario(orders=1.0, link_delay_ms=x) for x in (5.0, 100.0, 200.0)}},
-            {"delay_ms": "delay (ms)", "delay_ratio": "delay over that of centr"}, False,
-            panels={"delay of composite events (ms)": ("delay_ms",), "delay over that of centr": ("delay_ratio",)},
+            {"delay_ms": "delay (ms)", "delay_ratio": "delay over that of centralised"}, False,
+            panels={"delay (ms)": ("delay_ms",), "delay over that of centralised": ("delay_ratio",)},
         ),
     )
 }  # fmt: skip
@@ -271,7 +271,7 @@ def case_studies(folder: str, days: int, recordings: Iterable[str] = tuple(RECOR
         },
         panels={
             "transmission ratio": ("ratio", "measured_ratio"),
-            "load of the busiest node over centr": ("load_ratio",),
+            "load of the busiest node over centralised": ("load_ratio",),
         },
         named=_named({int(query) for points in found.values() for query in points}),
         reference=_PAPER,

@@ -33,7 +33,7 @@ from deploy.experiments.inev.simulated import Ruled, modelled, network_of
 from protocol.errors import ConfigError
 
 NODES: Final = 20
-MODEL_VERSION: Final = 2
+MODEL_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)

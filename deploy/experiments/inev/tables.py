@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from deploy.experiments.confidence import Mean
 from deploy.experiments.inev.figures import Figure
 from deploy.experiments.results import Row
 from deploy.experiments.tables import Curve, curves
+
+LEGEND_INSIDE_MAX: Final = 4  # with more entries a legend would cover what it explains
 
 
 def drawn(rows: Iterable[Row], figure: Figure) -> Iterator[tuple[str, str, Curve]]:
@@ -68,8 +70,8 @@ def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
         )
         runs = rows if logarithmic else ()
         _draw(panel, figure, columns, shown_here, runs, figure.reference if number == 0 else {})
-        if logarithmic and shown_here:
-            panel.set_yscale("log")
+        if logarithmic:
+            panel.set_yscale("log", nonpositive="mask")
         else:
             panel.set_ylim(bottom=0)
         panel.set_ylabel(label)
@@ -130,7 +132,10 @@ def _draw(
     if figure.named:
         panel.set_xticks(list(figure.named), list(figure.named.values()))
     panel.set_xlabel(figure.axis)
-    if panel.get_legend_handles_labels()[0]:
+    entries = len(panel.get_legend_handles_labels()[0])
+    if entries > LEGEND_INSIDE_MAX or (entries and figure.named):
+        panel.legend(fontsize="x-small", loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2)
+    elif entries:
         panel.legend(fontsize="x-small")
     panel.grid(alpha=0.3)
 
