@@ -162,10 +162,10 @@ def test_the_case_studies_are_those_whose_streams_are_there(tmp_path: Path, caps
     with pytest.raises(ConfigError, match="none of the recorded streams; there should be folders inev-citibike-bikes,"):
         studies_in(tmp_path, 7)
     (only,) = studies_in(tasks(tmp_path), 7)
-    assert list(only.lines) == ["Borg, 20 nodes, 18 days"]
+    assert list(only.lines) == ["Borg, 10 nodes, 18 days"]
     assert "left out" in capsys.readouterr().err
     (both,) = studies_in(streams(tmp_path), 7)
-    assert list(both.lines) == ["Citi Bike, 10 nodes, 7 days", "Borg, 20 nodes, 18 days"]
+    assert list(both.lines) == ["Citi Bike, 10 nodes, 7 days", "Borg, 10 nodes, 18 days"]
     (tmp_path / BIKES / "node3.csv.gz").unlink()
     with pytest.raises(ConfigError, match=r"there is no .*node3"):
         studies_in(tmp_path, 7)
