@@ -87,7 +87,7 @@ def study(given: CaseStudy, seed: int) -> Ruled:
             ts = recorded_us // SPEED
             yield ts, position[name, kind], Event.from_row((ts, name, numbers[name], declared[kind], value))
 
-    return Ruled(network, Statistics(rates, shares), births, round(lasts_s * SECOND_US / SPEED))
+    return Ruled(network, Statistics(rates, shares), births, round(lasts_s * SECOND_US / SPEED), draws=False)
 
 
 def rule_text(name: str, text: str, key: str, window: str) -> str:

@@ -104,7 +104,7 @@ def ruled(study: ModelledStudy, seed: int) -> Ruled:
         rules.append(rule_text(name, text, "key", stream.window))
         shares[name] = {frozenset(map(str.lower, types_in(text))): stream.share}
     network = network_of(_links(seed), "key", rates, "\n".join(rules), "n0", 5.0)
-    return Ruled(network, Statistics(rates, shares), lambda: (), 1)
+    return Ruled(network, Statistics(rates, shares), lambda: (), 1, draws=False)
 
 
 def by_formula(study: ModelledStudy, seed: int) -> Plan:

@@ -33,6 +33,8 @@ class Ruled:
     statistics: Statistics
     births: Callable[[], Iterable[Birth]]
     until_us: int
+    draws: bool = True
+    """Whether the cost of a plan is drawn rather than estimated: exact, but slow where a window holds many events."""
 
 
 def network_of(
@@ -56,10 +58,11 @@ def network_of(
 
 
 def modelled(ruled: Ruled) -> Plan:
-    """The plan that the running network gets, with what it costs drawn rather than estimated."""
+    """The plan that the running network gets."""
     problem = problem_of(ruled)
     search = Search(problem, Clock(ATTEMPTS, count().__next__), patient=len(problem.queries) > 1)
-    return plan_from(search.space, search.run(), "inev").refined()
+    plan = plan_from(search.space, search.run(), "inev")
+    return plan.refined() if ruled.draws else plan
 
 
 def problem_of(ruled: Ruled) -> Problem:
