@@ -65,7 +65,8 @@ def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
     for number, (label, columns) in enumerate(panels.items()):
         panel = picture.add_subplot(1, len(panels), number + 1)
         shown_here = [(line, column, curve) for line, column, curve in found if column in columns]
-        logarithmic = figure.logarithmic and all(
+        # What is 0, like some estimates, cannot be drawn on a logarithmic axis and is left out.
+        logarithmic = figure.logarithmic and any(
             point.value > 0 for _, _, curve in shown_here for point in curve.values()
         )
         runs = rows if logarithmic else ()
