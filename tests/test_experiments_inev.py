@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,12 +13,9 @@ from coordinator.inev.space import Space
 from coordinator.inev.well_formed import faults
 from deploy.command import main
 from deploy.commands.experiment_inev import chosen_figures, results_in
-from deploy.experiments.inev.case_studies import BIKES, DAY_S, NODES, QUERIES, CaseStudy, same_share, study
 from deploy.experiments.inev.figures import FIGURES, MODERATE, QUICK, case_studies
 from deploy.experiments.inev.findings import findings
 from deploy.experiments.inev.generator import build, draw_case, with_rates
-from deploy.experiments.inev.modelled_studies import ModelledStudy, counts
-from deploy.experiments.inev.modelled_studies import ruled as modelled_rules
 from deploy.experiments.inev.random_rules import RunScenario, ruled
 from deploy.experiments.inev.repair import changed, translated
 from deploy.experiments.inev.runs import COLUMNS, run_job, searched, seconds_of, swapped
@@ -200,14 +196,15 @@ def test_every_kind_of_run_gives_its_columns_and_the_same_ones_again(
         assert 0 <= first["ratio"] <= 1 + 1e-9
 
 
-def test_a_simulated_run_finds_the_same_as_centr_with_less_traffic() -> None:
+def test_a_simulated_run_finds_what_centralised_evaluation_finds_with_as_much_traffic_as_modelled() -> None:
     found = compared(ruled(RunScenario(nodes=6, types=3, orders=1.5, values=5, time_s=200.0), 2), quiet)
     assert found["delivered"], "there is something to find"
+    assert found["delivered"] == found["delivered_centr"]
     ratio, measured = found["ratio"], found["measured_ratio"]
     assert ratio is not None
     assert measured is not None
-    assert measured < 1
-    assert measured == pytest.approx(ratio, rel=0.5)
+    assert measured < 0.5
+    assert measured == pytest.approx(ratio, rel=0.15)
 
 
 def test_points_of_several_figures_are_run_once() -> None:
@@ -223,74 +220,9 @@ def test_the_quick_size_keeps_both_ends_of_every_axis() -> None:
             kept = figure.quick or list(points)
             assert set(kept) <= set(points)
             assert min(kept) == min(points) or figure.name in ("5b", "11")
-    assert len(QUICK.jobs(FIGURES.values())) < len(MODERATE.jobs(FIGURES.values())) / 5
-    assert sum(map(seconds_of, QUICK.jobs(FIGURES.values()))) / 2 < 600
-
-
-# -- recorded streams --------------------------------------------------------------------------------------------------
-
-
-def streams(folder: Path) -> Path:
-    """A stream like that of Citi Bike: every tenth trip of every type, some of them of the same bike."""
-    (folder / BIKES).mkdir()
-    for node in range(NODES):
-        lines = []
-        for at in range(270):
-            second = at * 300 + node
-            bike = (at // 9 + node) % 12
-            clock = f"{second // 3600}:{second // 60 % 60:02}:{second % 60:02}"
-            lines.append(f"{clock},{'ABCDEFGHI'[(at + node) % 9]},{bike},{bike % 10}\n")
-        with gzip.open(folder / BIKES / f"node{node}.csv.gz", "wt") as out:
-            out.writelines(lines[: 270 if node else 27])
-    return folder
-
-
-def test_a_case_study_counts_rates_and_agreement_in_the_stream(tmp_path: Path) -> None:
-    ruled_by = study(streams(tmp_path), 1, 1, 1)
-    assert set(ruled_by.statistics.rates) == set("EFGH")
-    births = list(ruled_by.births())
-    assert births == sorted(births, key=lambda birth: birth[0])
-    assert len(births) == round(sum(sum(at.values()) for at in ruled_by.statistics.rates.values()) * DAY_S)
-    assert len({(event.node, event.seq) for _, _, event in births}) == len(births)
-    ((share,),) = (told.values() for told in ruled_by.statistics.selectivities.values())
-    assert 0 < share < 1
-    trips = [(0, 0, "E", 1), (5, 1, "F", 1), (9, 2, "F", 2), (DAY_S + 1, 0, "F", 1)]
-    assert same_share(trips, {"E", "F"}) == 1 / 2
-
-
-def test_every_query_of_the_case_study_can_be_planned(tmp_path: Path) -> None:
-    from deploy.experiments.inev.simulated import modelled
-
-    folder = streams(tmp_path)
-    for query in QUERIES:
-        plan = modelled(study(folder, query, 1, 1))
-        assert faults(plan) == []
-        assert len(plan.problem.queries) == len(QUERIES[query])
-        assert not any(query.whole for query in plan.problem.queries)
-
-
-def test_streams_without_attributes_are_planned_with_their_rates(tmp_path: Path) -> None:
-    (tmp_path / "inev-google-cluster").mkdir()
-    for node in range(20):
-        with gzip.open(tmp_path / "inev-google-cluster" / f"node{node}.csv.gz", "wt") as out:
-            out.writelines(f"195:00:{at % 60:02},{'AAAABBBI'[at % 8]}\n" for at in range(80))
-            out.write("195:01:00,H\n" if node == 3 else "")
-    assert counts(tmp_path / "inev-google-cluster")["A", 7] == 40
-    given = ModelledStudy(stream="Cluster Monitoring", query=1, folder=str(tmp_path))
-    rates = modelled_rules(given, 1).statistics.rates
-    assert rates["H"] == {"n3": 1 / (26.75 * 3600)}
-    found = given.measured(1, quiet)
-    assert found["ratio"] is not None
-    assert 0 < found["ratio"] < 1
-    with pytest.raises(ConfigError, match=r"cannot read .*inev-citibike/node0"):
-        replace(given, stream="Citi Bike").measured(1, quiet)
-
-
-def test_where_the_data_is_does_not_tell_studies_apart() -> None:
-    one = CaseStudy(query=1, days=2, folder="here")
-    assert one.fingerprint() == replace(one, folder="there").fingerprint()
-    assert one.fingerprint() != replace(one, days=3).fingerprint()
-    assert one.fingerprint() != replace(one, query=2).fingerprint()
+    quick_s, moderate_s = (sum(map(seconds_of, size.jobs(FIGURES.values()))) for size in (QUICK, MODERATE))
+    assert quick_s < moderate_s / 5
+    assert moderate_s / 2 < 40 * 60, "bearable on two cores"
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
@@ -374,18 +306,23 @@ def test_a_number_stands_for_all_parts_of_a_figure() -> None:
     ("arguments", "sentence"),
     [
         (["--figure", "13"], "there is no figure '13'; there are 4a, 4b"),
-        (["--figure", "table-3"], "there is no figure 'table-3'"),
+        (["--figure", "table-3"], "table-3 needs recorded streams: name their folder with --data or HEADWATER_DATA"),
         (["--quick", "--full"], "exclude each other"),
         (["--seeds", "0"], "--seeds must be at least 1"),
         (["--days", "40"], "--days must be between 1 and 31"),
         (["--processes", "0"], "--processes must be at least 1"),
-        (["--data", "nowhere"], "there is no nowhere/inev-citibike-bikes/node0.csv.gz"),
+        (["--data", "nowhere"], "there is no folder nowhere; --data (or HEADWATER_DATA) is the folder with recorded"),
         (["--full", "-f", "4a"], "add --yes to begin"),
     ],
 )
 def test_wrong_options_are_refused_in_a_sentence(
-    arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    sentence: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.delenv("HEADWATER_DATA", raising=False)
     assert command(*arguments, "--no-plots", "--out", str(tmp_path / "out")) == 2
     assert sentence in " ".join(capsys.readouterr().err.split())
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from deploy.commands.common import RunFailed, say
 from deploy.commands.experiment_runs import chosen, run_left, words
-from deploy.experiments.inev.case_studies import DAYS_MAX, TABLE_3, check_data
 from deploy.experiments.inev.figures import (
     FIGURES,
     FULL,
+    LARGE,
     MODELLED_TABLE,
     MODERATE,
     QUICK,
@@ -24,6 +25,8 @@ from deploy.experiments.inev.figures import (
     modelled_studies,
 )
 from deploy.experiments.inev.findings import findings
+from deploy.experiments.inev.modelled_studies import STREAMS
+from deploy.experiments.inev.recordings import RECORDINGS, TABLE_3, present
 from deploy.experiments.inev.runs import COLUMNS, run_job, seconds_of
 from deploy.experiments.inev.tables import plot, table
 from deploy.experiments.jobs import Job
@@ -31,6 +34,9 @@ from deploy.experiments.parallel import cores
 from deploy.experiments.plots import check_plotting
 from deploy.experiments.results import Results, Row, rows_at
 from protocol.errors import ConfigError
+
+DATA_VARIABLE: Final = "HEADWATER_DATA"
+DAYS_MAX: Final = math.ceil(RECORDINGS[LARGE].days)
 
 
 def inev(
@@ -45,10 +51,12 @@ def inev(
     data: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with recorded streams (inev-citibike-bikes/ ..): adds the case studies.", metavar="DIR"
+            help="Folder with recorded streams (inev-citibike-bikes/ ..): adds the case studies.",
+            metavar="DIR",
+            envvar=DATA_VARIABLE,
         ),
     ] = None,
-    days: Annotated[int | None, typer.Option(help="Of the recorded stream: 1 to 31.", metavar="N")] = None,
+    days: Annotated[int | None, typer.Option(help="Of the largest recording: 1 to 31.", metavar="N")] = None,
     processes: Annotated[
         int | None, typer.Option("--processes", "-j", help="Runs at the same time; by default one for each core.")
     ] = None,
@@ -73,11 +81,7 @@ def inev(
         if not 1 <= days <= DAYS_MAX:
             raise ConfigError(f"--days must be between 1 and {DAYS_MAX}: so many days are recorded")
         size = replace(size, days=days)
-    studies: list[Figure] = []
-    if data is not None:
-        check_data(data)
-        studies = [case_studies(str(data.absolute()), size.days), modelled_studies(str(data.absolute()))]
-    figures = chosen_figures(figure, studies)
+    figures = chosen_figures(figure, [] if data is None else studies_in(data, size.days))
     at_once = cores() if processes is None else processes
     if at_once < 1:
         raise ConfigError("--processes must be at least 1")
@@ -105,7 +109,25 @@ def inev(
 def results_in(folder: Path) -> Results:
     """The results of this experiment in a folder."""
     known = dict.fromkeys(line for figure in FIGURES.values() for line in figure.lines)
-    return Results(folder, COLUMNS, list(known))
+    return Results(folder, COLUMNS, list(known), numbered=False)
+
+
+def studies_in(data: Path, days: int) -> list[Figure]:
+    """The case studies whose streams are in a folder; what is left out is said, and ConfigError if none is there."""
+    if not data.is_dir():
+        raise ConfigError(f"there is no folder {data}; --data (or {DATA_VARIABLE}) is the folder with recorded streams")
+    known = dict.fromkeys([*(each.folder for each in RECORDINGS.values()), *(each.folder for each in STREAMS.values())])
+    there = [name for name in known if present(data, name)]
+    if not there:
+        raise ConfigError(f"{data} has none of the recorded streams; there should be folders {', '.join(known)} in it")
+    if len(there) < len(known):
+        say(f"left out, since {data} does not have them: {', '.join(name for name in known if name not in there)}")
+    folder = str(data.absolute())
+    recorded = [name for name, each in RECORDINGS.items() if each.folder in there]
+    for name in recorded:
+        RECORDINGS[name].check(data)
+    found = [case_studies(folder, days, recorded), modelled_studies(folder, there)]
+    return [study for study in found if study.lines]
 
 
 def chosen_figures(given: Sequence[str] | None, studies: Iterable[Figure] = ()) -> list[Figure]:
@@ -113,6 +135,8 @@ def chosen_figures(given: Sequence[str] | None, studies: Iterable[Figure] = ()) 
     known = {**FIGURES, **{study.name: study for study in studies}}
     names: list[str] = []
     for word in words(given):
+        if word in (TABLE, MODELLED_TABLE) and word not in known:
+            raise ConfigError(f"{word} needs recorded streams: name their folder with --data or {DATA_VARIABLE}")
         parts = [name for name in known if word.isdecimal() and name.partition("-")[0].rstrip("abcde") == word]
         names += parts or chosen("figure", [word], list(known))
     return [each for name, each in known.items() if not names or name in names]
@@ -126,10 +150,8 @@ def _report(found: Sequence[Row], figures: Sequence[Figure], results: Results, p
             continue
         print(table(of_figure, figure))
         if figure.name in (TABLE, MODELLED_TABLE):
-            print(
-                "  the paper's ratios for Citi Bike: "
-                + ", ".join(f"query {at} {ratio:g}" for at, ratio in TABLE_3.items())
-            )
+            for name, ratios in TABLE_3.items():
+                print(f"  the paper, {name}: " + ", ".join(f"Q{at} {ratio:g}" for at, ratio in ratios.items()))
         print()
         written.append(results.path(figure.name))
         if plots:

@@ -85,11 +85,17 @@ class Results:
     """The rows of a folder. Every row is on disk as soon as ``add`` returns."""
 
     def __init__(
-        self, folder: Path, columns: Sequence[str] = COLUMNS, strategies: Sequence[str] = TREE_STRATEGIES
+        self,
+        folder: Path,
+        columns: Sequence[str] = COLUMNS,
+        strategies: Sequence[str] = TREE_STRATEGIES,
+        *,
+        numbered: bool = True,
     ) -> None:
         """Read what is there. A line that was cut off when the experiment was stopped is left out and not kept.
 
         ``columns`` are those of the experiment, ``KEY_COLUMNS`` first; lines are kept in the order of ``strategies``.
+        ``numbered``: figures are called by numbers, otherwise by names, even where these look like numbers.
         """
         self.folder = folder
         self._columns = tuple(columns)
@@ -97,7 +103,7 @@ class Results:
         folder.mkdir(parents=True, exist_ok=True)
         self._rows: dict[RowKey, Row] = {}
         for file in sorted(folder.glob("figure-*.csv")):
-            rows, whole = _read(file, self._columns)
+            rows, whole = _read(file, self._columns, numbered)
             self._rows |= {row.key: row for row in rows}
             if not whole:
                 _write(file, rows, self._columns)
@@ -161,7 +167,7 @@ def _number(value: float) -> str:
     return str(int(value)) if value == int(value) else repr(float(f"{value:.9g}"))
 
 
-def _read(file: Path, columns: Sequence[str]) -> tuple[list[Row], bool]:
+def _read(file: Path, columns: Sequence[str], numbered: bool) -> tuple[list[Row], bool]:
     """The rows of a file, and whether it holds nothing else."""
     text = file.read_text(encoding="utf-8", errors="replace")
     lines = text.split("\n")
@@ -175,7 +181,7 @@ def _read(file: Path, columns: Sequence[str]) -> tuple[list[Row], bool]:
     rows, whole = [], text.endswith("\n")
     # What follows the last newline was cut off, even where it happens to look like a row.
     for cells in csv.reader(lines[1:-1]):
-        row = _row(cells, columns)
+        row = _row(cells, columns, numbered)
         if row is None:
             whole = False
         else:
@@ -183,14 +189,14 @@ def _read(file: Path, columns: Sequence[str]) -> tuple[list[Row], bool]:
     return rows, whole
 
 
-def _row(cells: list[str], columns: Sequence[str]) -> Row | None:
+def _row(cells: list[str], columns: Sequence[str], numbered: bool) -> Row | None:
     if len(cells) != len(columns):
         return None
     figure, x, strategy, seed, time_s, scenario, *rest = cells
     try:
         numbers = [float(cell) if cell else None for cell in rest]
         row = Row(
-            int(figure) if figure.isdecimal() else figure,
+            int(figure) if numbered else figure,
             float(x),
             strategy,
             int(seed),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from deploy.experiments.inev.case_studies import QUERIES, CaseStudy
+from deploy.experiments.inev.case_studies import CaseStudy
 from deploy.experiments.inev.modelled_studies import STREAMS, ModelledStudy
 from deploy.experiments.inev.random_rules import RunScenario
+from deploy.experiments.inev.recordings import RECORDINGS, TABLE_3
 from deploy.experiments.inev.scenario import PlanScenario
 from deploy.experiments.jobs import Job
 
@@ -30,12 +32,18 @@ class Figure:
     columns: Mapping[str, str] = field(default_factory=lambda: RATIO)
     logarithmic: bool = True
     """On the vertical axis."""
+    measure: str = "transmission ratio"
+    """What the vertical axis shows if there are several columns."""
+    panels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Which columns are drawn beside each other, by what their vertical axis shows; empty: all of them in one."""
     spaced: bool = False
     """Whether also the horizontal axis is logarithmic."""
     quick: Sequence[float] | None = None
     """The points that are enough to see what comes out; None: all of them."""
     named: Mapping[float, str] = field(default_factory=dict)
-    """Words for the values on the axis, where they are not numbers."""
+    """Words for the values on the axis, where they are not numbers: such points are not joined by lines."""
+    reference: Mapping[str, Mapping[float, float]] = field(default_factory=dict)
+    """What others found, over x; it is shown beside the first column."""
 
 
 def lines(
@@ -81,6 +89,7 @@ def _operator(special: Any) -> dict[str, dict[float, Any]]:
 
 _EXTREMES: Final = {0.0: "lowest rate", 1.0: "highest rate"}
 _BROKEN: Final = {"broken": "broken", "repaired": "repaired", "replanned": "re-planned"}
+_TURNED: Final = "share that turned invalid"
 _INVALID: Final = {"invalid_projections": "invalid projections", "invalid_placements": "invalid placements"}
 
 
@@ -119,6 +128,7 @@ FIGURES: Final[Mapping[str, Figure]] = {
                 lambda planner, x: PlanScenario(planner=planner, types=int(x), length=int(x)),
             ),
             columns={"seconds": "seconds", "projections": "projections"}, quick=(4, 6, 7, 8),
+            panels={"planning time (s)": ("seconds",), "projections of the query": ("projections",)},
         ),
         Figure(
             "6a", "Event skew", "event skew", _selectivities(SKEWS, lambda x: replace(_SEVEN, skew=x)),
@@ -154,9 +164,9 @@ FIGURES: Final[Mapping[str, Figure]] = {
             "8d", "Several queries: event node ratio", "share of nodes that produce a type",
             _workloads((0.2, 0.4, 0.5, 0.6, 0.8, 1.0), lambda x: replace(_MANY, ratio=x)), quick=(0.2, 1.0),
         ),
-        Figure("9a", "Rate swaps: what turns invalid", "share of rates swapped", _swaps(0.1), _INVALID, False),
+        Figure("9a", "What rate swaps make invalid", "share of rates swapped", _swaps(0.1), _INVALID, False, _TURNED),
         Figure("9b", "Rate swaps", "share of rates swapped", _swaps(0.1), _BROKEN),
-        Figure("9c", "Rate swaps: what turns invalid", "share of rates swapped", _swaps(0.001), _INVALID, False),
+        Figure("9c", "What rate swaps make invalid", "share of rates swapped", _swaps(0.001), _INVALID, False, _TURNED),
         Figure("9d", "Rate swaps", "share of rates swapped", _swaps(0.001), _BROKEN),
         Figure(
             "9e", "Variance of rates", "standard deviation, relative",
@@ -177,44 +187,45 @@ FIGURES: Final[Mapping[str, Figure]] = {
         Figure(
             "10b", "Orders of the workload", "queries",
             lines(
-                ("inev", "paper"), str, (5, 10, 15, 20, 25, 30),
+                ("inev", "paper"), str, (5, 10, 20, 30),
                 lambda planner, x: PlanScenario(
-                    kind="orders", planner=planner, types=10, queries=int(x), orders=10
+                    kind="orders", planner=planner, types=10, queries=int(x), orders=50
                 ),
             ),
             {"spread": "standard deviation of the ratio"}, False, quick=(5, 10),
         ),
         Figure(
-            "11", "Simulated: traffic, delay and load beside centr", "orders of magnitude between rates",
+            "11", "Simulated: traffic, delay and load beside centralised", "orders of magnitude between rates",
             {"inev": {x: RunScenario(orders=x) for x in (1.0, 1.5, 2.0, 2.5)}},
             {
                 "ratio": "traffic, modelled", "measured_ratio": "traffic, measured", "delay_ratio": "delay",
                 "load_ratio": "load of the busiest node",
             },
-            quick=(1.0, 2.0),
+            measure="inev over centralised", quick=(1.0, 2.0),
         ),
         Figure(
             "12a", "Latency factor", "latency factor",
             lines(
-                (1.1, 1.3, 1.5, 1.7), "skew {}".format, (0.001, 0.01, 0.1, 1.0, 10.0),
+                (1.1, 1.3, 1.5, 1.7), "skew {}".format, (1e-12, 1e-9, 1e-6, 1e-3, 1.0),
                 lambda skew, x: PlanScenario(kind="latency", types=7, queries=5, skew=skew, latency_factor=x),
             ),
-            {"latency_ratio": "latency over that of centralised"}, spaced=True, quick=(0.001, 0.1, 10.0),
+            {"latency_ratio": "latency over that of centralised"}, spaced=True, quick=(1e-12, 1e-6, 1.0),
         ),
         Figure(
             "12a-bounded", "Latency factor, plans no slower than centralised", "latency factor",
             lines(
-                (1.1, 1.3, 1.5, 1.7), "skew {}".format, (0.001, 0.01, 0.1, 1.0, 10.0),
+                (1.1, 1.3, 1.5, 1.7), "skew {}".format, (1e-9, 1e-6, 1.0),
                 lambda skew, x: PlanScenario(
                     kind="latency", types=7, queries=5, skew=skew, latency_factor=x, bounded=True
                 ),
             ),
-            spaced=True, quick=(0.001, 0.1, 10.0),
+            spaced=True, quick=(1e-9, 1.0),
         ),
         Figure(
             "12b", "Simulated: delay of links", "delay of a link (ms)",
             {"inev": {x: RunScenario(orders=1.0, link_delay_ms=x) for x in (5.0, 100.0, 200.0)}},
-            {"delay_ms": "delay (ms)", "delay_ratio": "delay over that of centr"}, False,
+            {"delay_ms": "delay (ms)", "delay_ratio": "delay over that of centralised"}, False,
+            panels={"delay (ms)": ("delay_ms",), "delay over that of centralised": ("delay_ratio",)},
         ),
     )
 }  # fmt: skip
@@ -224,37 +235,64 @@ TABLE: Final = "table-3"
 MODELLED_TABLE: Final = "table-3-modelled"
 
 
-def case_studies(folder: str, days: int) -> Figure:
-    """What table 3 has: the queries on the Citi Bike stream in a folder."""
+LARGE: Final = "Citi Bike"
+"""The recording of which only the first days are run by default; the others are small."""
+
+_PAPER: Final = {f"the paper, {name}": {float(at): ratio for at, ratio in row.items()} for name, row in TABLE_3.items()}
+
+
+def _named(queries: Iterable[int]) -> dict[float, str]:
+    return {float(query): f"Q{query}" for query in sorted(queries)}
+
+
+def case_studies(folder: str, days: int, recordings: Iterable[str] = tuple(RECORDINGS)) -> Figure:
+    """What table 3 has, on the recordings in a folder on which queries can be evaluated."""
+    found: dict[str, dict[float, CaseStudy]] = {}
+    for name in recordings:
+        recording = RECORDINGS[name]
+        whole = math.ceil(recording.days)
+        taken = min(days, whole) if name == LARGE else whole
+        label = f"{name}, {recording.nodes} nodes, {taken} day{'s' * (taken > 1)}"
+        found[label] = {
+            float(query): CaseStudy(recording=name, query=query, days=taken, folder=folder)
+            for query in recording.queries
+        }
     return Figure(
         TABLE,
-        "Citi Bike, 10 nodes",
+        "Case studies, run",
         "query",
-        {
-            f"{days} day{'s' * (days > 1)}": {
-                float(query): CaseStudy(query=query, days=days, folder=folder) for query in QUERIES
-            }
-        },
+        found,
         {
             "ratio": "modelled ratio",
             "measured_ratio": "measured ratio",
             "load_ratio": "load of the busiest node",
             "delivered": "matches",
+            "delivered_centr": "matches, centralised",
         },
+        panels={
+            "transmission ratio": ("ratio", "measured_ratio"),
+            "load of the busiest node over centralised": ("load_ratio",),
+        },
+        named=_named({int(query) for points in found.values() for query in points}),
+        reference=_PAPER,
     )
 
 
-def modelled_studies(folder: str) -> Figure:
-    """The same on streams of which only rates are known."""
+def modelled_studies(folder: str, folders: Iterable[str]) -> Figure:
+    """The same on streams of which only rates are known, as far as their folders are there."""
+    there = set(folders)
     return Figure(
         MODELLED_TABLE,
-        "Streams without attributes, 20 nodes, modelled only",
+        "Case studies on streams without attributes, modelled",
         "query",
         {
             name: {float(query): ModelledStudy(stream=name, query=query, folder=folder) for query in stream.queries}
             for name, stream in STREAMS.items()
+            if stream.folder in there
         },
         {"ratio": "modelled ratio"},
+        named=_named({1, 2, 3, 4}),
+        reference=_PAPER,
     )
 
 
@@ -265,7 +303,11 @@ class Size:
     seeds: int
     attempts: int
     days: int
-    """Of the recorded streams."""
+    """Of the largest recording."""
+    orders: int
+    """Of a workload whose order is varied."""
+    topologies: int
+    """How many networks every query of the case studies is run on; the events are the same each time."""
     quick: bool = False
 
     def jobs(self, figures: Iterable[Figure]) -> list[Job]:
@@ -277,15 +319,17 @@ class Size:
                     if self.quick and figure.quick is not None and x not in figure.quick:
                         continue
                     if isinstance(scenario, PlanScenario):
-                        scenario = replace(scenario, attempts=self.attempts)
-                    for seed in range(1, self.seeds + 1):
+                        orders = min(self.orders, scenario.orders)
+                        scenario = replace(scenario, attempts=self.attempts, orders=orders)
+                    recorded = isinstance(scenario, CaseStudy | ModelledStudy)
+                    for seed in range(1, 1 + (min(self.seeds, self.topologies) if recorded else self.seeds)):
                         job = Job(scenario, line, seed, scenario.time_s)
                         known = found.get(job, job)
                         found[job] = replace(known, places=(*known.places, (figure.name, float(x))))
         return list(found.values())
 
 
-QUICK: Final = Size(seeds=3, attempts=50, days=1, quick=True)
-MODERATE: Final = Size(seeds=10, attempts=500, days=7)
-FULL: Final = Size(seeds=50, attempts=2000, days=31)
-"""The paper's number of runs, with the plans that running networks get."""
+QUICK: Final = Size(seeds=3, attempts=50, orders=5, days=1, topologies=1, quick=True)
+MODERATE: Final = Size(seeds=5, attempts=200, orders=5, days=7, topologies=1)
+FULL: Final = Size(seeds=50, attempts=2000, orders=50, days=31, topologies=10)
+"""The paper's number of runs and orders, with the plans that running networks get."""

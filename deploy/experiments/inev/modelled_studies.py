@@ -1,7 +1,8 @@
 """The case studies on streams without attributes: 20 nodes, of which only rates can be counted.
 
 Whether events agree cannot be seen in them, so plans are made with the selectivities that the authors of the streams
-planned with, and nothing is run.
+planned with, and nothing is run. Each stream is planned twice: with the model of running networks, and with the formula
+that the paper computes its ratios with (rates in events per window, no sinks), which is what table 3 can be put beside.
 """
 
 from __future__ import annotations
@@ -10,20 +11,29 @@ import gzip
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from hashlib import blake2b
+from itertools import combinations, count
 from pathlib import Path
 from random import Random
 from typing import Final
 
 from coordinator.inev.baselines import centralised
+from coordinator.inev.costs import CaseCosts
+from coordinator.inev.model import Problem, Query, event_network
+from coordinator.inev.patterns import parse
+from coordinator.inev.plans import Plan, plan_from
+from coordinator.inev.rollout import ATTEMPTS
 from coordinator.inev.rules import Statistics
-from deploy.experiments.inev.bricks import ring
-from deploy.experiments.inev.case_studies import QUERIES, TABLE_3, types_in
+from coordinator.inev.search import Clock, Search
+from deploy.experiments.inev.bricks import ring, singles
+from deploy.experiments.inev.case_studies import rule_text, types_in
+from deploy.experiments.inev.recordings import CITI_BIKE, CLUSTER
 from deploy.experiments.inev.simulated import Ruled, modelled, network_of
 from protocol.errors import ConfigError
 
 NODES: Final = 20
-MODEL_VERSION: Final = 1
+MODEL_VERSION: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,27 +43,22 @@ class Stream:
     folder: str
     hours: float
     window: str
+    window_h: float
     share: float
-    """Of pairs of events that agree, as its authors planned with."""
+    """Of pairs of events that agree."""
     queries: Mapping[int, tuple[str, ...]]
-    ratios: Mapping[int, float]
-    """The paper's."""
+    formula: bool = False
+    """Whether costs are those of the paper's formula."""
 
 
 STREAMS: Final[Mapping[str, Stream]] = {
-    "Citi Bike": Stream("inev-citibike", 744.0, "24 h", 0.02, QUERIES, TABLE_3),
-    "Citi Bike, share as counted": Stream("inev-citibike", 744.0, "24 h", 0.00027, QUERIES, TABLE_3),
-    "Cluster Monitoring": Stream(
-        "inev-google-cluster",
-        26.75,
-        "30 min",
-        0.03,
-        {1: ("SEQ(A a, H h, B b, I i)",), 2: ("SEQ(A a, B b, G g, F f, I i)",)},
-        {1: 0.00006, 2: 0.00008},
-    ),
+    "Citi Bike, the paper's formula": Stream("inev-citibike", 744.0, "24 h", 24.0, 0.02, CITI_BIKE, True),
+    "Citi Bike, share 0.02": Stream("inev-citibike", 744.0, "24 h", 24.0, 0.02, CITI_BIKE),
+    "Citi Bike, share as counted": Stream("inev-citibike", 744.0, "24 h", 24.0, 0.00027, CITI_BIKE),
+    "Cluster, the paper's formula": Stream("inev-google-cluster", 26.75, "30 min", 0.5, 0.03, CLUSTER, True),
+    "Cluster, share 0.03": Stream("inev-google-cluster", 26.75, "30 min", 0.5, 0.03, CLUSTER),
 }
-"""Citi Bike twice: with the share that was planned with, and with the one counted in the stream that has bikes. Of the
-cluster only two queries are known: the stored plans of the other two are not at hand."""
+"""0.02 and 0.03 are what the authors planned with for most pairs; 0.00027 was counted in the stream that has bikes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,11 +79,11 @@ class ModelledStudy:
         return blake2b(repr((MODEL_VERSION, told)).encode(), digest_size=6).hexdigest()
 
     def seconds(self) -> float:
-        """About how long a run takes: most of it is reading."""
-        return 4.0
+        """About how long a run takes: most of it is reading, the first time."""
+        return 1.0
 
     def measured(self, seed: int, progress: Callable[[float], None]) -> dict[str, float | None]:
-        plan = modelled(ruled(self, seed))
+        plan = by_formula(self, seed) if STREAMS[self.stream].formula else modelled(ruled(self, seed))
         centre = centralised(plan.problem).cost
         return {
             "ratio": plan.cost / centre,
@@ -91,24 +96,60 @@ class ModelledStudy:
 def ruled(study: ModelledStudy, seed: int) -> Ruled:
     """The rules of a study on a network with the rates of its stream; it has no events to run."""
     stream = STREAMS[study.stream]
+    rates = _rates(study, stream.hours * 3600)
+    rules, shares = [], {}
     texts = stream.queries[study.query]
-    types = list(map(types_in, texts))
-    wanted = set[str]().union(*types)
+    for at, text in enumerate(texts):
+        name = f"Query{study.query}{'ab'[at] if len(texts) > 1 else ''}"
+        rules.append(rule_text(name, text, "key", stream.window))
+        shares[name] = {frozenset(map(str.lower, types_in(text))): stream.share}
+    network = network_of(_links(seed), "key", rates, "\n".join(rules), "n0", 5.0)
+    return Ruled(network, Statistics(rates, shares), lambda: (), 1, draws=False)
+
+
+def by_formula(study: ModelledStudy, seed: int) -> Plan:
+    """The plan under the paper's formula. Like its authors it draws at random which share of events is in matches."""
+    stream = STREAMS[study.stream]
+    texts = [_without_roles(text) for text in stream.queries[study.query]]
+    rates = _rates(study, stream.hours / stream.window_h)
+    links = [(f"n{one}", f"n{other}") for one, other in _links(seed)]
+    network = event_network([f"n{node}" for node in range(NODES)], links, rates)
+    pairs = {frozenset(pair): stream.share for pair in combinations(rates, 2)}
+    drawn = singles(Random(f"{seed}/singles"), texts, {"".join(sorted(pair)): share for pair, share in pairs.items()})
+    single = {(name[0], frozenset(name[2:])): share for name, share in drawn.items()}
+    queries = tuple(Query(text, parse(text), pairs) for text in texts)
+    problem = Problem(network, queries, CaseCosts(network, single))
+    search = Search(problem, Clock(ATTEMPTS, count().__next__), patient=len(queries) > 1)
+    return plan_from(search.space, search.run(), "inev")
+
+
+def _without_roles(text: str) -> str:
+    """``SEQ(A a, B b)`` as ``SEQ(A, B)``."""
+    return "".join(character for character in text if not character.islower()).replace(" ,", ",").replace(" )", ")")
+
+
+def _links(seed: int) -> list[tuple[int, int]]:
+    return ring(Random(f"{seed}/links"), NODES, 2)
+
+
+def _rates(study: ModelledStudy, units: float) -> dict[str, dict[str, float]]:
+    """Events of the types that the study asks for, by node, in a unit of time of which the stream lasts so many."""
+    stream = STREAMS[study.stream]
+    wanted = set[str]().union(*map(types_in, stream.queries[study.query]))
     rates: dict[str, dict[str, float]] = {kind: {} for kind in sorted(wanted)}
     for (kind, node), times in sorted(counts(Path(study.folder) / stream.folder).items()):
         if kind in wanted:
-            rates[kind][f"n{node}"] = times / (stream.hours * 3600)
-    rules, shares = [], {}
-    for at, text in enumerate(texts):
-        name = f"Query{study.query}{'ab'[at] if len(texts) > 1 else ''}"
-        roles = sorted(map(str.lower, types[at]))
-        rules.append(f"{name}: {text} WHERE SAME[key] WITHIN {stream.window} RETURN {name}(key = {roles[0]}.key)")
-        shares[name] = {frozenset(roles): stream.share}
-    network = network_of(ring(Random(f"{seed}/links"), NODES, 2), "key", rates, "\n".join(rules), "n0", 5.0)
-    return Ruled(network, Statistics(rates, shares), lambda: (), 1)
+            rates[kind][f"n{node}"] = times / units
+    silent = [kind for kind, at in rates.items() if not at]
+    if silent:
+        raise ConfigError(
+            f"{stream.folder} has no events of type {', '.join(silent)}, which query {study.query} asks for"
+        )
+    return rates
 
 
-def counts(folder: Path) -> Counter[tuple[str, int]]:
+@lru_cache(maxsize=4)
+def counts(folder: Path) -> Mapping[tuple[str, int], int]:
     """How often each type occurs at each node."""
     found: Counter[tuple[str, int]] = Counter()
     for node in range(NODES):

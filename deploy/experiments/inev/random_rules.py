@@ -15,7 +15,7 @@ from deploy.experiments.inev.bricks import nested, ring, sources
 from deploy.experiments.inev.simulated import Ruled, compared, network_of
 from deploy.simulation.simulator import Birth
 
-RULES_VERSION: Final = 1
+RULES_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

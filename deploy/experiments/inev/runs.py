@@ -49,6 +49,7 @@ COLUMNS: Final = (
     "delay_ratio",
     "load_ratio",
     "delivered",
+    "delivered_centr",
     "wall_s",
 )
 
@@ -215,9 +216,9 @@ def seconds_of(job: Job) -> float:
     if not isinstance(scenario, PlanScenario):
         return float(scenario.seconds())
     types = scenario.length or 5
-    once = 0.002 * 2**types * scenario.nodes / 20
+    once = 0.004 * 2**types * scenario.nodes / 20
     if scenario.queries > 1:
-        once = scenario.queries * scenario.attempts * 0.0008 * scenario.nodes / 20
+        once = scenario.queries * scenario.attempts * 0.0004 * scenario.nodes / 20
     if scenario.planner != "inev":
         once *= 0.2
     times = {"orders": scenario.orders, "swaps": 2, "variance": 2, "sharing": 2, "latency": 1 + 3 * scenario.bounded}
