@@ -51,7 +51,7 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
     node, node_wrong = _node(rows, source.place, number)
     broken = F.col("_broken").isNotNull() if "_broken" in rows.columns else F.lit(False)
     wrong = [
-        (broken, F.lit("the row cannot be read: it has too many or too few cells, or is no JSON")),
+        (broken, F.lit("the row cannot be read (too many or too few cells, or no JSON)")),
         (type_.isNull() | (type_ == ""), F.lit("it has no type")),
         *ts_wrong,
         (ts.isNull(), F.lit("it has no time")),
@@ -211,7 +211,7 @@ def _time(rows: DataFrame, time: Time, number: int) -> tuple[Column, list[tuple[
     is_wrong = cell.isNotNull() & ts.isNull()
     if was == "string":
         is_wrong = is_wrong & (F.trim(cell) != "")
-    return ts, [(is_wrong, F.concat(F.lit("its time "), cell.cast("string"), F.lit(f" {meant}")))]
+    return ts, [(is_wrong, F.concat(F.lit(f"its time {meant}: "), cell.cast("string")))]
 
 
 # ---------------------------------------------------------------------------------------------------------------- nodes
@@ -226,7 +226,7 @@ def _node(rows: DataFrame, place: Place, number: int) -> tuple[Column, list[tupl
             if names is None:
                 return said, [(F.octet_length(said) > NODE_BYTES_MAX, F.lit("the name of its node is too long"))]
             node = F.create_map(*(F.lit(each) for pair in names.items() for each in pair))[said]
-            return node, [(said.isNotNull() & node.isNull(), F.concat(F.lit("no node is named for "), said))]
+            return node, [(said.isNotNull() & node.isNull(), F.concat(F.lit("no node is named for: "), said))]
         case ByHash(value, nodes):
             hashed = _checked(rows, value, "the node", number)
             chosen = F.pmod(F.xxhash64(hashed.cast("string")), F.lit(len(nodes))).cast("int")

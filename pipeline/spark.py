@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
+LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 JAVA_LEAST: Final = 17
 
 SETTINGS: Final = {
@@ -58,18 +61,44 @@ def spark_session(
         conf.setMaster(master)
     conf.setIfMissing("spark.master", LOCAL)
     if conf.get("spark.master", LOCAL).startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise it looks for another address, and says so
+        conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
         conf.setIfMissing("spark.driver.memory", _memory())
         # The default of 200 is for clusters; here most of them would be empty.
         conf.setIfMissing("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
-    # Spark says on its way up what it always says; what goes wrong is raised as an exception all the same.
-    conf.setIfMissing("spark.log.level", "ERROR")
-    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    with _set_apart() as said:
+        try:
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
+        except Exception as error:
+            raise ConfigError(f"Spark does not start: {_why(error, said)}") from None
     try:
         yield session
     finally:
         session.stop()
+
+
+@contextmanager
+def _set_apart() -> Iterator[Path]:
+    """Java writes warnings that nobody can act on to standard error from its first moment on; they go to a file."""
+    with tempfile.TemporaryDirectory(prefix="headwater-spark-") as folder:
+        said = Path(folder) / "said"
+        sys.stderr.flush()
+        ours = os.dup(2)
+        try:
+            with said.open("wb") as file:
+                os.dup2(file.fileno(), 2)
+            yield said
+        finally:
+            os.dup2(ours, 2)
+            os.close(ours)
+
+
+def _why(error: Exception, said: Path) -> str:
+    heard = [*str(error).splitlines(), *said.read_text(encoding="utf-8", errors="replace").splitlines()]
+    causes = [line.strip() for line in heard if re.search(r"(Exception|Error): \S", line)]
+    return causes[0] if causes else heard[0]
 
 
 def java_home() -> Path:

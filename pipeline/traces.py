@@ -158,10 +158,10 @@ def _write(ordered: DataFrame, counts: DataFrame, kinds: Mapping[str, str], fold
 
 
 def _bad_rows(ordered: DataFrame) -> dict[str, int]:
-    """How many rows are bad for which reason, whatever values they name."""
+    """How many rows are bad for which reason, whatever value each names after the colon."""
     from pyspark.sql import functions as F
 
-    kind = F.regexp_replace(F.col(REASON), r"(?s)^(its time ).*( is no )|(: ).*$|(named for ).*$", "$1$2$3$4..")
+    kind = F.regexp_replace(F.col(REASON), r"(?s):.*$", "")
     found = (
         ordered.where(F.col(REASON).isNotNull())
         .groupBy(kind.alias("reason"))
