@@ -25,6 +25,7 @@ from deploy.commands.plan import plan
 from deploy.commands.ps import ps
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
+from deploy.commands.traces import traces
 from deploy.commands.up import up
 from protocol.errors import HeadwaterError
 
@@ -52,6 +53,9 @@ SECTIONS: Final = {
         "node": "One node of a network.",
         "broker": "A small MQTT broker, where there is no other.",
         "keys": "Keys for links that leave a machine.",
+    },
+    "Data in bulk, on Spark": {
+        "traces": "Turn raw data into event streams by node.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -91,6 +95,7 @@ app.command()(node)
 app.command()(coordinator)
 app.command()(broker)
 app.command()(keys)
+app.command()(traces)
 app.add_typer(experiment, name="experiment")
 
 

@@ -1,1 +1,1 @@
-"""Will prepare traces and analyse what runs collected, in bulk."""
+"""Prepares traces, learns statistics and analyses what runs have collected, in bulk, on Spark."""

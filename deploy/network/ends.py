@@ -15,6 +15,7 @@ from deploy.network.brokers import Brokers
 from deploy.network.generators import read_values
 from deploy.network.sheet import Sheet
 from deploy.units import rate_per_s
+from node.traces.folders import any_file, is_prepared
 from node.traces.rows import EXTENSIONS, TraceSource
 from protocol.edge import (
     ClientFeed,
@@ -148,15 +149,16 @@ def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventTy
     if name is None:
         return None, False
     path = sheet.path.parent / name
-    if not path.is_file():
+    prepared = is_prepared(str(path))
+    if not path.is_file() and not prepared:
         sheet.error(place, f"there is no trace {path}", "names are relative to the network file")
         return None, False
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    if not {*suffixes[-1:], *(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else ())} & EXTENSIONS.keys():
+    if not prepared and not {*suffixes[-1:], *(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else ())} & EXTENSIONS.keys():
         sheet.error(place, f"cannot tell the format of {name}", f"traces end in {listed(EXTENSIONS)}")
         return None, False
     try:
-        rows = TraceSource.at(str(path)).open()
+        rows = TraceSource.at(any_file(str(path)) if prepared else str(path)).open()
         rows.close()
     except HeadwaterError as error:
         sheet.error(place, str(error))

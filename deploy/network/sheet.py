@@ -17,7 +17,7 @@ SHEET_BYTES_MAX = 16_777_216
 
 
 class NetworkFileError(ConfigError):
-    """A network file that cannot be used; ``diagnostics`` lists every mistake found, ``warnings`` the rest."""
+    """A file that cannot be used; ``diagnostics`` lists every mistake found, ``warnings`` the rest."""
 
     def __init__(self, diagnostics: list[Diagnostic], warnings: list[Diagnostic]) -> None:
         self.diagnostics = diagnostics
@@ -26,10 +26,15 @@ class NetworkFileError(ConfigError):
 
 
 class Sheet:
-    """The text of a network file, its YAML tree, and everything found wrong with it so far."""
+    """The text of a file, its YAML tree, and everything found wrong with it so far."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(
+        self, path: Path, kind: str = "network file", sections: str = "events, nodes, links, sources, sinks and rules"
+    ) -> None:
+        """``kind``: what such a file is called; ``sections``: what it has."""
         self.path = path
+        self.kind = kind
+        self._sections = sections
         self.shown = str(path)
         self.errors: list[tuple[tuple[int, int], Diagnostic]] = []
         self.warned: list[tuple[tuple[int, int], Diagnostic]] = []
@@ -37,15 +42,15 @@ class Sheet:
 
     def _read(self) -> str:
         if not self.path.exists():
-            raise ConfigError(f"there is no network file {self.path}")
+            raise ConfigError(f"there is no {self.kind} {self.path}")
         if self.path.is_dir():
-            raise ConfigError(f"{self.path} is a folder; name a network file (.yaml)")
+            raise ConfigError(f"{self.path} is a folder; name a {self.kind} (.yaml)")
         try:
             raw = self.path.read_bytes()
         except OSError as error:
             raise ConfigError(f"cannot read {self.path}: {error.strerror}") from None
         if len(raw) > SHEET_BYTES_MAX:
-            raise ConfigError(f"{self.path} has {len(raw) / 1e6:.1f} MB; a network file has a few kB, so this is none")
+            raise ConfigError(f"{self.path} has {len(raw) / 1e6:.1f} MB; a {self.kind} has a few kB, so this is none")
         try:
             return raw.decode("utf-8").removeprefix("\ufeff").replace("\r\n", "\n")
         except UnicodeDecodeError as error:
@@ -116,12 +121,12 @@ class Sheet:
         except yaml.YAMLError as error:  # a character that no YAML may hold
             self.error(getattr(error, "position", 0) or 0, "this is not YAML: a control character", "delete it")
         except RecursionError:
-            self.error(0, "this is not a network file: it is nested too deeply")
+            self.error(0, f"this is not a {self.kind}: it is nested too deeply")
         self.finished()
         if tree is None:
-            self.error(0, "the file is empty", "a network file has events, nodes, links, sources, sinks and rules")
+            self.error(0, "the file is empty", f"a {self.kind} has {self._sections}")
         elif not isinstance(tree, yaml.MappingNode):
-            self.error(tree, "this is YAML, but not a network file", "expected sections such as nodes: and links:")
+            self.error(tree, f"this is YAML, but not a {self.kind}", f"it has {self._sections}")
         else:
             _restore(tree)
             return tree

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from node.traces.folders import files_of, is_prepared
 from node.traces.reader import DEFAULT_NODE, TraceReader, TraceSource, survey
 from protocol.events import Event, EventType
 
 
 def look(path: str) -> tuple[bool, bool]:
     """Whether the rows are in order of time, and whether they come with a seq."""
+    if is_prepared(path):
+        return True, True
     rows = TraceSource.at(path).open()
     try:
         return survey(rows).in_order, rows.gives_seq
@@ -29,6 +32,10 @@ def events_of_source(
 
     The first bad row is an EventError, unless ``on_bad`` is told of each.
     """
+    if is_prepared(path):
+        for file in files_of(path, node):
+            yield from events_of_source(file, node, event_type, in_order=True, on_bad=on_bad)
+        return
     rows = TraceSource.at(path).open()
     try:
         reader = TraceReader(rows, {event_type.name: event_type}, on_bad=on_bad)

@@ -1,0 +1,102 @@
+"""``headwater traces``: raw data to event streams by node."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.commands.common import say
+from deploy.trace_description import find_description, read_description, ready_made
+from pipeline.prepared import Manifest, open_prepared
+from protocol.errors import ConfigError
+
+
+def traces(
+    description: Annotated[
+        str | None,
+        typer.Argument(help="A description (.yaml), or the name of a ready-made one.", metavar="DESCRIPTION"),
+    ] = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", help="The folder with the raw files.", metavar="FOLDER")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to make: Parquet by node, and a manifest.", metavar="FOLDER")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")] = False,
+    check: Annotated[
+        Path | None, typer.Option(help="Count and sum a prepared trace again instead.", metavar="FOLDER")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+) -> None:
+    """Turn raw data into event streams: typed, timed, born at nodes, sorted and numbered.
+
+    Without a description, lists the ready-made ones. Rows that cannot become events are kept in the folder bad-rows,
+    each with its reason.
+    """
+    from pipeline.spark import spark_session
+    from pipeline.traces import prepare
+
+    if check is not None:
+        trace = open_prepared(check)
+        say("starting Spark")
+        with spark_session("traces", master) as spark:
+            say(f"counting {trace.manifest.events:,} events")
+            trace.check(spark)
+        say(f"{check} holds what its manifest says")
+        return
+    if description is None:
+        _list()
+        return
+    if input_ is None or out is None:
+        raise ConfigError("name the folder of the raw data with --input, and the one to make with --out")
+    found = read_description(find_description(description))
+    say("starting Spark")
+    with spark_session("traces", master) as spark:
+        manifest = prepare(spark, found, input_, out, overwrite=overwrite, tell=say).manifest
+    for warning in manifest.warnings:
+        say(f"warning: {warning}")
+    if manifest.bad_rows:
+        say(f"{sum(manifest.bad_rows.values()):,} rows became no events; they are in {out / 'bad-rows'}:")
+        for reason, number in manifest.bad_rows.items():
+            say(f"  {number:>9,}  {reason}")
+    if json_:
+        print(json.dumps(manifest.to_json(), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(in_words(manifest, out)))
+
+
+def _list() -> None:
+    for name, path in ready_made().items():
+        found = read_description(path)
+        files = ", ".join(pattern for source in found.sources for pattern in source.files.patterns)
+        print(f"{name:<22} {files}")
+
+
+def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
+    """What a person wants to know of a trace: how much, when, of what, where."""
+    from pipeline.traces import moment
+
+    span_s = (manifest.last_us - manifest.first_us) / 1e6
+    lines = [
+        f"{out}: {manifest.events:,} events of {len(manifest.types)} types at {len(manifest.nodes)} nodes",
+        f"from {moment(manifest.first_us)} to {moment(manifest.last_us)} ({span_s:,.0f} s)",
+        "",
+        f"{'type':<18} {'events':>10} {'per hour':>10}  attributes",
+    ]
+    for name, each in manifest.types.items():
+        attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in each.attributes.items())
+        rate = each.events / span_s * 3600 if span_s else 0.0
+        lines.append(f"{name:<18} {each.events:>10,} {rate:>10,.1f}  {attributes}")
+    most = max(manifest.nodes.items(), key=lambda pair: pair[1].events)
+    least = min(manifest.nodes.items(), key=lambda pair: pair[1].events)
+    lines += ["", f"most events at {most[0]} ({most[1].events:,}), fewest at {least[0]} ({least[1].events:,})"]
+    if len(manifest.nodes) > 1 and most[1].events > 0.9 * manifest.events:
+        lines.append(f"note: nine of ten events are born at {most[0]}")
+    return lines

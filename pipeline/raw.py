@@ -1,0 +1,175 @@
+"""Rows of raw files as Spark sees them: every cell of a text file is text, and every row knows its place."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Final
+
+from pipeline.descriptions import FILE, Files
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACE: Final = ("_file", "_block", "_row")
+"""The order of rows in their files: the path, where in it the block begins, and the row in the block."""
+
+ZEEK_HEADER_LINES_MAX: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class RawFiles:
+    """The files that a description means, in the order of their names."""
+
+    paths: tuple[Path, ...]
+
+    @property
+    def size(self) -> int:
+        """About how many bytes they hold when they are unpacked."""
+        return sum(path.stat().st_size * (8 if path.suffix == ".gz" else 1) for path in self.paths)
+
+
+def found_files(files: Files, folder: Path) -> RawFiles:
+    """The files of the folder that the patterns match; a ConfigError if one of them matches nothing."""
+    if not folder.is_dir():
+        raise ConfigError(f"there is no folder {folder} with raw data; name one with --input")
+    paths: set[Path] = set()
+    for pattern in files.patterns:
+        matching = {path for path in folder.glob(pattern) if path.is_file()}
+        if not matching:
+            raise ConfigError(f"no file in {folder} is called {pattern}; name the folder of the data with --input")
+        paths |= matching
+    empty = sorted(path.name for path in paths if is_empty(path))
+    if empty:
+        raise ConfigError(f"{', '.join(empty)} in {folder}: the file is empty; fetch it again, or leave it out")
+    return RawFiles(tuple(sorted(paths)))
+
+
+@contextmanager
+def text_of(path: Path) -> Iterator[IO[str]]:
+    with path.open("rb") as stream:
+        unpacked = gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
+        yield io.TextIOWrapper(unpacked, encoding="utf-8-sig")
+
+
+def is_empty(path: Path) -> bool:
+    if path.suffix != ".gz":
+        return path.stat().st_size == 0
+    try:
+        with gzip.open(path) as stream:
+            return not stream.read(1)
+    except (OSError, EOFError) as error:
+        raise ConfigError(f"{path} is no gzip file, or only a part of one: {error}") from None
+
+
+def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
+    """All rows, with their places (``PLACE``), and the name of their file."""
+    from pyspark.sql import functions as F
+
+    paths = [str(path) for path in found.paths]
+    match files.format:
+        case "csv":
+            rows = _csv(spark, files, paths)
+        case "jsonl":
+            rows = spark.read.json(
+                paths, primitivesAsString=True, mode="PERMISSIVE", columnNameOfCorruptRecord="_broken"
+            )
+        case "parquet":
+            rows = spark.read.parquet(*paths)
+        case "zeek":
+            rows = _zeek(spark, found.paths)
+        case other:
+            raise AssertionError(other)
+    metadata = F.col("_metadata")
+    return rows.select(
+        "*",
+        metadata["file_name"].alias(FILE),
+        metadata["file_path"].alias(PLACE[0]),
+        metadata["file_block_start"].alias(PLACE[1]),
+        F.monotonically_increasing_id().alias(PLACE[2]),
+    )
+
+
+def _csv(spark: SparkSession, files: Files, paths: Sequence[str]) -> DataFrame:
+    columns = files.columns if files.columns is not None else _common_header(files, paths)
+    return spark.read.csv(
+        list(paths),
+        schema=_all_text(columns, "_broken"),
+        header=files.columns is None,
+        sep=files.delimiter,
+        enforceSchema=True,
+        mode="PERMISSIVE",
+        columnNameOfCorruptRecord="_broken",
+        escape='"',
+    )
+
+
+def _all_text(columns: Sequence[str], *more: str) -> str:
+    return ", ".join(f"`{name.replace('`', '``')}` STRING" for name in [*columns, *more])
+
+
+def _common_header(files: Files, paths: Sequence[str]) -> tuple[str, ...]:
+    """The header that all files have; files that differ would put values into the wrong columns."""
+    import csv
+
+    first: tuple[str, ...] = ()
+    for path in paths:
+        with text_of(Path(path)) as stream:
+            try:
+                header = tuple(next(csv.reader(stream, delimiter=files.delimiter), ()))
+            except (UnicodeDecodeError, csv.Error) as error:
+                raise ConfigError(f"{path}: the first line cannot be read as CSV: {error}") from None
+        twice = sorted({name for name in header if header.count(name) > 1})
+        if twice:
+            raise ConfigError(f"{path}: the column {twice[0]!r} stands twice in the first line; give each its own name")
+        if first and header != first:
+            raise ConfigError(
+                f"{path} has other columns than {paths[0]} ({_difference(header, first)}); describe it as another "
+                "source"
+            )
+        first = header
+    return first
+
+
+def _difference(one: Sequence[str], other: Sequence[str]) -> str:
+    for mine, theirs in zip(one, other, strict=False):
+        if mine != theirs:
+            return f"{mine!r} where that has {theirs!r}"
+    return f"{len(one)} where that has {len(other)}"
+
+
+def _zeek(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
+    """Zeek's logs: tabs, column names in a line ``#fields``, and signs for what is unset or empty."""
+    from pyspark.sql import functions as F
+
+    columns: list[str] | None = None
+    for path in paths:
+        found = _zeek_columns(path)
+        if columns is not None and found != columns:
+            raise ConfigError(f"{path} has other fields than {paths[0]}; describe it as another source")
+        columns = found
+    assert columns is not None
+    rows = spark.read.csv(
+        [str(path) for path in paths],
+        schema=_all_text(columns, "_broken"),
+        sep="\t",
+        comment="#",
+        quote="",
+        mode="PERMISSIVE",
+        columnNameOfCorruptRecord="_broken",
+    )
+    unset = [F.when(~F.col(f"`{name}`").isin("-", "(empty)"), F.col(f"`{name}`")).alias(name) for name in columns]
+    return rows.select(*unset, "_broken", "_metadata")
+
+
+def _zeek_columns(path: Path) -> list[str]:
+    with text_of(path) as stream:
+        for _, line in zip(range(ZEEK_HEADER_LINES_MAX), stream, strict=False):
+            if line.startswith("#fields"):
+                return line.rstrip("\n").split("\t")[1:]
+    raise ConfigError(f"{path} has no line #fields, so it is no log of Zeek's; write another format")

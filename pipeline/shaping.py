@@ -1,0 +1,276 @@
+"""Raw rows as events, in Spark's own expressions; a row that cannot be one says why, in a column of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pipeline.descriptions import (
+    FILE,
+    UNITS,
+    ByHash,
+    ByNearest,
+    ByRegion,
+    ByValue,
+    ClockTime,
+    Description,
+    NumberTime,
+    Place,
+    RawSource,
+    TextTime,
+    Time,
+)
+from pipeline.raw import PLACE
+from protocol.errors import ConfigError
+from protocol.events import RESERVED_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REASON: Final = "_reason"
+RAW: Final = "_raw"
+SOURCE: Final = "_source"
+
+SPARK_KINDS: Final = {"string": "string", "int": "bigint", "float": "double", "bool": "boolean"}
+NODE_BYTES_MAX: Final = 200  # a folder is called after it
+
+_CLOCK: Final = r"^\s*([0-9]+):([0-5]?[0-9]):([0-5]?[0-9](?:\.[0-9]+)?)\s*$"
+_WHOLE: Final = r"^\s*[+-]?[0-9]{1,18}\s*$"
+
+
+def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, str]) -> DataFrame:
+    """Events of one source: ``type``, ``ts``, ``node``, all attributes of the set, and what is wrong with a row."""
+    from pyspark.sql import functions as F
+
+    given = [name for name in rows.columns if name not in (*PLACE, "_broken")]
+    if source.where is not None:
+        rows = rows.where(_checked(rows, source.where, "where", number))
+    type_ = _checked(rows, source.type, "the type", number).cast("string")
+    ts, ts_wrong = _time(rows, source.time, number)
+    node, node_wrong = _node(rows, source.place, number)
+    broken = F.col("_broken").isNotNull() if "_broken" in rows.columns else F.lit(False)
+    wrong = [
+        (broken, F.lit("the row cannot be read (too many or too few cells, or no JSON)")),
+        (type_.isNull() | (type_ == ""), F.lit("it has no type")),
+        *ts_wrong,
+        (ts.isNull(), F.lit("it has no time")),
+        *node_wrong,
+        (node.isNull() | (node == ""), F.lit("it has no node")),
+    ]
+    attributes = []
+    for name, kind in kinds.items():
+        kept = source.attributes.get(name)
+        if kept is None:
+            attributes.append(F.lit(None).cast(SPARK_KINDS[kind]).alias(name))
+            continue
+        cell = _checked(rows, kept.value, f"the attribute {name}", number)
+        value, failed = _value(rows, cell, kind)
+        attributes.append(value.alias(name))
+        if failed is not None:
+            wrong.append((failed, F.concat(F.lit(f"{name} is no {kind}: "), cell.cast("string"))))
+    reason = reduce(
+        lambda rest, each: F.when(each[0], each[1]).otherwise(rest), reversed(wrong), F.lit(None).cast("string")
+    )
+    made = rows.select(
+        F.lit(number).alias(SOURCE),
+        type_.alias("type"),
+        ts.alias("ts"),
+        node.alias("node"),
+        *attributes,
+        reason.alias(REASON),
+        *PLACE,
+        F.struct(*(F.col(f"`{name}`") for name in given)).alias(RAW),
+    )
+    # What is wrong with a row is told once, and only such a row keeps what stood in the file.
+    is_wrong = F.col(REASON).isNotNull()
+    raw = F.when(is_wrong, F.to_json(RAW)).alias(RAW)
+    nothing = {"node": "string"}
+    return made.select(
+        *(
+            F.when(~is_wrong, F.col(name)).alias(name) if name in nothing else F.col(f"`{name}`")
+            for name in made.columns
+            if name != RAW
+        ),
+        raw,
+    )
+
+
+def all_events(shaped_sources: list[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), shaped_sources)
+
+
+def check_names(description: Description) -> None:
+    """Attributes must be such as events may have, and of one kind wherever they appear."""
+    kinds: dict[str, str] = {}
+    for number, source in enumerate(description.sources, start=1):
+        for name, kept in source.attributes.items():
+            if name in RESERVED_ATTRIBUTES or name in ("type", "ts", "node", "seq") or name.startswith("_"):
+                raise ConfigError(f"source {number}: an attribute cannot be called {name!r}; give it another name")
+            if kinds.setdefault(name, kept.kind) != kept.kind:
+                raise ConfigError(
+                    f"source {number}: {name} is {kept.kind} here and {kinds[name]} in an earlier source; "
+                    "give one of them another name, or both the same kind"
+                )
+
+
+# --------------------------------------------------------------------------------------------------------- expressions
+
+
+def _checked(rows: DataFrame, text: str, what: str, number: int) -> Column:
+    """An expression over the columns; a ConfigError that says what is wrong with it."""
+    from pyspark.errors import AnalysisException, ParseException
+    from pyspark.sql import functions as F
+
+    try:
+        made = F.expr(text)
+        rows.select(made)
+    except ParseException as error:
+        raise ConfigError(
+            f"source {number + 1}: {what} is no expression of Spark SQL: {text!r}; {_first(error)}"
+        ) from None
+    except AnalysisException as error:
+        columns = ", ".join(name for name in rows.columns if not name.startswith("_"))
+        raise ConfigError(
+            f"source {number + 1}: {what} cannot be told from {text!r}: {_first(error)}; the files have "
+            f"the columns {columns}"
+        ) from None
+    return made
+
+
+def _first(error: Exception) -> str:
+    """What Spark says, without its code and the plan behind it."""
+    text = str(error).strip().splitlines()[0]
+    if text.startswith("[") and "]" in text:
+        text = text.partition("]")[2].strip()
+    return text.partition(" SQLSTATE")[0].rstrip(".; ")
+
+
+def _kind(rows: DataFrame, column: Column) -> str:
+    return rows.select(column.alias("it")).schema["it"].dataType.simpleString()
+
+
+def _value(rows: DataFrame, cell: Column, kind: str) -> tuple[Column, Column | None]:
+    """The value of an attribute, and when it is not of the kind. What is empty is absent."""
+    from pyspark.sql import functions as F
+
+    was = _kind(rows, cell)
+    if kind == "string":
+        return cell.cast("string"), None
+    if was == SPARK_KINDS[kind] or (kind == "int" and was in ("int", "smallint", "tinyint")):
+        return cell.cast(SPARK_KINDS[kind]), None
+    if kind == "float" and was in ("float", "int", "bigint", "smallint", "tinyint"):
+        return cell.cast("double"), None
+    if was == "string":
+        cell = F.nullif(F.trim(cell), F.lit(""))
+    if kind == "int":
+        number = cell.cast("decimal(38,6)")
+        value = F.when(number == F.floor(number), number.cast("bigint"))
+        if was == "string":
+            value = F.when(cell.rlike(_WHOLE), cell.cast("bigint")).otherwise(value)
+    else:
+        value = cell.cast(SPARK_KINDS[kind])
+    return value, cell.isNotNull() & value.isNull()
+
+
+# ---------------------------------------------------------------------------------------------------------------- times
+
+
+def _time(rows: DataFrame, time: Time, number: int) -> tuple[Column, list[tuple[Column, Column]]]:
+    """Microseconds, and when there is something that is none, with what to say of it."""
+    from pyspark.sql import functions as F
+
+    cell = _checked(rows, time.value, "the time", number)
+    was = _kind(rows, cell)
+    match time:
+        case NumberTime(unit=unit):
+            if was in ("bigint", "int"):
+                ts = cell.cast("bigint") * F.lit(UNITS[unit]).cast("bigint")
+            elif was in ("double", "float"):
+                ts = F.round(cell * UNITS[unit]).cast("bigint")
+            else:
+                ts = F.round(cell.cast("decimal(24,6)") * UNITS[unit]).cast("bigint")
+            meant = f"is no number of {unit}"
+        case TextTime(pattern=pattern, zone=zone):
+            if was.startswith("timestamp"):
+                moment = cell
+            elif pattern is None:
+                moment = cell.cast("timestamp")
+            else:
+                moment = F.try_to_timestamp(cell, F.lit(pattern))
+            if zone != "UTC":
+                moment = F.to_utc_timestamp(moment, zone)
+            ts = F.unix_micros(moment.cast("timestamp"))
+            meant = "is no date and time" + ("" if pattern is None else f" like {pattern}")
+        case ClockTime():
+            parts = [F.regexp_extract(cell, _CLOCK, group) for group in (1, 2, 3)]
+            seconds = parts[0].cast("bigint") * 3600 + parts[1].cast("bigint") * 60
+            ts = seconds * F.lit(1_000_000) + F.round(parts[2].cast("decimal(12,6)") * 1_000_000).cast("bigint")
+            ts = F.when(cell.rlike(_CLOCK), ts)
+            meant = "is no time like 12:34:56"
+    is_wrong = cell.isNotNull() & ts.isNull()
+    if was == "string":
+        is_wrong = is_wrong & (F.trim(cell) != "")
+    return ts, [(is_wrong, F.concat(F.lit(f"its time {meant}: "), cell.cast("string")))]
+
+
+# ---------------------------------------------------------------------------------------------------------------- nodes
+
+
+def _node(rows: DataFrame, place: Place, number: int) -> tuple[Column, list[tuple[Column, Column]]]:
+    from pyspark.sql import functions as F
+
+    match place:
+        case ByValue(value, names):
+            said = _checked(rows, value, "the node", number).cast("string")
+            if names is None:
+                return said, [(F.octet_length(said) > NODE_BYTES_MAX, F.lit("the name of its node is too long"))]
+            node = F.create_map(*(F.lit(each) for pair in names.items() for each in pair))[said]
+            return node, [(said.isNotNull() & node.isNull(), F.concat(F.lit("no node is named for: "), said))]
+        case ByHash(value, nodes):
+            hashed = _checked(rows, value, "the node", number)
+            chosen = F.pmod(F.xxhash64(hashed.cast("string")), F.lit(len(nodes))).cast("int")
+            node = F.array(*map(F.lit, nodes))[chosen]
+            return F.when(hashed.isNotNull(), node), []
+        case ByRegion(latitude, longitude, regions, otherwise):
+            north, east, wrong = _point(rows, latitude, longitude, number)
+            node = F.lit(otherwise).cast("string")
+            for name, region in reversed([*regions.items()]):
+                inside = (north >= region.south) & (north < region.north) & (east >= region.west) & (east < region.east)
+                node = F.when(inside, F.lit(name)).otherwise(node)
+            there = north.isNotNull() & east.isNotNull()
+            node = F.when(there, node)
+            outside = there & node.isNull()
+            return node, [
+                wrong,
+                (outside, F.concat_ws(" ", F.lit("it lies in no region:"), north.cast("string"), east.cast("string"))),
+            ]
+        case ByNearest(latitude, longitude, nodes):
+            north, east, wrong = _point(rows, latitude, longitude, number)
+            distances = [
+                F.struct(_distance(north, east, *at).alias("far"), F.lit(name).alias("node"))
+                for name, at in nodes.items()
+            ]
+            nearest = F.array_min(F.array(*distances))["node"]
+            return F.when(north.isNotNull() & east.isNotNull(), nearest), [wrong]
+
+
+def _point(rows: DataFrame, latitude: str, longitude: str, number: int) -> tuple[Column, Column, tuple[Column, Column]]:
+    from pyspark.sql import functions as F
+
+    north = _checked(rows, latitude, "the latitude", number).cast("double")
+    east = _checked(rows, longitude, "the longitude", number).cast("double")
+    off = (F.abs(north) > 90) | (F.abs(east) > 180)
+    return north, east, (off, F.lit("its latitude or longitude is out of bounds"))
+
+
+def _distance(north: Column, east: Column, to_north: float, to_east: float) -> Column:
+    """Squared, in degrees of latitude; near enough to tell which of some nodes of one city or country is nearest."""
+    from pyspark.sql import functions as F
+
+    across = (F.pmod(east - to_east + 540.0, F.lit(360.0)) - 180.0) * F.cos(F.radians((north + to_north) / 2))
+    up = north - to_north
+    return up * up + across * across
+
+
+__all__ = ["FILE", "RAW", "REASON", "SOURCE", "all_events", "check_names", "shaped"]

@@ -1,0 +1,265 @@
+"""Raw data to prepared traces: shape rows into events, sort them as the global trace would, number them, write them.
+
+The rows are read once to find out how they spread over nodes and time and once more to sort them; what is sorted is
+kept by Spark until it is counted, checked and written. No node and no moment has to fit into one task: events are
+divided by node *and* time, and the numbers of a node go on from one task to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from pipeline.descriptions import UNITS, Description, NumberTime
+from pipeline.prepared import (
+    BAD_ROWS,
+    EVENTS,
+    Manifest,
+    NodeSummary,
+    Prepared,
+    TypeSummary,
+    Unfinished,
+    checksum,
+    shown_sum,
+    write_manifest,
+)
+from pipeline.raw import PLACE, RawFiles, found_files, read_raw
+from pipeline.shaping import RAW, REASON, SOURCE, all_events, check_names, shaped
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+BYTES_PER_TASK: Final = 64 << 20
+TASKS_MAX: Final = 2000
+DAY_US: Final = 86_400_000_000
+REASONS_MAX: Final = 20  # kinds of bad rows that a manifest lists; values in them are left out
+YEAR_US: Final = 365 * DAY_US
+EARLIEST_US: Final = 15 * YEAR_US  # 1985: times before it and after 2100 are taken for times in another unit
+LATEST_US: Final = 131 * YEAR_US
+FAR_DAYS: Final = 30  # an empty stretch as long as this, and longer than all the rest, is a clock that jumped
+
+Tell = Callable[[str], None]
+
+
+def prepare(
+    spark: SparkSession,
+    description: Description,
+    folder: Path,
+    target: Path,
+    *,
+    overwrite: bool = False,
+    tell: Tell = lambda text: None,
+) -> Prepared:
+    """Make a prepared trace of the raw files in a folder. ``tell`` hears what is waited for."""
+    check_names(description)
+    found = [found_files(source.files, folder) for source in description.sources]
+    with Unfinished(target, overwrite=overwrite) as unfinished:
+        kinds = description.kinds()
+        events = all_events(
+            [
+                shaped(read_raw(spark, source.files, files), source, number, kinds)
+                for number, (source, files) in enumerate(zip(description.sources, found, strict=True))
+            ]
+        )
+        manifest = write_events(spark, description.name, events, kinds, unfinished.folder, tell, description, found)
+        write_manifest(unfinished.folder, manifest)
+        unfinished.publish()
+    return Prepared(target, manifest)
+
+
+def write_events(
+    spark: SparkSession,
+    name: str,
+    events: DataFrame,
+    kinds: Mapping[str, str],
+    folder: Path,
+    tell: Tell,
+    description: Description | None = None,
+    found: list[RawFiles] | None = None,
+) -> Manifest:
+    """Sort, number and write events (``shaped``) into the folder; what a manifest says of them."""
+    from pyspark.sql import functions as F
+
+    tasks = _tasks(spark, sum(files.size for files in found or ()))
+    tell(f"reading and sorting, in {tasks} parts")
+    ordered = (
+        events.repartitionByRange(tasks, "node", "ts")
+        .sortWithinPartitions("node", "ts", SOURCE, *PLACE)
+        .withColumn("_part", F.spark_partition_id())
+        .withColumn("_position", F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)))
+        .drop(*PLACE)
+        .persist()
+    )
+    counts = None
+    try:
+        lacking = [F.count(F.when(F.col(f"`{each}`").isNull(), 1)).alias(f"_lacks_{each}") for each in kinds]
+        counts = (
+            ordered.where(F.col(REASON).isNull())
+            .groupBy("_part", "node", SOURCE, "type", F.floor(F.col("ts") / DAY_US).alias("_day"))
+            .agg(
+                F.count("*").alias("events"),
+                F.min("ts").alias("first"),
+                F.max("ts").alias("last"),
+                F.min("_position").alias("_start"),
+                *lacking,
+            )
+            .persist()
+        )
+        total = counts.agg(F.sum("events")).first()
+        assert total is not None
+        bad = _bad_rows(ordered)
+        if not total[0]:
+            reasons = "; ".join(f"{reason}: {number:,}" for reason, number in bad.items()) or "there are no rows"
+            raise ConfigError(f"{name}: no row became an event ({reasons})")
+        warnings = _check_times(counts, description)
+        tell(f"writing {total[0]:,} events")
+        seen = _write(ordered, counts, kinds, folder)
+        if bad:
+            tell(f"writing {sum(bad.values()):,} bad rows")
+            ordered.where(F.col(REASON).isNotNull()).select(
+                (F.col(SOURCE) + 1).alias("source"), F.col(REASON).alias("reason"), F.col(RAW).alias("row")
+            ).coalesce(1).write.parquet(str(folder / BAD_ROWS))
+        return _manifest(name, counts, kinds, bad, warnings, shown_sum(seen))
+    finally:
+        if counts is not None:
+            counts.unpersist()
+        ordered.unpersist()
+
+
+def _tasks(spark: SparkSession, size: int) -> int:
+    cores = spark.sparkContext.defaultParallelism
+    return max(cores, min(TASKS_MAX, -(-size // BYTES_PER_TASK)))
+
+
+def _write(ordered: DataFrame, counts: DataFrame, kinds: Mapping[str, str], folder: Path) -> int | None:
+    """Number the events and write them; their checksum, which is taken on the way."""
+    from pyspark.sql import Observation, Window
+    from pyspark.sql import functions as F
+
+    by_part = counts.groupBy("_part", "node").agg(F.sum("events").alias("events"), F.min("_start").alias("_start"))
+    before = F.coalesce(
+        F.sum("events").over(Window.partitionBy("node").orderBy("_part").rowsBetween(Window.unboundedPreceding, -1)),
+        F.lit(0),
+    )
+    offsets = by_part.select("_part", "node", (before - F.col("_start") + 1).alias("_offset"))
+    numbered = (
+        ordered.where(F.col(REASON).isNull())
+        .join(F.broadcast(offsets), ["_part", "node"])
+        .withColumn("seq", F.col("_position") + F.col("_offset"))
+        .select("type", "ts", "seq", *(F.col(f"`{each}`") for each in kinds), "node")
+    )
+    observed = Observation()
+    numbered.observe(observed, checksum(kinds).alias("sum")).write.partitionBy("node").parquet(str(folder / EVENTS))
+    value: int | None = observed.get["sum"]
+    return value
+
+
+def _bad_rows(ordered: DataFrame) -> dict[str, int]:
+    """How many rows are bad for which reason, whatever value each names after the colon."""
+    from pyspark.sql import functions as F
+
+    kind = F.regexp_replace(F.col(REASON), r"(?s):.*$", "")
+    found = (
+        ordered.where(F.col(REASON).isNotNull())
+        .groupBy(kind.alias("reason"))
+        .count()
+        .orderBy(F.desc("count"), "reason")
+        .limit(REASONS_MAX)
+        .collect()
+    )
+    return {row["reason"]: row["count"] for row in found}
+
+
+# ----------------------------------------------------------------------------------------------------- what looks wrong
+
+
+def _check_times(counts: DataFrame, description: Description | None) -> tuple[str, ...]:
+    """Raise what cannot be right about times; what may be wrong, as sentences."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F
+
+    warnings = []
+    spans = (
+        counts.groupBy(SOURCE).agg(F.min("first").alias("first"), F.max("last").alias("last")).orderBy(SOURCE).collect()
+    )
+    for row in spans:
+        time = description.sources[row[SOURCE]].time if description is not None else None
+        if isinstance(time, NumberTime) and time.epoch and not EARLIEST_US <= row["first"] <= row["last"] <= LATEST_US:
+            likely = [
+                unit
+                for unit, factor in UNITS.items()
+                if all(
+                    EARLIEST_US <= each * factor // UNITS[time.unit] <= LATEST_US
+                    for each in (row["first"], row["last"])
+                )
+            ]
+            cure = f"they look like {likely[0]}" if likely else "write epoch: no if they do not count from 1970"
+            raise ConfigError(
+                f"source {row[SOURCE] + 1}: read as {time.unit} since 1970, the times {time.value} run from "
+                f"{moment(row['first'])} to {moment(row['last'])}; {cure}"
+            )
+    days = counts.groupBy(SOURCE, "_day").agg(F.sum("events").alias("events"))
+    in_order = Window.partitionBy(SOURCE).orderBy("_day")
+    gaps = days.select(
+        SOURCE,
+        "_day",
+        F.lag("_day").over(in_order).alias("_before"),
+        F.coalesce(F.sum("events").over(in_order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)).alias(
+            "earlier"
+        ),
+        F.sum("events").over(in_order.rowsBetween(0, Window.unboundedFollowing)).alias("later"),
+        F.count("*").over(Window.partitionBy(SOURCE)).alias("_days"),
+    )
+    far = gaps.where(
+        (F.col("_day") - F.col("_before") > FAR_DAYS) & (F.col("_day") - F.col("_before") > 10 * F.col("_days"))
+    )
+    for row in far.orderBy(SOURCE, "_day").limit(5).collect():
+        few, side = (row["earlier"], "before") if row["earlier"] < row["later"] else (row["later"], "from")
+        warnings.append(
+            f"source {row[SOURCE] + 1}: {few:,} events lie {side} {moment(row['_day'] * DAY_US)}, with "
+            f"{row['_day'] - row['_before']:,} days of nothing between them and the rest; a clock may have jumped"
+        )
+    return tuple(warnings)
+
+
+def moment(ts: int) -> str:
+    try:
+        return datetime.fromtimestamp(ts / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (ValueError, OverflowError, OSError):
+        return f"{ts} us"
+
+
+def _manifest(
+    name: str, counts: DataFrame, kinds: Mapping[str, str], bad: dict[str, int], warnings: tuple[str, ...], seen: str
+) -> Manifest:
+    from pyspark.sql import functions as F
+
+    span = [F.sum("events").alias("events"), F.min("first").alias("first"), F.max("last").alias("last")]
+    lacking = [F.sum(f"_lacks_{each}").alias(f"_lacks_{each}") for each in kinds]
+    by_type = counts.groupBy("type").agg(*span, *lacking).orderBy("type").collect()
+    by_node = counts.groupBy("node").agg(*span).collect()
+    nodes = {row["node"]: NodeSummary(row["events"], row["first"], row["last"]) for row in by_node}
+    types = {
+        row["type"]: TypeSummary(row["events"], row["first"], row["last"], _attributes(row, kinds)) for row in by_type
+    }
+    return Manifest(
+        name,
+        sum(each.events for each in types.values()),
+        min(each.first_us for each in types.values()),
+        max(each.last_us for each in types.values()),
+        seen,
+        types,
+        dict(sorted(nodes.items(), key=lambda pair: pair[0].encode())),
+        dict(kinds),
+        bad,
+        warnings,
+    )
+
+
+def _attributes(row: Any, kinds: Mapping[str, str]) -> dict[str, str]:
+    """What a type has: all that some event of it has."""
+    lacks = {name: row[f"_lacks_{name}"] for name in kinds}
+    return {name: kind + "?" * bool(lacks[name]) for name, kind in kinds.items() if lacks[name] < row["events"]}
