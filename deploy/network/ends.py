@@ -154,7 +154,10 @@ def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventTy
         sheet.error(place, f"there is no trace {path}", "names are relative to the network file")
         return None, False
     suffixes = [suffix.lower() for suffix in Path(name).suffixes]
-    if not prepared and not {*suffixes[-1:], *(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else ())} & EXTENSIONS.keys():
+    if (
+        not prepared
+        and not {*suffixes[-1:], *(suffixes[-2:-1] if suffixes[-1:] == [".gz"] else ())} & EXTENSIONS.keys()
+    ):
         sheet.error(place, f"cannot tell the format of {name}", f"traces end in {listed(EXTENSIONS)}")
         return None, False
     try:
