@@ -57,8 +57,11 @@ PUSHED_FIRST: Final = 0.3
 PULLED_LONGER: Final = 1.25
 """Where no budget is given, how much longer is looked if events may be pulled."""
 
-UNBOUND_FIRST: Final = 0.4
+UNBOUND_FIRST: Final = 0.6
 """The part of the time in which plans are looked for as if there were no latency bound."""
+
+BOUND_LONGER: Final = 1.5
+"""Where no budget is given, how much longer is looked if there is a bound, so that plans that obey it are no dearer."""
 
 TOO_SLOW: Final = 2.0
 """How much dearer a plan counts that takes twice as long as it may."""
@@ -107,7 +110,7 @@ def inev_plan(
     """
     patient = budget_s is not None or len(problem.queries) > 1
     if budget_s is None:
-        budget_s = usual_budget(problem) * (PULLED_LONGER if pull else 1.0)
+        budget_s = usual_budget(problem) * (PULLED_LONGER if pull else 1.0) * (BOUND_LONGER if bound else 1.0)
     search = Search(problem, Clock(budget_s), bound, seed, patient, pull)
     found = plan_from(search.workload.space, search.run(), "inev")
     cheaper = at_most_centralised(found)
@@ -175,7 +178,8 @@ class Search:
         bound, clock = self.bound, self.clock
         if bound is not None:
             # Where the cheapest plan obeys the bound anyway, nothing is lost by it.
-            self.bound, self.clock = None, clock.part(UNBOUND_FIRST)
+            hurried = clock.part(UNBOUND_FIRST)
+            self.bound, self.clock = None, hurried
             first = self.best
             self._look()
             free, cost = self.best, self.cost
@@ -183,7 +187,9 @@ class Search:
             if not self._obeys(first):
                 self.cost = math.inf
             if self.offer(free, cost):
-                return free
+                if hurried.over:  # there was more to find, and the rest of the time to find it in
+                    self._look()
+                return self.best
             helpful = 0.0
             for price in LATENCY_PRICES:
                 before = self.cost
