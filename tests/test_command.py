@@ -500,8 +500,11 @@ def test_a_reader_that_has_seen_enough_ends_the_run_quietly(desk: Desk) -> None:
 
 
 def test_ctrl_c_ends_a_stream_with_what_was_found_so_far(desk: Desk) -> None:
+    heeds = partial(
+        signal.signal, signal.SIGINT, signal.SIG_DFL
+    )  # shells let what they start in the background ignore it
     desk.file("r.sase", "event A(v: int)\nX: SEQ(A a) WITHIN 1 s\n")
-    with command("run", "r.sase", "--events", "-", cwd=desk.folder) as process:
+    with command("run", "r.sase", "--events", "-", cwd=desk.folder, preexec_fn=heeds) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         process.stdin.write(b"type,ts,v\nA,1,5\n")
