@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -52,6 +53,7 @@ def spark_session(
         raise ConfigError(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
+    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection, also when nobody can hear
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
         os.environ["JAVA_HOME"] = str(java_home())
     conf = SparkConf().setAppName(f"headwater {name}")

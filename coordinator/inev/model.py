@@ -178,7 +178,9 @@ class Query:
     whole: bool = False
     joinable: Callable[[frozenset[str]], bool] | None = field(default=None, compare=False)
     """Which sets of types, beside all of them, can be put together by themselves; None: all that have a projection."""
-    gaps_s: Callable[[frozenset[str]], Mapping[tuple[str, str], float]] | None = field(default=None, compare=False)
+    gaps_s: Callable[[frozenset[str]], Mapping[tuple[str, str], float] | None] | None = field(
+        default=None, compare=False
+    )
     """For queries without one window for all: by how much a type of a joinable set may precede another."""
     alike: Mapping[frozenset[str], tuple[str, float]] = field(default_factory=dict, compare=False)
     """Those of the conditions that ask for equal values: of which two types, under a name that conditions over the same

@@ -125,15 +125,20 @@ class _Reading:
 
         return joined
 
-    def gaps_s(self) -> Callable[[frozenset[str]], Mapping[tuple[str, str], float]] | None:
-        """For chains of which every event is taken: how long before another each may lie, if both are kept."""
+    def gaps_s(self) -> Callable[[frozenset[str]], Mapping[tuple[str, str], float] | None] | None:
+        """For chains of which every event is taken: how long before another each may lie, if both are kept. None of
+        types that nothing binds to each other: these lie within the window of the rule."""
         root = self.rule.pattern.root
         if not isinstance(root, p.Chain):
             return None
         if any(not isinstance(step, p.Selection) or step.policy != "each" or step.count != 1 for step in root.steps):
             return None
 
-        def gaps(labels: frozenset[str]) -> dict[tuple[str, str], float]:
+        bound = self.joinable()
+
+        def gaps(labels: frozenset[str]) -> dict[tuple[str, str], float] | None:
+            if not bound(labels):
+                return None
             chain = project(self.rule, self._roles(labels)).pattern.root
             assert isinstance(chain, p.Chain)
             return {
