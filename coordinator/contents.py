@@ -67,10 +67,11 @@ class Contents:
                     raise ConfigError(f"the network has no node {node!r}; it has: {', '.join(nodes)}")
 
     def let_go(self, from_us: int, plan: int) -> None:
-        """Drop what ended so long ago that neither a decision nor a past event of it can still be needed."""
+        """Drop what ended so long ago that neither a decision nor a past event of it can still be needed. What a source
+        had brought before it was told to end may be later than its end, by as much as its events may be late."""
         past = from_us - 2 * self.horizon_us() - 1
         for number, (_, source) in list(self.sources.items()):
-            if source.until_us is not None and source.until_us <= past:
+            if source.until_us is not None and source.until_us + source.lateness_us <= past:
                 self._retire(plan, source=number)
         for number, (_, sink) in list(self.sinks.items()):
             if sink.until_us is not None and sink.until_us <= past:
