@@ -137,7 +137,8 @@ class Slot(Feed):
             and least >= known[0] - max(1, reach.greatest_us - reach.least_us)
             and greatest <= known[0]
         ):
-            self._open.append((known[1], row[0], greatest))
+            if source.seen < known[1] or source.mark < greatest:  # otherwise all of it is here already
+                self._open.append((known[1], row[0], greatest))
             return
         serial = source.awaken(least, greatest, conditions, work)
         self._covered[conditions] = (greatest, serial)

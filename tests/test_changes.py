@@ -47,6 +47,7 @@ KEPT = (
     ("changes+storms", 70026),
     ("changes+storms", 120020),
     ("changes+storms", 557040291),
+    ("changes+faults", 77000127),
     ("changes+faults", 77000160),
     ("fall-backs", 77000142),
 )
