@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,23 +30,9 @@ from pipeline.descriptions import (
     TextTime,
 )
 from pipeline.prepared import MANIFEST, Prepared, open_prepared
-from pipeline.spark import java_home, spark_session
 from pipeline.traces import prepare
 from protocol.errors import ConfigError
 from protocol.events import EventType
-
-pytest.importorskip("pyspark", reason="pyspark is not installed")
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    try:
-        java_home()
-    except ConfigError as error:
-        pytest.skip(str(error))
-    with spark_session("tests", "local[2]", {"spark.driver.memory": "1g"}) as session:
-        yield session
-
 
 PLAIN = RawSource(Files(("*.csv",), "csv"), "kind", NumberTime("at", "us", epoch=False), ByValue("place"))
 
