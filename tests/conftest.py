@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from pipeline.spark import java_home, spark_session
 from protocol.errors import ConfigError
+
+ON_THE_MACHINE: Final = "test_bringup", "test_faults_links", "test_end_to_end"
+"""Files whose tests make devices, containers and networks with ports of their own on this machine, by what their names
+begin with: they take turns, where tests run in several processes."""
+
+
+class Shared(LoadScopeScheduling):
+    """The tests of a file run in one process, one after the other; files are shared out."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.split("::", 1)[0]
+        return "the machine" if Path(file).name.startswith(ON_THE_MACHINE) else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Shared:
+    return Shared(config, log)
 
 
 @pytest.fixture(scope="session")
