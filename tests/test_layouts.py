@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from coordinator.graphs import Ground, _Draft, at_the_middle, laid, shortest_routes
+from coordinator.inev.baselines import centralised
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Stage, at_one_node, divided
@@ -181,6 +182,16 @@ def test_a_new_rule_joins_the_others_where_they_are():
     layout, _ = planner(both, {"First": there})
     assert layout["First"] == there
     assert layout["Second"] == planner(a_ground(second, sinks=(("n1", "S"),)), {})[0]["Second"]
+
+
+def test_rules_that_read_a_type_in_many_ways_are_never_laid_out_dearer_than_at_one_node():
+    """Each condition makes a stream of its own of A, but the bodies of all of them cross a link once."""
+    rules = [sase(f"Q{least}: SEQ(A a, D d) WHERE a.v > {least} WITHIN 1 s RETURN Q{least}()") for least in range(6)]
+    ground = a_ground(*rules, sinks=[("n3", rule.name) for rule in rules])
+    passing = {rule.name: {frozenset("a"): 0.9, frozenset("ad"): 0.5} for rule in rules}
+    plan = InevPlanner(Statistics({"A": {"": 10.0}, "D": {"": 5.0}}, passing)).plan(ground, {})
+    assert plan is not None
+    assert plan.cost <= centralised(plan.problem).cost * (1 + 1e-9)
 
 
 # Output selectors and shared stages ----------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from coordinator.graphs import Ground, Link, Routes, at_the_middle
 from coordinator.inev.fall_backs import with_fall_backs
 from coordinator.inev.graph import Topology
 from coordinator.inev.model import Problem, Projection, event_network
-from coordinator.inev.plans import Input, PlacedTask, Placement, Plan, plan_from
+from coordinator.inev.plans import Input, PlacedTask, Placement, Plan
 from coordinator.inev.rules import Statistics, labels_of, problem_from
 from coordinator.inev.search import Clock, Search
 from coordinator.layouts import Home, Layout, RuleLayout, Stage
@@ -58,7 +58,7 @@ class InevPlanner:
             clock = Clock(self._attempts, count().__next__)
             bound = self.statistics.latency.bound_for(problem)
             search = Search(problem, clock, bound, patient=len(problem.queries) > 1, pull=self.statistics.pull)
-            return with_fall_backs(plan_from(search.workload.space, search.run(), "inev"))
+            return with_fall_backs(search.plan())
         return None
 
     def _can_be_planned(self, rule: Rule, ground: Ground) -> bool:

@@ -113,10 +113,7 @@ def inev_plan(
         budget_s = usual_budget(problem)
         if budget_s >= LARGE_SECONDS:  # a plan for a single query is as good after the usual time
             budget_s *= (PULLED_LONGER if pull else 1.0) * (BOUND_LONGER if bound else 1.0)
-    search = Search(problem, Clock(budget_s), bound, seed, patient, pull)
-    found = plan_from(search.workload.space, search.run(), "inev")
-    cheaper = at_most_centralised(found)
-    return cheaper if bound is None or bound.obeyed(latency(cheaper, bound.factor)) else found
+    return Search(problem, Clock(budget_s), bound, seed, patient, pull).plan()
 
 
 def usual_budget(problem: Problem) -> float:
@@ -173,6 +170,12 @@ class Search:
 
     def _obeys(self, solution: Solution) -> bool:
         return self.bound is None or self.bound.obeyed(self._took(solution))
+
+    def plan(self) -> Plan:
+        """What ``run`` finds, or centralised evaluation where that is cheaper and fast enough."""
+        found = plan_from(self.space, self.run(), "inev")
+        cheaper = at_most_centralised(found)
+        return cheaper if self.bound is None or self.bound.obeyed(latency(cheaper, self.bound.factor)) else found
 
     def run(self) -> Solution:
         self.best, centre = self._centre()
