@@ -168,7 +168,7 @@ def _rate(sheet: Sheet, item: yaml.Node, entries: Entries, event_type: EventType
 
 
 def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventType | None) -> tuple[Feed | None, bool]:
-    speed = quantity(sheet, entries["speed"][1], "speed", _speed) if "speed" in entries else 1.0
+    speed = quantity(sheet, entries["speed"][1], "speed", speed_of) if "speed" in entries else 1.0
     name = sheet.word(place, "a trace", "write the name of a file of events")
     if name is None:
         return None, False
@@ -204,7 +204,7 @@ def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventTy
     return (None if speed is None else TraceFeed(str(path), speed)), rows.gives_seq
 
 
-def _speed(text: str) -> float:
+def speed_of(text: str) -> float:
     """``10`` or ``10x``: times faster than the timestamps say; ``max`` is 0."""
     if text.strip().lower() == "max":
         return 0.0

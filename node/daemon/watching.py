@@ -18,7 +18,7 @@ from node.metrics.observed import Observed
 from node.metrics.records import Records
 from node.statistics import Whispers, statistics
 from protocol.control import COORDINATOR, NodeConfig, encode_statistics
-from protocol.edge import feed_name
+from protocol.edge import ReplayFeed, feed_name
 from protocol.events import EventType
 from protocol.messages import Message
 from protocol.wire import Wire
@@ -210,17 +210,23 @@ class Watching:
         return {} if core is None else core.tables()
 
     def _sources(self) -> list[dict[str, Any]]:
-        """The sources of this node, and of those that hear of last wills who is there and who has left."""
+        """The sources of this node; of those that are replayed how far they have come, and of those that hear of last
+        wills who is there and who has left."""
         config, ended = self._daemon.machine.config, self._daemon.machine.ended
         devices = self._daemon.adapters.edge.devices
         found = []
         for each in () if config is None else config.sources:
+            declared = self._daemon.machine.type_of_source(each.number)
             shown: dict[str, Any] = {
                 "source": each.number,
                 "type": each.source.type,
                 "feed": feed_name(each.feed),
+                "attributes": {} if declared is None else dict(declared.declaration()[1]),
                 "ended": each.number in ended,
             }
+            if isinstance(each.feed, ReplayFeed):
+                replay = self._daemon.machine.replay
+                shown["replay"] = None if replay is None else replay._asdict()
             if each.number in devices:
                 shown |= devices[each.number].shown()
             found.append(shown)
