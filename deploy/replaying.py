@@ -94,10 +94,7 @@ def targets_of(run: Run, found: list[Taker], prepared: Prepared, *, only_known: 
         run.name,
         {taker.node: taker.address for taker in feeding},
         frozenset((taker.node, name) for taker in feeding for name in taker.sources),
-        {
-            name: tuple(each for each in attributes if each in _attributes_in(prepared, name))
-            for name, attributes in declared.items()
-        },
+        {name: _sent(attributes, prepared, name) for name, attributes in declared.items()},
         keys,
     )
 

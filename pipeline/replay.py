@@ -1,6 +1,7 @@
-"""Replays prepared traces into running nodes: Spark sorts the events by time, and its tasks stream them to the nodes.
+"""Replays prepared traces into running nodes: tasks of Spark stream the events of each node to it.
 
-Every task feeds some of the nodes, merged by time, and all tasks run at once (a barrier stage) and keep together
+A prepared trace holds the events of each node in order, so nothing is sorted or moved: every task reads the files of
+some of the nodes, merges them by time and feeds the nodes. All tasks run at once (a barrier stage) and keep together
 (``pipeline.replaying``). Nodes remember the last number that they have; so a stage that Spark tries again, or a replay
 that is started again, goes on after it and sends nothing twice.
 """
@@ -9,26 +10,26 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.prepared import Prepared
 from pipeline.replaying.council import Council, Invitation, Progress, Stopped
 from pipeline.replaying.feeding import Assignment, Fed, feed
+from pipeline.replaying.rows import READ_ROWS
 from pipeline.replaying.sender import Place, Refused
 from protocol.errors import ConfigError, HeadwaterError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 SLICE_EVENTS_PER_NODE: Final = 1_000
 """Slices hold about so many events for each node: enough for messages that are worth it, few enough to wait for."""
 
 SLICES_MAX: Final = 10_000
 BUCKETS_MAX: Final = 50_000  # stretches of time whose events are counted, to find slices of equal size
-BATCH_ROWS: Final = 10_000  # that Spark gives to a task at once
 LISTED_MAX: Final = 12  # of what is missing, in a sentence
 
 Tell = Callable[[str], None]
@@ -94,26 +95,18 @@ def replay(
     tell(f"counting {prepared.manifest.events:,} events")
     counts, left_out = _counts(spark, prepared, targets, only_known=only_known)
     groups = grouped(counts, targets.addresses, min(tasks or slots, max(1, len(counts))))
-    assignment = Assignment(_bounds(spark, prepared, targets), targets.attributes, speed, ends)
-    keys = _keys_of_tasks(spark, len(groups))
-    key_of_node = {node: keys[number] for number, group in enumerate(groups) for node in group}
-    events = _sorted_by_task(spark, prepared, targets, key_of_node, len(groups))
-    tell(f"sorting, then streaming {sum(counts.values()):,} events to {len(key_of_node)} nodes in {len(groups)} tasks")
+    bounds = _bounds(spark, prepared, targets)
+    assignment = Assignment(bounds, targets.attributes, speed, targets.sources, ends)
+    tell(f"streaming {sum(counts.values()):,} events to {len(targets.addresses)} nodes, in {len(groups)} tasks")
     local = str(spark.sparkContext.master).startswith("local")
     host = "127.0.0.1" if local else "0.0.0.0"
     reached_at = None if local else spark.conf.get("spark.driver.host")
+    checksum, addresses = prepared.manifest.checksum, targets.addresses
+    places = [
+        Place(targets.network, {node: addresses[node] for node in group}, checksum, targets.keys) for group in groups
+    ]
     with Council(len(groups), host=host, reached_at=reached_at, watch=watch) as council:
-        places = [
-            Place(
-                targets.network,
-                {node: targets.addresses[node] for node in group},
-                prepared.manifest.checksum,
-                targets.keys,
-            )
-            for group in groups
-        ]
-        task = _Task(places, dict(zip(keys, range(len(groups)), strict=True)), assignment, council.invitation())
-        rows = _run(spark, events, task)
+        rows = _run(spark, _Task(prepared, places, assignment, council.invitation()))
         if council.stopped is not None:
             raise Refused(council.stopped)
     return Outcome(tuple(Fed(*row) for row in rows), left_out, len(groups))
@@ -183,91 +176,48 @@ def _bounds(spark: SparkSession, prepared: Prepared, targets: Targets) -> tuple[
 # ------------------------------------------------------------------------------------------------------------- on Spark
 
 
-def _keys_of_tasks(spark: SparkSession, tasks: int) -> list[int]:
-    """For every task a number that Spark's partitioning by hash sends to a partition of its own."""
-    from pyspark.sql import functions as F
-
-    number = F.col("id").cast("int")
-    rows = (
-        spark.range(64 * tasks)
-        .select(number.alias("key"), F.pmod(F.hash(number), F.lit(tasks)).alias("part"))
-        .groupBy("part")
-        .agg(F.min("key").alias("key"))
-        .orderBy("part")
-        .collect()
-    )
-    assert len(rows) == tasks, "64 numbers for each partition leave none out"
-    return [row["key"] for row in rows]
-
-
-def _sorted_by_task(
-    spark: SparkSession, prepared: Prepared, targets: Targets, key_of_node: Mapping[str, int], tasks: int
-) -> DataFrame:
-    """The events for which there is a source; those of a task in one partition, by (ts, node, seq)."""
-    from pyspark.sql import functions as F
-
-    pairs = [(node, name, key_of_node[node]) for node, name in sorted(targets.sources) if node in key_of_node]
-    known = spark.createDataFrame(pairs, "node string, type string, _task int")
-    wanted = sorted({each for attributes in targets.attributes.values() for each in attributes})
-    columns = [F.col(name) for name in ("node", "type", "ts", "seq")] + [F.col(f"`{name}`") for name in wanted]
-    return (
-        prepared.events(spark)
-        .join(F.broadcast(known), ["node", "type"])
-        .select("_task", *columns)
-        .repartition(tasks, "_task")
-        .sortWithinPartitions("ts", "node", "seq")
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class _Task:
     """What runs in the tasks of Spark."""
 
+    prepared: Prepared
     places: Sequence[Place]
-    number_of_key: Mapping[int, int]
     assignment: Assignment
     invitation: Invitation
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        first = next(batches, None)
-        assert first is not None, "every task has events"
-        number = self.number_of_key[first.column("_task")[0].as_py()]
-
-        def all_batches() -> Iterator[pa.RecordBatch]:
-            yield first
-            yield from batches
-
+    def __call__(self, number: int, nothing: Iterable[int]) -> Iterator[tuple[Any, ...]]:
+        place = self.places[number]
+        events = {node: _events_of(self.prepared, node, self.assignment) for node in place.addresses}
         try:
-            fed = asyncio.run(feed(self.places[number], self.assignment, all_batches(), self.invitation, number))
-        except (Refused, Stopped):
-            fed = []  # the driver has heard of it; to try again would help nobody
-        rows = [each._asdict() for each in fed]
-        yield pa.RecordBatch.from_pylist(rows, _result_schema())
+            for fed in asyncio.run(feed(place, self.assignment, events, self.invitation, number)):
+                yield tuple(fed)
+        except (Refused, Stopped, ConfigError):
+            pass  # the driver has heard of it; to try again would help nobody
 
 
-def _result_schema() -> pa.Schema:
-    import pyarrow as pa
+def _events_of(prepared: Prepared, node: str, assignment: Assignment) -> Iterator[pa.RecordBatch]:
+    """The events of a node in the order of the trace, from its files, which hold them in this order."""
+    import pyarrow.parquet as pq
 
-    numbers = [(name, pa.int64()) for name in ("born", "repeated", "late")]
-    return pa.schema([("node", pa.string()), *numbers, ("lag_max_s", pa.float64()), ("lag_mean_s", pa.float64())])
+    wanted = {name for each, name in assignment.known if each == node}
+    attributes = {each for name in wanted for each in assignment.attributes[name]}
+    for path in prepared.files_of(node):
+        with pq.ParquetFile(path) as file:
+            yield from file.iter_batches(READ_ROWS, columns=["type", "ts", "seq", *sorted(attributes)])
 
 
-RESULT: Final = "node string, born long, repeated long, late long, lag_max_s double, lag_mean_s double"
-
-
-def _run(spark: SparkSession, events: DataFrame, task: _Task) -> list[Any]:
-    rows_before = spark.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch")
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(BATCH_ROWS))
+def _run(spark: SparkSession, task: _Task) -> list[Any]:
+    """One task for each place, all at once. Spark tries all of them again if one fails."""
+    tasks = len(task.places)
+    numbers = spark.sparkContext.parallelize(range(tasks), tasks)
+    # Spark tries a stage with a barrier again only if it ends in a shuffle.
+    fed = numbers.barrier().mapPartitionsWithIndex(task).map(lambda each: (0, each)).partitionBy(1).values()
     try:
-        return list(events.mapInArrow(task, RESULT, barrier=True).collect())  # one row for each node
+        return list(fed.collect())  # one row for each node
     except HeadwaterError:
         raise
     except Exception as error:
         raise ReplayFailed(_why(error)) from error
-    finally:
-        spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows_before))
 
 
 class ReplayFailed(HeadwaterError):

@@ -34,18 +34,24 @@ def numbered_by_time(case: NetworkCase) -> NetworkCase:
     return replace(case, births=tuple(births))
 
 
-def batches_of(events: Sequence[Event], types: Sequence[EventType], rows: int = 50) -> Iterator[pa.RecordBatch]:
-    """Events as Spark gives them to a task: sorted by (ts, node, seq), some at a time."""
+def batches_of(
+    events: Sequence[Event], types: Sequence[EventType], rows: int = 50
+) -> dict[str, Iterator[pa.RecordBatch]]:
+    """By node its events in the order of the trace, some at a time, as the files of a prepared trace give them."""
     kinds = {name: kind for each in types for name, kind in zip(each.attributes, each.kinds, strict=True)}
-    names = [("node", pa.string()), ("type", pa.string()), ("ts", pa.int64()), ("seq", pa.int64())]
+    names = [("type", pa.string()), ("ts", pa.int64()), ("seq", pa.int64())]
     schema = pa.schema([*names, *((name, KINDS[kind]) for name, kind in kinds.items())])
-    ordered = sorted(events, key=lambda event: (event.ts, event.node.encode(), event.seq))
-    for start in range(0, len(ordered), rows):
-        some = [
-            {"node": each.node, "type": each.type, "ts": each.ts, "seq": each.seq, **each.attributes}
-            for each in ordered[start : start + rows]
-        ]
-        yield pa.RecordBatch.from_pylist(some, schema)
+
+    def batches(node: str) -> Iterator[pa.RecordBatch]:
+        mine = sorted((event for event in events if event.node == node), key=lambda event: (event.ts, event.seq))
+        for start in range(0, len(mine), rows):
+            some = [
+                {"type": each.type, "ts": each.ts, "seq": each.seq, **each.attributes}
+                for each in mine[start : start + rows]
+            ]
+            yield pa.RecordBatch.from_pylist(some, schema)
+
+    return {node: batches(node) for node in {event.node for event in events}}
 
 
 def bounds_of(events: Sequence[Event], slices: int) -> tuple[int, ...]:
@@ -103,7 +109,8 @@ async def replay_to(
     **options: Any,
 ) -> list[Fed]:
     attributes = {each.name: each.attributes for each in types}
-    assignment = Assignment(bounds_of(events, slices), attributes, **options)
+    known = frozenset((event.node, event.type) for event in events)
+    assignment = Assignment(bounds_of(events, slices), attributes, known=known, **options)
     with Council(len(shares), watch=watch) as council:
         found = await asyncio.gather(
             *(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pipeline.replaying.council import Invitation, Seat
 from pipeline.replaying.rows import Message, Stretch, stretches
 from pipeline.replaying.sender import Place, Refused, Sender
+from protocol.errors import ConfigError
 from protocol.replaying import Part
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Assignment:
     """What is sent of each type."""
     speed: float = 0.0
     """How many times faster than the times say; 0: as fast as the nodes take it."""
+    known: frozenset[tuple[str, str]] = frozenset()
+    """Node and type of the events that are sent; others are left out."""
     ends: bool = True
     """Whether nodes are told at the end that nothing follows."""
 
@@ -71,19 +74,21 @@ class _Pace:
         return max(0.0, asyncio.get_running_loop().time() - due_s)
 
 
-async def feed(
-    place: Place, assignment: Assignment, batches: Iterable[pa.RecordBatch], invitation: Invitation, seat: int
-) -> list[Fed]:
-    """Stream events (by (ts, node, seq), with the columns node, type, ts, seq and attributes) to the nodes of a place.
+Events = Mapping[str, Iterable["pa.RecordBatch"]]
+"""By node its events in the order of the trace, with the columns type, ts, seq and attributes. A node may be absent."""
 
-    Raises Refused if a node does not take them, Stopped if that has happened to another task; anything else is a
-    failure after which the same may be tried again.
+
+async def feed(place: Place, assignment: Assignment, events: Events, invitation: Invitation, seat: int) -> list[Fed]:
+    """Stream events to the nodes of a place, merged by time.
+
+    Raises Refused if a node does not take them, ConfigError if they are no trace, Stopped if that has happened to another
+    task; anything else is a failure after which the same may be tried again.
     """
     async with Seat(invitation, seat) as council:
         try:
             async with Sender(place) as sender:
-                return await _Feeding(place, assignment, sender, council).run(batches)
-        except Refused as error:
+                return await _Feeding(place, assignment, sender, council).run(events)
+        except (Refused, ConfigError) as error:
             await council.stop(str(error))
             raise
 
@@ -103,11 +108,11 @@ class _Feeding:
         self._ticks = 0
         self._told_s = 0.0
 
-    async def run(self, batches: Iterable[pa.RecordBatch]) -> list[Fed]:
+    async def run(self, events: Events) -> list[Fed]:
         assignment, council = self._assignment, self._council
         at = await self._sender.positions()
         after = {node: each.last_seq for node, each in at.items()}
-        reading = _Ahead(stretches(batches, assignment.bounds, after, assignment.attributes))
+        reading = _Ahead(stretches(events, assignment.bounds, after, assignment.attributes, assignment.known))
         stretch = await reading.next()
         while stretch is not None and not stretch.rows:  # what all nodes have already
             stretch = await reading.next()

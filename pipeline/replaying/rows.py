@@ -1,17 +1,19 @@
-"""Events of several nodes, sorted by time, as what is sent to each of them: by slices of time, nodes and columns."""
+"""The events of several nodes, merged by time, as what is sent to each of them: by slices of time, and by columns."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from protocol.errors import ConfigError
 from protocol.replaying import BYTES_MAX, EVENTS_MAX, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+READ_ROWS: Final = 8_192  # of a node that are read at once
 
 
 class Message(NamedTuple):
@@ -112,59 +114,95 @@ class Stretch:
 
 
 def stretches(
-    batches: Iterable[pa.RecordBatch],
+    nodes: Mapping[str, Iterable[pa.RecordBatch]],
     bounds: Sequence[int],
     after: Mapping[str, int],
     attributes: Mapping[str, Sequence[str]],
+    known: Collection[tuple[str, str]],
 ) -> Iterator[Stretch]:
-    """The events of some nodes, which come in the order (ts, node, seq), cut into slices of time that end with
-    ``bounds``. Every slice is completed, also those without events. What a node has, up to the number in ``after``, is
-    left out. Never more than a batch is held.
+    """The events of some nodes, each of which come in the order of the trace, merged by time and cut into slices that
+    end with ``bounds``. Every slice is completed, also those without events.
+
+    What a node has, up to the number in ``after``, is left out, and so are events whose node and type are not
+    ``known``. Never more than two batches of a node are held.
     """
-    import numpy as np
-    import pyarrow as pa
+    readers = [
+        _Reader(node, iter(batches), after.get(node, 0), [name for at, name in known if at == node], attributes)
+        for node, batches in nodes.items()
+    ]
+    for place, bound in enumerate(bounds):
+        complete = False
+        while not complete:
+            open_ = [reader for reader in readers if reader.fill()]
+            # More of the slice may follow where all that was read belongs to it, also at the very last time.
+            ends = [reader.last_us for reader in open_ if reader.last_us <= bound]
+            complete, last_us = not ends, min(ends, default=bound)
+            rows = {reader.node: found for reader in open_ if (found := reader.up_to(last_us)) is not None}
+            yield Stretch(place, last_us, last_us if complete else last_us - 1, rows, complete)
 
-    place = 0
-    seen: dict[str, int] = {}
-    for batch in batches:
-        if not batch.num_rows:
-            continue
+
+class _Reader:
+    """The events of one node, as far as they were read."""
+
+    def __init__(
+        self,
+        node: str,
+        batches: Iterator[pa.RecordBatch],
+        after: int,
+        types: Sequence[str],
+        attributes: Mapping[str, Sequence[str]],
+    ) -> None:
+        self.node = node
+        self._batches: Iterator[pa.RecordBatch] | None = batches
+        self._after = after
+        self._types = types
+        self._attributes = attributes
+        self._rows: pa.Table | None = None
+        self._seen = 0
+        self.last_us = 0
+        """The time of the last event that was read."""
+
+    def fill(self) -> bool:
+        """Read on if few events are left; whether there are any."""
+        import pyarrow as pa
+
+        while self._batches is not None and (self._rows is None or self._rows.num_rows < READ_ROWS // 2):
+            batch = next(self._batches, None)
+            if batch is None:
+                self._batches = None
+            elif (fresh := self._fresh(batch)).num_rows:
+                self._rows = fresh if self._rows is None else pa.concat_tables([self._rows, fresh])
+                self.last_us = fresh.column("ts")[-1].as_py()
+        return self._rows is not None
+
+    def _fresh(self, batch: pa.RecordBatch) -> pa.Table:
+        """What of a batch is to be sent."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         rows = pa.Table.from_batches([batch])
-        times = rows.column("ts").to_numpy()
-        assert not np.any(np.diff(times) < 0), "events come in the order of time"
-        start = 0
-        while start < len(times):
-            end = int(np.searchsorted(times, bounds[place], side="right"))
-            mine = _by_node(rows.slice(start, end - start), after, seen, attributes)
-            if end < len(times):  # what follows is of a later slice
-                yield Stretch(place, bounds[place], bounds[place], mine, True)
-                place += 1
-            else:  # more of this slice may follow, also at the very last time
-                last_us = int(times[-1])
-                yield Stretch(place, last_us, last_us - 1, mine, False)
-            start = end
-    for rest in range(place, len(bounds)):
-        yield Stretch(rest, bounds[rest], bounds[rest], {}, True)
+        if not rows.num_rows:
+            return rows
+        numbers, times = rows.column("seq").to_numpy(), rows.column("ts").to_numpy()
+        grows = numbers[0] > self._seen and not np.any(np.diff(numbers) <= 0) and not np.any(np.diff(times) < 0)
+        if not grows or times[0] < self.last_us:
+            raise ConfigError(
+                f"the events of {self.node} are not in the order of their times and numbers (seq); "
+                "prepare the trace anew"
+            )
+        self._seen = int(numbers[-1])
+        rows = rows.slice(int(np.searchsorted(numbers, self._after, side="right")))
+        return rows.filter(pc.is_in(rows.column("type"), pa.array(self._types, pa.string()))) if rows.num_rows else rows
 
+    def up_to(self, ts: int) -> NodeRows | None:
+        """Take the events at or before a time, if there are any."""
+        import numpy as np
 
-def _by_node(
-    rows: pa.Table, after: Mapping[str, int], seen: dict[str, int], attributes: Mapping[str, Sequence[str]]
-) -> dict[str, NodeRows]:
-    """The events of each node that it does not have yet. ``seen``, by node the last number met, is moved on."""
-    import numpy as np
-
-    if not rows.num_rows:
-        return {}
-    codes = rows.column("node").combine_chunks().dictionary_encode()
-    of_row = codes.indices.to_numpy()
-    found: dict[str, NodeRows] = {}
-    for code, node in enumerate(codes.dictionary.to_pylist()):
-        mine = rows if len(codes.dictionary) == 1 else rows.take(np.flatnonzero(of_row == code))
-        numbers = mine.column("seq").to_numpy()
-        if numbers[0] <= seen.get(node, 0) or bool(np.any(np.diff(numbers) <= 0)):
-            raise ConfigError(f"the numbers (seq) of {node} do not grow with the times; prepare the trace anew")
-        seen[node] = int(numbers[-1])
-        start = int(np.searchsorted(numbers, after.get(node, 0), side="right"))
-        if start < len(numbers):
-            found[node] = NodeRows(mine.slice(start), attributes)
-    return found
+        assert self._rows is not None
+        rows = self._rows
+        end = int(np.searchsorted(rows.column("ts").to_numpy(), ts, side="right"))
+        if not end:
+            return None
+        self._rows = rows.slice(end) if end < rows.num_rows else None
+        return NodeRows(rows.slice(0, end), self._attributes)
