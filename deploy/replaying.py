@@ -96,7 +96,12 @@ def targets_of(run: Run, found: list[Taker], prepared: Prepared, *, only_known: 
         frozenset((taker.node, name) for taker in feeding for name in taker.sources),
         {name: _sent(attributes, prepared, name) for name, attributes in declared.items()},
         keys,
+        {taker.node: _reached(taker) for taker in feeding},
     )
+
+
+def _reached(taker: Taker) -> int:
+    return max(0 if each["replay"] is None else int(each["replay"]["last_seq"]) for each in taker.sources.values())
 
 
 def _sent(declared: Mapping[str, str], prepared: Prepared, name: str) -> tuple[str, ...]:

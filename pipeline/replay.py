@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.prepared import Prepared
@@ -47,6 +47,8 @@ class Targets:
     attributes: Mapping[str, tuple[str, ...]]
     """What is sent of each type."""
     keys: str | None = None
+    reached: Mapping[str, int] = field(default_factory=dict)
+    """By node the last number of the trace that it has already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +56,18 @@ class Outcome:
     """What a replay has done since it was started."""
 
     fed: tuple[Fed, ...]
-    """For every node what became of the events that were sent to it."""
+    """For every node what became of the events that were sent to it since tasks last began."""
+    before: int
+    """Events that nodes had already."""
+    sent: int
+    """Events that nodes have got, each counted once."""
     left_out: int
     """Events for which the network has no source."""
     tasks: int
 
     @property
     def born(self) -> int:
-        return sum(each.born for each in self.fed)
+        return self.sent - self.late
 
     @property
     def repeated(self) -> int:
@@ -93,7 +99,7 @@ def replay(
     if tasks is not None and not 1 <= tasks <= slots:
         raise ConfigError(f"--tasks {tasks}: all tasks run at once, and there is room for {slots}")
     tell(f"counting {prepared.manifest.events:,} events")
-    counts, left_out = _counts(spark, prepared, targets, only_known=only_known)
+    counts, before, left_out = _counts(spark, prepared, targets, only_known=only_known)
     groups = grouped(counts, targets.addresses, min(tasks or slots, max(1, len(counts))))
     bounds = _bounds(spark, prepared, targets)
     assignment = Assignment(bounds, targets.attributes, speed, targets.sources, ends)
@@ -109,7 +115,7 @@ def replay(
         rows = _run(spark, _Task(prepared, places, assignment, council.invitation()))
         if council.stopped is not None:
             raise Refused(council.stopped)
-    return Outcome(tuple(Fed(*row) for row in rows), left_out, len(groups))
+    return Outcome(tuple(Fed(*row) for row in rows), before, sum(counts.values()) - before, left_out, len(groups))
 
 
 # ----------------------------------------------------------------------------------------------------- what is replayed
@@ -117,14 +123,26 @@ def replay(
 
 def _counts(
     spark: SparkSession, prepared: Prepared, targets: Targets, *, only_known: bool
-) -> tuple[dict[str, int], int]:
-    """By node how many events are for it, and how many events are for nobody."""
-    found = prepared.events(spark).groupBy("node", "type").count().collect()  # at most nodes times types
+) -> tuple[dict[str, int], int, int]:
+    """By node how many events are for it; how many of all these nodes have already; and how many are for nobody."""
+    from pyspark.sql import functions as F
+
+    begun = {node: seq for node, seq in targets.reached.items() if seq}
+    limits = F.create_map(*(F.lit(each) for pair in begun.items() for each in pair)) if begun else None
+    had = F.lit(False) if limits is None else F.coalesce(F.col("seq") <= limits[F.col("node")], F.lit(False))
+    found = (  # at most nodes times types
+        prepared.events(spark)
+        .groupBy("node", "type")
+        .agg(F.count("*").alias("count"), F.count_if(had).alias("before"))
+        .collect()
+    )
     counts: dict[str, int] = {}
+    before = 0
     unknown: dict[tuple[str, str], int] = {}
     for row in found:
         if (row["node"], row["type"]) in targets.sources:
             counts[row["node"]] = counts.get(row["node"], 0) + row["count"]
+            before += row["before"]
         else:
             unknown[row["node"], row["type"]] = row["count"]
     if unknown and not only_known:
@@ -136,7 +154,7 @@ def _counts(
         )
     if not counts:
         raise ConfigError("nothing of this trace is for the network; is it the right one?")
-    return counts, sum(unknown.values())
+    return counts, before, sum(unknown.values())
 
 
 def grouped(counts: Mapping[str, int], nodes: Sequence[str] | Mapping[str, Any], tasks: int) -> list[list[str]]:

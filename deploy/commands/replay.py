@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -66,8 +67,7 @@ def replay(
     found = takers(into)
     targets = targets_of(into, found, prepared, only_known=only_known)
     say("starting Spark")
-    with spark_session("replay", master) as spark, Progress("replaying") as progress:
-        watch = _Watch(progress, prepared.manifest, pace)
+    with spark_session("replay", master) as spark, _Watch(prepared.manifest, pace) as watch:
         try:
             outcome = replay_into(
                 spark,
@@ -102,11 +102,18 @@ def _speed(text: str) -> float:
 class _Watch:
     """Shows how far the tasks have come. Called in another thread."""
 
-    def __init__(self, progress: Progress, manifest: Manifest, speed: float) -> None:
-        self._progress = progress
+    def __init__(self, manifest: Manifest, speed: float) -> None:
+        self._progress: Progress | None = None
         self._manifest = manifest
         self._paced = bool(speed)
         self._began_s: float | None = None
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.__exit__(kind, error, at)
 
     def seconds(self) -> float:
         """Since the first task was ready."""
@@ -115,10 +122,11 @@ class _Watch:
     def __call__(self, tasks: dict[int, TaskProgress]) -> None:
         from pipeline.traces import moment
 
-        if self._began_s is None and all(each.slices is not None for each in tasks.values()):
+        if self._progress is None and any(each.slices is not None for each in tasks.values()):
             self._began_s = time.monotonic()
+            self._progress = Progress("replaying").__enter__()
         behind = min(tasks.values(), key=lambda each: each.ts if each.ts is not None else -(1 << 62))
-        if behind.ts is None:
+        if behind.ts is None or self._progress is None:
             return
         manifest = self._manifest
         span_us = max(1, manifest.last_us - manifest.first_us)
@@ -133,10 +141,10 @@ def _told(outcome: Outcome, manifest: Manifest, seconds: float, drained_s: float
         "trace": manifest.name,
         "checksum": manifest.checksum,
         "events": outcome.born,
+        "before": outcome.before,
         "repeated": outcome.repeated,
         "late": outcome.late,
         "left_out": outcome.left_out,
-        "in_trace": manifest.events,
         "seconds": round(seconds, 3),
         "events_per_s": round(outcome.born / seconds, 1) if seconds else None,
         "drained_s": round(drained_s, 3),
@@ -157,12 +165,10 @@ def _in_words(told: dict[str, Any], run: str) -> list[str]:
         f"in {told['seconds']:,.1f} s{rate}, by {told['tasks']} tasks",
         f"behind the pace by {told['lag_mean_s']:.2f} s on average, {told['lag_max_s']:.2f} s at most",
     ]
-    known = told["in_trace"] - told["left_out"] - told["events"] - told["repeated"] - told["late"]
-    if known > 0:
-        lines.append(f"{known:,} events were there already")
     lines += [
         f"{told[key]:,} events {what}"
         for key, what in (
+            ("before", "were there already"),
             ("repeated", "were sent again after a crash, and not taken twice"),
             ("late", "came too late and are no part of the trace; they are in late.jsonl of their nodes"),
             ("left_out", "were left out: the network has no source for them"),

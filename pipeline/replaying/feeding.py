@@ -81,8 +81,8 @@ Events = Mapping[str, Iterable["pa.RecordBatch"]]
 async def feed(place: Place, assignment: Assignment, events: Events, invitation: Invitation, seat: int) -> list[Fed]:
     """Stream events to the nodes of a place, merged by time.
 
-    Raises Refused if a node does not take them, ConfigError if they are no trace, Stopped if that has happened to another
-    task; anything else is a failure after which the same may be tried again.
+    Raises Refused if a node does not take them, ConfigError if they are no trace, Stopped if that has happened to
+    another task; anything else is a failure after which the same may be tried again.
     """
     async with Seat(invitation, seat) as council:
         try:
