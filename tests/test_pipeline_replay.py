@@ -158,17 +158,23 @@ def _indented(text: str) -> str:
 
 
 def test_the_command_replays_into_a_run(case: NetworkCase, trace: Prepared, tmp_path: Path) -> None:
-    for name, text in (("letters", network_text(trace)), ("odd", network_text(trace, "q1, p2, p3", "q1"))):
-        (tmp_path / f"{name}.yaml").write_text(text)
-        started = headwater(tmp_path, "up", f"{name}.yaml")
-        assert started.returncode == 0, started.stderr
+    (tmp_path / "letters.yaml").write_text(network_text(trace))
+    (tmp_path / "odd").mkdir()
+    odd = replace(trace.manifest, nodes={**trace.manifest.nodes, "p9": NodeSummary(7, 0, 0)})
+    write_manifest(tmp_path / "odd", odd)
+    (tmp_path / "typed").mkdir()
+    types = {**trace.manifest.types, "B": TypeSummary(1, 0, 0, {"k": "string?"})}
+    write_manifest(tmp_path / "typed", replace(trace.manifest, types=types))
+    started = headwater(tmp_path, "up", "letters.yaml")
+    assert started.returncode == 0, started.stderr
     try:
-        odd = headwater(tmp_path, "replay", str(trace.folder), "--run", "odd")
-        assert odd.returncode == 2
-        events = trace.manifest.nodes["p1"].events
-        assert (
-            f"has events for nodes that odd does not have, or that replay nothing: p1 ({events} events)" in odd.stderr
-        )
+        for name, *sentences in (
+            ("odd", "events for nodes that letters does not have, or that replay nothing: p9 (7 events)"),
+            ("typed", "some B have no k there; declare it int?", "B has no v there, and the network declares it float"),
+        ):
+            refused = headwater(tmp_path, "replay", name, "--run", "letters")
+            assert refused.returncode == 2
+            assert all(sentence in refused.stderr for sentence in sentences), refused.stderr
         slow = headwater(tmp_path, "replay", str(trace.folder), "--run", "letters", "--speed", "fast")
         assert slow.returncode == 2
         assert "--speed: 'fast' is not a speed" in slow.stderr
