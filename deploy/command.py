@@ -23,6 +23,7 @@ from deploy.commands.logs import logs
 from deploy.commands.node import node
 from deploy.commands.plan import plan
 from deploy.commands.ps import ps
+from deploy.commands.replay import replay
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
 from deploy.commands.traces import traces
@@ -56,6 +57,7 @@ SECTIONS: Final = {
     },
     "Data in bulk, on Spark": {
         "traces": "Turn raw data into event streams by node.",
+        "replay": "Stream a prepared trace into a running network.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -96,6 +98,7 @@ app.command()(coordinator)
 app.command()(broker)
 app.command()(keys)
 app.command()(traces)
+app.command()(replay)
 app.add_typer(experiment, name="experiment")
 
 

@@ -40,7 +40,7 @@ from deploy.network_check import (
     silent_rules,
 )
 from deploy.units import duration_us
-from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, TraceFeed
+from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, ReplayFeed, TraceFeed, is_replayed
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.expressions import Call, walk
@@ -55,7 +55,8 @@ from protocol.pulling import masters
 from protocol.subscriptions import SUBJECT, Subscription, parse_subscription
 
 __all__ = [
-    "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed", "TraceFeed",
+    "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed",
+    "ReplayFeed", "TraceFeed",
     "check_running", "read_network", "running_feeds", "running_network",
 ]  # fmt: skip
 
@@ -110,14 +111,15 @@ def check_running(network_file: NetworkFile) -> None:
 
 
 def running_network(network_file: NetworkFile) -> Network:
-    """The network as running nodes know it: sources that read a trace are replayed, and not live as in a simulation.
+    """The network as running nodes know it: sources that read a trace, or get one from a replayer, have
+    its times, and are not live as in a simulation.
 
     A NetworkFileError if it cannot run.
     """
     check_running(network_file)
     network = network_file.network
     sources = tuple(
-        replace(source, replayed=isinstance(feed, TraceFeed))
+        replace(source, replayed=is_replayed(feed))
         for source, feed in zip(network.sources, network_file.running(), strict=True)
     )
     return replace(network, sources=sources)
@@ -392,10 +394,10 @@ class _Reading:
     def _mixed_times(self, sources: list[SourceEntry]) -> tuple[Diagnostic, ...]:
         """Sources that cannot run beside the first one: only virtual time serves traces and rates alike."""
         found = []
-        replayed = [isinstance(entry.feed, TraceFeed) for entry in sources]
+        replayed = [entry.feed is not None and is_replayed(entry.feed) for entry in sources]
         for entry, each in zip(sources, replayed, strict=True):
             if (why := why_not_in_time(each, replayed[0])) is not None:
-                cure = "give every source a trace, or none; only a simulation can have both"
+                cure = "give every source a trace or a replay, or none; only a simulation can have both"
                 found.append(self.sheet.source.diagnostic(entry.place.start_mark.index, why, cure))
         return tuple(found)
 

@@ -14,7 +14,7 @@ from operator import itemgetter
 from typing import Any, assert_never
 
 from node import saving, validation
-from node.effects import Born, Effect, Input, LinkReset, Ordered, Received, SourcesEnded, TimerFired
+from node.effects import Born, BornTogether, Effect, Input, LinkReset, Ordered, Received, SourcesEnded, TimerFired
 from node.failures import NOTED
 from node.feeds import Inlet
 from node.forest import Forest
@@ -93,6 +93,9 @@ class NodeCore:
             self._received(received.neighbour, received.message, work)
         elif isinstance(received, Born):
             self._born(received, work)
+        elif isinstance(received, BornTogether):
+            for born in received.births:
+                self._born(born, work)
         elif isinstance(received, TimerFired):
             self._fired(received.name, work)
         elif isinstance(received, SourcesEnded):

@@ -33,6 +33,13 @@ class Born:
 
 
 @dataclass(frozen=True, slots=True)
+class BornTogether:
+    """Events of several sources that belong together, in one step: whoever reads several of them gets them in order."""
+
+    births: tuple[Born, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SourcesEnded:
     """These local sources will never send anything any more."""
 
@@ -60,7 +67,7 @@ class LinkReset:
     neighbour: str
 
 
-Input = Received | Born | SourcesEnded | TimerFired | Ordered | LinkReset
+Input = Received | Born | BornTogether | SourcesEnded | TimerFired | Ordered | LinkReset
 
 # ------------------------------------------------------------------------------------------------------------- effects
 

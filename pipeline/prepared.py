@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote
 
 from protocol.errors import ConfigError
 
@@ -96,6 +97,12 @@ class Prepared:
             ]
         )
         return spark.read.schema(schema).parquet(str(self.folder / EVENTS))
+
+    def files_of(self, node: str) -> list[str]:
+        """The files with the events of a node, in trace order; none if the trace knows no such node."""
+        # Spark writes letters that may not stand in names of folders in their quoted form.
+        folders = [each for each in (self.folder / EVENTS).glob("node=*") if unquote(each.name[len("node=") :]) == node]
+        return sorted(str(file) for folder in folders for file in folder.glob("*.parquet"))
 
     def check(self, spark: SparkSession) -> None:
         """A ConfigError if the events are not those that the manifest speaks of."""

@@ -122,7 +122,23 @@ class ClientFeed:
     """Events that programs publish through the client."""
 
 
-Feed = TraceFeed | RateFeed | MqttFeed | ClientFeed
+@dataclass(frozen=True, slots=True)
+class ReplayFeed:
+    """Events of a prepared trace that a replayer sends (``headwater replay``), with their times and numbers."""
+
+
+Feed = TraceFeed | RateFeed | MqttFeed | ClientFeed | ReplayFeed
+
+
+def feed_name(feed: Feed) -> str:
+    """The word for it in a network file."""
+    return type(feed).__name__.removesuffix("Feed").lower()
+
+
+def is_replayed(feed: Feed) -> bool:
+    """Whether the events have the times of a trace, which have nothing to do with the clock."""
+    return isinstance(feed, TraceFeed | ReplayFeed)
+
 
 # --------------------------------------------------------------------------------------------------------------- sinks
 
@@ -165,6 +181,6 @@ class ClientTo:
 Destination = StdoutTo | FileTo | MqttTo | WebhookTo | ClientTo
 
 register(
-    Uniform, Normal, Choice, Cycle, Count, Broker, TraceFeed, RateFeed, MqttFeed, ClientFeed,
+    Uniform, Normal, Choice, Cycle, Count, Broker, TraceFeed, RateFeed, MqttFeed, ClientFeed, ReplayFeed,
     StdoutTo, FileTo, MqttTo, WebhookTo, ClientTo,
 )  # fmt: skip

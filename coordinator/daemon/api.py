@@ -34,7 +34,7 @@ from coordinator.daemon.operations import Planner, Refused
 from coordinator.daemon.routes import ROUTES, Route
 from coordinator.daemon.schema import flaws, made_of
 from coordinator.daemon.texts import ReadRules, read_rules, read_subscription
-from protocol.edge import Destination, Feed, TraceFeed
+from protocol.edge import Destination, Feed, is_replayed
 from protocol.errors import HeadwaterError
 from protocol.network import Sink, Source
 
@@ -349,7 +349,7 @@ class Api:
         if body.get("lateness_us", 0) < 0:
             raise Refused(400, "lateness_us cannot be less than 0")
         feed = made_of(body["from"], Feed)
-        source = Source(body["node"], body["type"], body.get("lateness_us", 0), isinstance(feed, TraceFeed))
+        source = Source(body["node"], body["type"], body.get("lateness_us", 0), is_replayed(feed))
         return await self._change(request, BringSource(source, feed))
 
     async def end_source(self, request: web.Request) -> web.Response:

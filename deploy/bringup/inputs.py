@@ -19,7 +19,7 @@ from protocol.languages.sources import LANGUAGES
 def named_files(file: NetworkFile) -> list[Path]:
     """The network file itself and all it names: rules, traces, secrets for brokers. Without doubles, in order."""
     found = [file.path, *_rule_files(file.path)]
-    found += [Path(feed.path) for feed in file.running() if isinstance(feed, TraceFeed)]
+    found += [Path(feed.path) for feed in (*file.running(), *file.feeds) if isinstance(feed, TraceFeed)]
     for end in (*file.running(), *file.destinations):
         if isinstance(end, MqttFeed | MqttTo):
             broker = end.broker

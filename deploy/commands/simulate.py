@@ -22,7 +22,7 @@ from deploy.simulation.outcome import Delivery, Outcome
 from deploy.units import duration_us
 from node.explain_parts import show_us
 from protocol.composites import Composite
-from protocol.edge import ClientFeed, MqttFeed, RateFeed, TraceFeed
+from protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
 from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import Event
 from protocol.languages.diagnostics import closest
@@ -247,6 +247,11 @@ def _check_feeds(plan: _Plan) -> None:
             )
         if isinstance(feed, ClientFeed):
             raise ConfigError(f"{where} is fed by programs, which a simulation has not; give it a trace or a rate")
+        if isinstance(feed, ReplayFeed):
+            raise ConfigError(
+                f"{where} is fed by headwater replay, which a simulation has not; "
+                "give it the trace, too (trace: FOLDER)"
+            )
         if isinstance(feed, RateFeed) and plan.until_us is None:
             raise ConfigError(
                 f"{where} makes events for ever; say how long with duration: in the file, or with --duration 10s"

@@ -26,6 +26,7 @@ from protocol.edge import (
     MqttFeed,
     MqttTo,
     RateFeed,
+    ReplayFeed,
     StdoutTo,
     TraceFeed,
     WebhookTo,
@@ -34,7 +35,7 @@ from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import RESERVED_ATTRIBUTES, EventType
 from protocol.languages.diagnostics import closest, listed
 
-FEED_KEYS: Final = ("trace", "rate", "mqtt", "client")
+FEED_KEYS: Final = ("trace", "rate", "mqtt", "client", "replay")
 FEED_OPTIONS: Final = {
     "speed": "trace",
     "values": "rate", "times": "rate",
@@ -87,10 +88,22 @@ def read_feeds(
 ) -> tuple[Feed | None, Feed | None, bool]:
     """Where the events come from, where they come from in a simulation, and whether they come with a seq.
 
-    What devices and programs bring only a running node can receive; beside it a rate may say what a simulation makes up
-    in its place.
+    What devices, programs and replayers bring only a running node can receive; beside it a rate may say what a
+    simulation makes up in its place, and beside a replay the trace that is replayed.
     """
     named = [key for key in FEED_KEYS if key in entries]
+    if len(named) == 2 and "replay" in named and named[0] in ("trace", "rate"):
+        way = named[0]
+        replay, gives_seq = _replay(sheet, entries["replay"][1]), True
+        rest = {key: entry for key, entry in entries.items() if key != "replay"}
+        in_place, numbers = _read_feed(sheet, item, rest, event_type, brokers)
+        if way == "trace" and in_place is not None and not numbers:
+            sheet.error(
+                entries["trace"][1],
+                "this trace does not number its events (seq), as one that is replayed does",
+                "name the prepared trace that is replayed, so that a simulation finds the same",
+            )
+        return replay, in_place, gives_seq
     if len(named) == 2 and "rate" in named and ("mqtt" in named or "client" in named):
         in_place = _rate(sheet, item, entries, event_type)
         rest = {key: entry for key, entry in entries.items() if key not in ("rate", "values", "times")}
@@ -106,7 +119,9 @@ def _read_feed(
     named = [key for key in FEED_KEYS if key in entries]
     if len(named) != 1:
         message = "does not say where its events come from" if not named else f"has both {' and '.join(named)}"
-        sheet.error(item, f"this source {message}", "write one of trace: FILE, rate: 2/s, mqtt: TOPIC, client: any")
+        sheet.error(
+            item, f"this source {message}", "write one of trace: FILE, rate: 2/s, mqtt: TOPIC, client: any, replay: any"
+        )
         return None, False
     way = named[0]
     for key, owner in FEED_OPTIONS.items():
@@ -120,11 +135,20 @@ def _read_feed(
             return _rate(sheet, item, entries, event_type), False
         case "mqtt":
             return _mqtt(sheet, place, entries, event_type, brokers), False
+        case "replay":
+            return _replay(sheet, place), True
         case _:
             who = sheet.word(place, "client", "write client: any")
             if who is not None and who != "any":
                 sheet.error(place, f"client cannot be {who!r}", "write client: any; every program may publish")
             return ClientFeed(), False
+
+
+def _replay(sheet: Sheet, place: yaml.Node) -> Feed:
+    which = sheet.word(place, "replay", "write replay: any")
+    if which is not None and which != "any":
+        sheet.error(place, f"replay cannot be {which!r}", "write replay: any; headwater replay names the trace")
+    return ReplayFeed()
 
 
 def _rate(sheet: Sheet, item: yaml.Node, entries: Entries, event_type: EventType | None) -> Feed | None:
@@ -144,7 +168,7 @@ def _rate(sheet: Sheet, item: yaml.Node, entries: Entries, event_type: EventType
 
 
 def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventType | None) -> tuple[Feed | None, bool]:
-    speed = quantity(sheet, entries["speed"][1], "speed", _speed) if "speed" in entries else 1.0
+    speed = quantity(sheet, entries["speed"][1], "speed", speed_of) if "speed" in entries else 1.0
     name = sheet.word(place, "a trace", "write the name of a file of events")
     if name is None:
         return None, False
@@ -180,7 +204,7 @@ def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventTy
     return (None if speed is None else TraceFeed(str(path), speed)), rows.gives_seq
 
 
-def _speed(text: str) -> float:
+def speed_of(text: str) -> float:
     """``10`` or ``10x``: times faster than the timestamps say; ``max`` is 0."""
     if text.strip().lower() == "max":
         return 0.0

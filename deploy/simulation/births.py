@@ -17,7 +17,7 @@ from random import Random
 from deploy.network_file import NetworkFile
 from node.edge.made_up import Stamped, made_up
 from node.traces.of_source import events_of_source, look
-from protocol.edge import ClientFeed, MqttFeed, RateFeed, TraceFeed
+from protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
 from protocol.errors import ConfigError, EventError
 from protocol.events import HEADER_WIDTH, Event, EventType
 
@@ -44,6 +44,11 @@ def births(network_file: NetworkFile, *, seed: int, until_us: int | None = None)
             raise ConfigError(
                 f"the source of {source.type} at {source.node} is fed by programs (client:), which a simulation cannot "
                 "do; give it a trace: or a rate: instead"
+            )
+        if isinstance(feed, ReplayFeed):
+            raise ConfigError(
+                f"the source of {source.type} at {source.node} is fed by headwater replay, which a simulation cannot "
+                "do; give it the trace, too (trace: FOLDER)"
             )
         if isinstance(feed, RateFeed) and length_us is None:
             raise ConfigError(

@@ -8,6 +8,8 @@ What they say to each other, as msgpack lists:
     node:   ["deliver", id, [[number, object], ..]]    client: ["got", id, number]
     client: ["unsubscribe", id]                   node: ["unsubscribed", id, why not or None]
 
+Replayers of prepared traces say more (``protocol.replaying``, served by ``node.daemon.replays``).
+
 Publications are counted by the client; one that comes again, because the answer to it got lost, is recognised.
 Deliveries are numbered by the node; one that comes again, because "got" was lost, is recognised by the client.
 """
@@ -18,12 +20,14 @@ import asyncio
 import logging
 import reprlib
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
 from node.daemon.outflow import SinkDeliveries
 from node.daemon.records import Requested
+from node.daemon.replays import WORDS, Replays
 from node.edge.interfaces import Arrival
 from node.edge.payloads import PayloadReader
 from protocol import control
@@ -90,6 +94,7 @@ class Clients:
 
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
+        self._replays = Replays(daemon)
         self._clients: dict[str, _Client] = {}
         self._requests: dict[int, tuple[str, int, str]] = {}
         """Requests to the coordinator: who asked, for which subscription, and the word of the answer."""
@@ -113,6 +118,7 @@ class Clients:
     def left(self, peer: str) -> None:
         """The link is down. What was on its way to the program is forgotten: when it is back, both begin anew, and it
         asks again for what it wants."""
+        self._replays.left(peer)
         found = self._clients.pop(peer, None)
         if found is not None:
             found.stop()
@@ -196,6 +202,8 @@ class Clients:
             case ["got", int(number), int(delivery)]:
                 if (stream := client.streams.get(number)) is not None:
                     stream[1].confirm(delivery)
+            case [str(word), *_] as said if word in WORDS:
+                self._replays.said(client.peer, said, partial(self._send, client.peer))
             case said:
                 raise HeadwaterError(f"not something a client says: {reprlib.repr(said)}")
 

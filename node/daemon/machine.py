@@ -13,7 +13,8 @@ import logging
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from itertools import repeat
+from typing import Any, Final, NamedTuple, Protocol
 
 from node import effects, saving
 from node.core import NodeCore, NodeSettings
@@ -25,6 +26,7 @@ from protocol import control
 from protocol.codec import CodecError
 from protocol.composites import Composite
 from protocol.control import COORDINATOR, NodeConfig
+from protocol.edge import ReplayFeed
 from protocol.events import HEADER_WIDTH, Event, EventType
 from protocol.links import PeerState
 from protocol.links.numbering import Outgoing, digest_with
@@ -134,6 +136,15 @@ class SinkState:
             self.waiting.popleft()
 
 
+class ReplayState(NamedTuple):
+    """How far the replay of a prepared trace has come at this node."""
+
+    trace: str
+    """The checksum of the trace."""
+    last_seq: int
+    """The greatest number that has come: whatever comes again with one that is not greater is known."""
+
+
 class Outputs:
     """What must be done once the records that led to it are durable."""
 
@@ -167,6 +178,7 @@ class NodeMachine:
         self.seen = Seen()
         self.publications: dict[str, int] = {}
         """The last publication of each client that was taken, the client that was silent longest first."""
+        self.replay: ReplayState | None = None
         self.next_seq = 1
         """The number of the next event that brings none of its own."""
         self.now_us = 0
@@ -210,6 +222,7 @@ class NodeMachine:
         fresh.now_us = self.now_us
         fresh.positions, fresh.ended, fresh.seen = self.positions, self.ended, self.seen
         fresh.publications, fresh.sinks = self.publications, self.sinks
+        fresh.replay = self.replay
         fresh.memory = self.memory
         # Traces tell again what is lost, under the same numbers. Of other events nobody knows which numbers were given.
         replayed = self.config is not None and self.config.replayed
@@ -247,6 +260,8 @@ class NodeMachine:
                     self._heard(peer, link, payloads, out)
             case records.Births():
                 self._born(record, out)
+            case records.Replayed():
+                self._replayed(record, out)
             case records.Fired(_, timer):
                 self._handle(effects.TimerFired(timer), out)
             case records.Ended(_, sources):
@@ -390,6 +405,27 @@ class NodeMachine:
                 self.seen.note(node, seq)
             events.append(Event.from_row((ts, node, seq, declared, *values)))
         self._handle(effects.Born(record.source, tuple(events), record.mark), out)
+
+    def _replayed(self, record: records.Replayed, out: Outputs) -> None:
+        self.replay = ReplayState(record.trace, record.last_seq)
+        births: dict[int, effects.Born] = {}
+        for source, times, numbers, columns in record.parts:
+            declared = self.type_of_source(source)
+            if declared is None:
+                out.counters["unadvertised_events"] += len(times)
+                continue
+            rows = zip(times, repeat(self.name), numbers, repeat(declared), *columns, strict=False)
+            births[source] = effects.Born(source, tuple(map(Event.from_row, rows)), record.mark)
+            self.next_seq = max(self.next_seq, numbers[-1] + 1)
+        if record.mark is not None:
+            for source in self.replay_sources():
+                births.setdefault(source, effects.Born(source, (), record.mark))
+        self._handle(effects.BornTogether(tuple(births.values())), out)
+
+    def replay_sources(self) -> list[int]:
+        """The numbers of the sources that a replayer feeds and that have not ended."""
+        found = () if self.config is None else self.config.sources
+        return [each.number for each in found if isinstance(each.feed, ReplayFeed) and each.number not in self.ended]
 
     def is_new(self, device: str, counter: int) -> bool:
         """Whether an event with this identity was not taken before. A trace that numbers its rows tells each once."""

@@ -103,10 +103,25 @@ class Requested(NamedTuple):
     payload: bytes
 
 
-Record = Begun | Frames | Births | Ended | Fired | Reset | Met | Acknowledged | Confirmed | Requested
+class Replayed(NamedTuple):
+    """Events that a replayer has sent, none of them late or repeated, and up to where the trace has come here.
+
+    ``parts``: by source ``[source, [ts, ..], [seq, ..], [[value, ..], ..]]``, one list of values for each attribute.
+    ``last_seq`` is the greatest number that was ever sent, ``mark`` holds for all sources of the node that are
+    replayed.
+    """
+
+    now_us: int
+    trace: str
+    parts: list[list[Any]]
+    mark: int | None
+    last_seq: int
+
+
+Record = Begun | Frames | Births | Ended | Fired | Reset | Met | Acknowledged | Confirmed | Requested | Replayed
 
 _KINDS: Final[tuple[type[Record], ...]] = (
-    Begun, Frames, Births, Ended, Fired, Reset, Met, Acknowledged, Confirmed, Requested,
+    Begun, Frames, Births, Ended, Fired, Reset, Met, Acknowledged, Confirmed, Requested, Replayed,
 )  # fmt: skip
 _NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
 

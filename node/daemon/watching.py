@@ -18,6 +18,7 @@ from node.metrics.observed import Observed
 from node.metrics.records import Records
 from node.statistics import Whispers, statistics
 from protocol.control import COORDINATOR, NodeConfig, encode_statistics
+from protocol.edge import ReplayFeed, feed_name
 from protocol.events import EventType
 from protocol.messages import Message
 from protocol.wire import Wire
@@ -100,6 +101,11 @@ class Watching:
             ends = (rows.ends() if isinstance(rows, Found) else [row[0] for row in rows]) if live else ()
             self.counters.delivered_rows(sink, len(rows), [now_us - end for end in ends])
             self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
+
+    def replayed(self, now_us: int, born: int, numbers: tuple[int, int], times: tuple[int, int]) -> None:
+        """Events of a replay have become part of the trace: how many, their first and last number, and times."""
+        with self._unharmed():
+            self._records.born(now_us, born, numbers, times)
 
     @contextmanager
     def _unharmed(self) -> Iterator[None]:
@@ -204,12 +210,23 @@ class Watching:
         return {} if core is None else core.tables()
 
     def _sources(self) -> list[dict[str, Any]]:
-        """The sources of this node, and of those that hear of last wills who is there and who has left."""
+        """The sources of this node; of those that are replayed how far they have come, and of those that hear of last
+        wills who is there and who has left."""
         config, ended = self._daemon.machine.config, self._daemon.machine.ended
         devices = self._daemon.adapters.edge.devices
         found = []
         for each in () if config is None else config.sources:
-            shown: dict[str, Any] = {"source": each.number, "type": each.source.type, "ended": each.number in ended}
+            declared = self._daemon.machine.type_of_source(each.number)
+            shown: dict[str, Any] = {
+                "source": each.number,
+                "type": each.source.type,
+                "feed": feed_name(each.feed),
+                "attributes": {} if declared is None else dict(declared.declaration()[1]),
+                "ended": each.number in ended,
+            }
+            if isinstance(each.feed, ReplayFeed):
+                replay = self._daemon.machine.replay
+                shown["replay"] = None if replay is None else replay._asdict()
             if each.number in devices:
                 shown |= devices[each.number].shown()
             found.append(shown)

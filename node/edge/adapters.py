@@ -14,6 +14,7 @@ from protocol.edge import (
     MqttFeed,
     MqttTo,
     RateFeed,
+    ReplayFeed,
     StdoutTo,
     TraceFeed,
     WebhookTo,
@@ -22,7 +23,7 @@ from protocol.events import EventType
 
 
 def make_source(number: int, feed: Feed, event_type: EventType, edge: Edge) -> SourceAdapter | None:
-    """The adapter of a source, or None where programs bring the events: the daemon serves them itself.
+    """The adapter of a source, or None where programs or replayers bring the events: the daemon serves them itself.
 
     Make the adapters of all sources before one of them runs: traces of a node take turns.
     """
@@ -39,7 +40,7 @@ def make_source(number: int, feed: Feed, event_type: EventType, edge: Edge) -> S
             from node.edge.mqtt_source import MqttSourceAdapter
 
             return MqttSourceAdapter(number, feed, event_type, edge)
-        case ClientFeed():
+        case ClientFeed() | ReplayFeed():
             return None
         case _:
             assert_never(feed)
