@@ -25,6 +25,7 @@ from deploy.commands.plan import plan
 from deploy.commands.ps import ps
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
+from deploy.commands.statistics import statistics
 from deploy.commands.traces import traces
 from deploy.commands.up import up
 from protocol.errors import HeadwaterError
@@ -56,6 +57,7 @@ SECTIONS: Final = {
     },
     "Data in bulk, on Spark": {
         "traces": "Turn raw data into event streams by node.",
+        "statistics": "Count in them what planners need.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -96,6 +98,7 @@ app.command()(coordinator)
 app.command()(broker)
 app.command()(keys)
 app.command()(traces)
+app.command()(statistics)
 app.add_typer(experiment, name="experiment")
 
 

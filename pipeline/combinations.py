@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Final
 
 from protocol.expressions import (
@@ -224,7 +224,7 @@ class Asked:
         for each role and the one before it."""
         ordered = self.in_order(roles)
         for same in self.same:
-            for one, other in zip(ordered, ordered[1:], strict=False):
+            for one, other in pairwise(ordered):
                 yield None, Equality(one, of_role(same.key, one), other, of_role(same.key, other))
         for each in self.among(roles):
             if isinstance(each, Binary) and each.operator == "=":

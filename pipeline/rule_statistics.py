@@ -141,7 +141,7 @@ def _judged(rule: Rule, facts: TraceFacts, notes: list[str]) -> Asked:
                 for role in asked.types:
                     frames.key(_key_of(condition, role), role)
             else:
-                frames.holds([condition], {role: "" for role in asked.types})
+                frames.holds([condition], dict.fromkeys(asked.types, ""))
         except ConfigError as error:
             refused.append(condition)
             notes.append(f"{shown(condition)} is left out: {str(error).partition(';')[0]}")
@@ -396,8 +396,8 @@ class _Counting:
             estimate = cut.ratio(found.passed, found.matches)
             if estimate is None:
                 self.found.notes.append(
-                    f"nothing meets all else that is asked of {names(roles, self.asked.number)}, so nothing is known of "
-                    f"{' and '.join(map(shown, last))}"
+                    f"nothing meets all else that is asked of {names(roles, self.asked.number)}, so nothing is known "
+                    f"of {' and '.join(map(shown, last))}"
                 )
             else:
                 # What planners are told for roles that must agree includes that they do.

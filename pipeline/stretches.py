@@ -24,7 +24,7 @@ DRAWN_LEAST: Final = 20
 """Fewer stretches than this tell too little of how they differ."""
 
 NONE_SEEN: Final = 3.0
-"""Where nothing was found in n independent draws, up to this many in n may still be there (with a confidence of 95 %)."""
+"""Where n draws found nothing, up to this many in n may still be there, with a confidence of 95 %."""
 
 _STUDENT_95: Final = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -54,7 +54,7 @@ def exactly(value: float) -> Estimate:
 
 @dataclass(frozen=True)
 class Stretches:
-    """A trace cut into ``number`` stretches, of which those at the first ``drawn`` places of ``order`` are looked at."""
+    """A trace cut into ``number`` stretches; those at the first ``drawn`` places of ``order`` are looked at."""
 
     first_us: int
     length_us: int

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.combinations import Asked
 from pipeline.rule_statistics import RuleStatistics, TraceFacts, rule_statistics
 from protocol import pattern as pt
 from protocol.events import Event
@@ -119,4 +118,6 @@ def test_everything_is_as_if_all_combinations_were_listed(spark: Any) -> None:
 
 
 def without_order(rule: pt.Rule) -> pt.Rule:
-    return replace(rule, pattern=replace(rule.pattern, where=tuple(e for e in rule.pattern.where if isinstance(e, Same))))
+    return replace(
+        rule, pattern=replace(rule.pattern, where=tuple(e for e in rule.pattern.where if isinstance(e, Same)))
+    )
