@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,7 +33,7 @@ UNITS: Final = (
 HEAD: Final = """\
 # What a trace tells planners. headwater plan NETWORK --statistics FILE reads rates, selectivities and projections,
 # or write statistics: FILE into the network file. low and high enclose a figure with a confidence of 95 %; where they
-# are absent everything was counted. passed of of: what was seen. sampled: the share of the trace's time looked at.
+# are absent everything was counted. passed, of: how many of how many. sampled: the share of the time looked at.
 """
 
 
@@ -95,11 +96,11 @@ def document(counted: Counted) -> dict[str, Any]:
             **_arrivals(counted.arrivals[type, None]),
             "nodes": {
                 node: _arrivals(each)
-                for (of, node), each in sorted(counted.arrivals.items(), key=lambda pair: pair[0][1] or "")
+                for (of, node), each in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0]))
                 if of == type and node is not None
             },
         }
-        for type, node in sorted(counted.arrivals, key=lambda place: (place[0], place[1] or ""))
+        for type, node in sorted(counted.arrivals, key=_place_order)
         if node is None
     }
     notes = [f"rule {name}: {note}" for name, each in counted.rules.items() for note in each.notes]
@@ -115,9 +116,9 @@ def _sorted(found: Mapping[frozenset[str], Any], order: Mapping[str, int]) -> li
 def _rates(counted: Counted) -> dict[str, dict[str, str]]:
     wanted = counted.task.types
     found: dict[str, dict[str, str]] = {}
-    for (type, node), each in sorted(counted.arrivals.items(), key=lambda pair: (pair[0][0], pair[0][1] or "")):
+    for (type, node), each in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0])):
         if node is not None and type in wanted and each.per_s >= RATE_LEAST_PER_S:
-            found.setdefault(type, {})[node] = f"{each.per_s:.9g}/s"
+            found.setdefault(type, {})[node] = rate(each.per_s)
     return found
 
 
@@ -152,6 +153,21 @@ def _arrivals(each: Arrivals) -> dict[str, Any]:
 
 def _rounded(value: float) -> float:
     return float(f"{value:.6g}")
+
+
+def _place_order(place: Place) -> tuple[str, list[tuple[int, str]]]:
+    """By type, then by node: n2 before n10."""
+    type, node = place
+    words = re.findall(r"[0-9]+|[^0-9]+", node or "")
+    return type, [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
+
+
+def rate(per_s: float) -> str:
+    """A rate in the unit in which it is at least one, if there is one."""
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3_600)):
+        if per_s * seconds >= 1:
+            return f"{per_s * seconds:.9g}/{unit}"
+    return f"{per_s * 86_400:.9g}/d"
 
 
 def length(us: int) -> str:
@@ -203,7 +219,7 @@ def in_words(counted: Counted) -> Iterator[str]:
         f"{'type':<18} {'events':>11} {'per hour':>12} {'nodes':>6} {'variation':>10} {'burstiness':>11}"
         + "".join(f" {'disp. ' + length(size):>14}" for size in sizes)
     )
-    for type, node in sorted(counted.arrivals, key=lambda place: (place[0], place[1] or "")):
+    for type, node in sorted(counted.arrivals, key=_place_order):
         if node is not None:
             continue
         each = counted.arrivals[type, None]

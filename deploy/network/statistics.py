@@ -10,6 +10,7 @@ from typing import Final
 import yaml
 
 from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
+from coordinator.inev.rules import Measured
 from deploy.network.ends import one_of, quantity
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
 from deploy.units import rate_per_s
@@ -24,6 +25,7 @@ FILE_KEYS: Final = (
 )  # fmt: skip
 """Those of a file that ``headwater statistics`` writes (docs/statistics.md)."""
 SHARE_KEYS: Final = ("share", "low", "high", "passed", "of", "sampled")
+PROJECTION_KEYS: Final = ("per_s", "low", "high", "matches", "sampled", "singles", "selectivity")
 LATENCY_KEYS: Final = ("bound", "factor")
 LATENCY_EXAMPLE: Final = "write latency: {bound: 3x, factor: 1}"
 EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivities: {Fire: {"smoke, temp": 0.05}}}'
@@ -39,6 +41,8 @@ class GivenStatistics:
     pull: bool = True
     file: Path | None = None
     """The file that some of it comes from."""
+    projections: Mapping[str, Mapping[frozenset[str], Measured]] = field(default_factory=dict)
+    """By rule and roles, matches that were counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,9 @@ def _merged(counted: GivenStatistics, own: GivenStatistics, network: Described, 
             if frozenset(types.get(role, role) for role in roles) not in written
         }
         shares[name] = {**kept, **written}
-    return replace(own, rates=rates, selectivities=shares, file=file)
+    # What somebody says of a rule is meant to count, and would not beside matches that were counted.
+    projections = {name: each for name, each in counted.projections.items() if name not in own.selectivities}
+    return replace(own, rates=rates, selectivities=shares, file=file, projections=projections)
 
 
 # Files of headwater statistics ----------------------------------------------------------------------------------------
@@ -126,6 +132,7 @@ def _read_file(path: Path, network: Described, into: Sheet) -> GivenStatistics:
     )
     rates: dict[str, dict[str, float]] = {}
     selectivities: dict[str, dict[frozenset[str], float]] = {}
+    projections: dict[str, dict[frozenset[str], Measured]] = {}
     take_out = "take it out, or count for this network: headwater statistics TRACE --network"
     if "rates" in entries:
         for type, (key, given) in sheet.entries(entries["rates"][1], "the rates", None, EXAMPLE).items():
@@ -151,12 +158,52 @@ def _read_file(path: Path, network: Described, into: Sheet) -> GivenStatistics:
             _check_roles(sheet, rule, given, section)
             if section == "selectivities":
                 selectivities[name] = _selectivities(sheet, name, given)
+            else:
+                projections[name] = _projections(sheet, rule, given, rates)
     if "rules" in entries and network.rules is not None:
         _check_versions(sheet, entries["rules"][1], network.rules)
     sheet.finished()
     for made in sheet.warnings():
         into.warned.append(((1 << 30, len(into.warned)), made))
-    return GivenStatistics(rates, selectivities)
+    return GivenStatistics(rates, selectivities, projections=projections)
+
+
+def _projections(
+    sheet: Sheet, rule: Rule, given: yaml.Node, rates: Mapping[str, Mapping[str, float]]
+) -> dict[frozenset[str], Measured]:
+    """The matches that were counted. None that were found say too little: they are left to selectivities."""
+    types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+    found: dict[frozenset[str], Measured] = {}
+    for names, (_, value) in sheet.entries(given, f"the projections of {rule.name}").items():
+        roles = frozenset(name.strip() for name in names.split(","))
+        entries = sheet.entries(value, f"the matches of {names}", PROJECTION_KEYS)
+        per_s = _number(sheet, entries["per_s"][1], "matches per second") if "per_s" in entries else None
+        singles: dict[str, float] = {}
+        if "singles" in entries:
+            for role, (_, single) in sheet.entries(entries["singles"][1], f"the single shares of {names}").items():
+                if isinstance(single, yaml.MappingNode):
+                    inside = sheet.entries(single, f"the single share of {role}", SHARE_KEYS)
+                    single = inside["share"][1] if "share" in inside else single
+                share = _number(sheet, single, "a share")
+                if share is not None and 0 < share <= 1:
+                    singles[role] = share
+        known = roles <= types.keys() and all(types[role] in rates for role in roles)
+        if per_s and known and singles.keys() == roles:
+            totals = {types[role]: sum(rates[types[role]].values()) for role in sorted(roles)}
+            found[roles] = Measured(per_s, singles, totals)
+    return found
+
+
+def _number(sheet: Sheet, node: yaml.Node, what: str) -> float | None:
+    text = sheet.word(node, what)
+    try:
+        found = float(text) if text is not None else None
+    except ValueError:
+        found = -1.0
+    if found is not None and not 0 <= found < float("inf"):
+        sheet.error(node, f"{text!r} is no number of {what}", "count again with headwater statistics")
+        return None
+    return found
 
 
 def _check_roles(sheet: Sheet, rule: Rule, given: yaml.Node, section: str) -> None:
