@@ -26,6 +26,7 @@ from deploy.commands.ps import ps
 from deploy.commands.replay import replay
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
+from deploy.commands.statistics import statistics
 from deploy.commands.traces import traces
 from deploy.commands.up import up
 from protocol.errors import HeadwaterError
@@ -57,6 +58,7 @@ SECTIONS: Final = {
     },
     "Data in bulk, on Spark": {
         "traces": "Turn raw data into event streams by node.",
+        "statistics": "Count in them what planners need.",
         "replay": "Stream a prepared trace into a running network.",
     },
     "Research": {
@@ -98,6 +100,7 @@ app.command()(coordinator)
 app.command()(broker)
 app.command()(keys)
 app.command()(traces)
+app.command()(statistics)
 app.command()(replay)
 app.add_typer(experiment, name="experiment")
 

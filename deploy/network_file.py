@@ -31,7 +31,7 @@ from deploy.network.sections import (
     read_sources,
 )
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
-from deploy.network.statistics import GivenStatistics, read_statistics
+from deploy.network.statistics import Described, GivenStatistics, read_statistics
 from deploy.network_check import (
     connected_parts,
     contradiction,
@@ -145,16 +145,22 @@ def read_network(
     functions: Functions | None = None,
     strategy: str | None = None,
     duration_us: int | None = None,
+    statistics: Path | None = None,
+    *,
+    counted: bool = True,
 ) -> NetworkFile:
     """The network of a file, or a NetworkFileError with all that is wrong in it and in the files it names.
 
     ``functions`` are known by name beside the built-in ones, so that a rule which calls one can be told from a slip of
-    the pen; no network serves them. ``strategy`` (one of STRATEGIES) and ``duration_us`` take the place of what the
-    file says, before it is asked whether everything fits together.
+    the pen; no network serves them. ``strategy`` (one of STRATEGIES), ``duration_us`` and ``statistics`` (a file that
+    headwater statistics wrote) take the place of what the file says, before it is asked whether everything fits
+    together. Without ``counted`` no file of statistics is read: it may have to be written first.
     """
     if Path(path).suffix.lower() in LANGUAGES:
         raise ConfigError(f"{path} holds rules; name a network file (.yaml) that lists it under rules:")
-    return _Reading(Sheet(Path(path)), functions or Functions(), strategy, duration_us).network_file()
+    reading = _Reading(Sheet(Path(path)), functions or Functions(), strategy, duration_us)
+    reading.given_statistics, reading.counted = statistics, counted
+    return reading.network_file()
 
 
 class _Reading:
@@ -165,6 +171,8 @@ class _Reading:
         self.functions = functions
         self.given_strategy = strategy
         self.given_duration_us = duration_us
+        self.given_statistics: Path | None = None
+        self.counted = True
         self.root = sheet.root()
         self.entries = sheet.entries(self.root, "a network file", SECTIONS)
 
@@ -202,7 +210,13 @@ class _Reading:
         lost_after = self._lost_after()
         replan = self._replan(strategy)
         falls_back = self._falls_back(strategy)
-        statistics = read_statistics(sheet, self._section("statistics"))
+        statistics = read_statistics(
+            sheet,
+            self._section("statistics"),
+            Described(types, nodes, None if rules is None else {rule.name: rule for rule in rules.rules}),
+            instead=self.given_statistics,
+            with_file=self.counted,
+        )
         if rules is not None and rule_entries is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)

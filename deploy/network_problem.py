@@ -64,4 +64,6 @@ def statistics_of(given: NetworkFile, sample: Statistics | None = None) -> Stati
     written = given.statistics.selectivities
     rules = {*written, *counted.selectivities}
     shares = {rule: {**counted.selectivities.get(rule, {}), **written.get(rule, {})} for rule in rules}
-    return Statistics(rates, shares, given.statistics.latency, given.statistics.pull)
+    return Statistics(
+        rates, shares, given.statistics.latency, given.statistics.pull, projections=given.statistics.projections
+    )

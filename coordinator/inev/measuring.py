@@ -67,7 +67,7 @@ def with_selectivities(
         settled: set[frozenset[str]] = set()
         for roles in sorted(seen, key=lambda roles: (len(roles), sorted(roles))):
             _attribute(rule, roles, seen[roles], given.rates, shares, settled)
-    return replace(given, selectivities={name: shares for name, shares in known.items() if shares})
+    return replace(given, selectivities={name: shares for name, shares in known.items() if shares}, projections={})
 
 
 def unmeasured(rules: Iterable[Rule], known: Statistics) -> list[str]:

@@ -54,6 +54,8 @@ class PhysicalCosts:
     """Where projections come from: what is known of their parts sharpens the estimates."""
     samples: int = 0
     """How many events are drawn to find the share of them that is in matches; 0: it is estimated."""
+    counted: Mapping[str, float] = field(default_factory=dict)
+    """Rates of projections, by key, where somebody counted them."""
     name: str = "physical"
     _rates: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
     _homes: dict[str, Query | None] = field(default_factory=dict, repr=False, compare=False)
@@ -67,7 +69,8 @@ class PhysicalCosts:
         known = self._rates.get(projection.key)
         if known is None:
             most = self.at_most.get(projection.key, math.inf)
-            known = self._rates[projection.key] = min(most, self._rate(projection))
+            seen = self.counted.get(projection.key)
+            known = self._rates[projection.key] = min(most, self._rate(projection) if seen is None else seen)
         return known
 
     def _rate(self, projection: Projection) -> float:
@@ -149,7 +152,8 @@ class PhysicalCosts:
         """The share of a type's events in matches, if only a part of the events of another type is there."""
         known = self.single.get((type, projection.key))
         if known is not None:
-            return known
+            # With a part of the partners, as if these were spread evenly over the events.
+            return known if split_by is None else 1.0 - (1.0 - known) ** part
         home = self._home(projection)
         if self.samples and home is not None and len(projection.types) > 2 and not negated(projection.pattern):
             other = split_by or next(each for each in sorted(projection.types) if each != type)

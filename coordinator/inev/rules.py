@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from coordinator.inev.asking import asking
 from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
@@ -19,6 +20,22 @@ from coordinator.inev.physical import PhysicalCosts
 from protocol import pattern as p
 from protocol.errors import RuleError
 from protocol.projection import joinable_components, project
+
+AGREE: Final = 0.01
+"""Matches that were counted at rates which differ by more than this share from those in force say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How often some roles of a rule matched in a trace, and by role the share of its events that were in matches.
+
+    ``rates``: those of the types, over all nodes, at which this was counted. An event counts if it meets what is asked
+    of its role alone.
+    """
+
+    per_s: float
+    singles: Mapping[str, float]
+    rates: Mapping[str, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +48,8 @@ class Statistics:
     """How slow plans may be."""
     pull: bool = True
     """Whether events may stay at their sources until somebody asks for them, where that is cheaper."""
+    projections: Mapping[str, Mapping[frozenset[str], Measured]] = field(default_factory=dict)
+    """By rule and positive roles, what was counted; it outweighs what selectivities would say of these."""
 
 
 class _NotInParts(Exception):
@@ -186,6 +205,8 @@ def problem_from(
     wanted: dict[str, tuple[int, ...]] = {}
     blocking: dict[str, float] = {}
     most: dict[str, float] = {}
+    counted: dict[str, float] = {}
+    single: dict[tuple[str, str], float] = {}
     warnings: list[str] = []
     for rule in rules:
         for leaf in p.leaves(rule.pattern.root):
@@ -229,6 +250,19 @@ def problem_from(
                 asking={(labels[master], labels[role]): told for (master, role), told in tells.items()},
             )
             queries.append(query)
+            for roles, found in statistics.projections.get(rule.name, {}).items():
+                if not _holds(found, network):
+                    warnings.append(
+                        f"rule {rule.name}: its matches were counted at other rates than those in force, and are "
+                        "reckoned from selectivities; count again"
+                    )
+                    break
+                types = frozenset(labels[role] for role in roles if role in labels)
+                if len(types) < len(roles) or whole or types & query.negated or not query.has(types):
+                    continue
+                key = query.projection(types).key
+                counted[key] = found.per_s
+                single.update({(labels[role], key): share for role, share in found.singles.items()})
             wanted[name] = sinks.get(rule.emits, ())
             anchor = reading.only_anchor()
             if anchor is not None:
@@ -240,8 +274,12 @@ def problem_from(
         if name not in known
     ]
     filled = EventNetwork(names, network.topology, rates)
-    costs = PhysicalCosts(filled, blocking, at_most=most, queries=tuple(queries))
+    costs = PhysicalCosts(filled, blocking, single, most, tuple(queries), counted=counted)
     return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
+
+
+def _holds(found: Measured, network: EventNetwork) -> bool:
+    return all(abs(network.total(type) - rate) <= AGREE * rate for type, rate in found.rates.items())
 
 
 def labels_of(rule: p.Rule) -> dict[str, str]:

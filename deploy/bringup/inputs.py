@@ -17,8 +17,10 @@ from protocol.languages.sources import LANGUAGES
 
 
 def named_files(file: NetworkFile) -> list[Path]:
-    """The network file itself and all it names: rules, traces, secrets for brokers. Without doubles, in order."""
+    """The network file itself and all it names: rules, statistics, traces, secrets for brokers. Without doubles, in
+    order."""
     found = [file.path, *_rule_files(file.path)]
+    found += [file.statistics.file] if file.statistics.file is not None else []
     found += [Path(feed.path) for feed in (*file.running(), *file.feeds) if isinstance(feed, TraceFeed)]
     for end in (*file.running(), *file.destinations):
         if isinstance(end, MqttFeed | MqttTo):

@@ -63,6 +63,13 @@ def plan(
             "--sample", help="Count rates and selectivities in the network's own traces, where none are given."
         ),
     ] = False,
+    statistics: Annotated[
+        Path | None,
+        typer.Option(
+            help="What headwater statistics has counted; what the network file says itself outweighs it.",
+            metavar="FILE",
+        ),
+    ] = None,
     latency_bound: Annotated[
         str | None,
         typer.Option(
@@ -97,7 +104,9 @@ def plan(
         raise ConfigError(
             f"--pull and --no-pull are for the planners {' and '.join(PULLING)}; leave the option out, or {planner}"
         )
-    problem, terms, usually = _case_problem(given) if is_case else _network_problem(given, sample)
+    if is_case and statistics is not None:
+        raise ConfigError("a case file brings its own statistics; --statistics is for network files")
+    problem, terms, usually = _case_problem(given) if is_case else _network_problem(given, sample, statistics)
     terms = LatencyTerms(
         terms.bound if latency_bound is None else latency_bound,
         terms.factor if latency_factor is None else latency_factor,
@@ -124,9 +133,12 @@ def _case_problem(given: Path) -> tuple[Problem, LatencyTerms, bool]:
     return read_case(given).problem, LatencyTerms(OFF), False
 
 
-def _network_problem(given: Path, sample: bool) -> tuple[Problem, LatencyTerms, bool]:
+def _network_problem(given: Path, sample: bool, statistics: Path | None) -> tuple[Problem, LatencyTerms, bool]:
     """The problem, how slow plans may be, and whether they may pull."""
-    found = read_network(given)
+    found = read_network(given, statistics=statistics)
+    for warning in found.warnings:
+        if found.statistics.file is not None and warning.file == str(found.statistics.file):
+            say(str(warning))
     told = found.statistics
     if not sample:
         return network_problem(found), told.latency, told.pull
