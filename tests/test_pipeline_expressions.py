@@ -121,7 +121,10 @@ class Maker:
 
     def _int(self, depth: int) -> list[Callable[[], Expression]]:
         def arithmetic() -> Expression:
-            return Binary(self.rng.choice("+-*" if depth == 0 else "+-%"), self.make("int", 0), self.make("int", depth))
+            operator = self.rng.choice("+-*" if depth == 0 else "+-%")
+            # The product of the two least longs is already beyond what is computed.
+            left = Constant(self.rng.choice((2, -3, 10**9))) if operator == "*" else self.make("int", 0)
+            return Binary(operator, left, self.make("int", depth))
 
         return [
             arithmetic,
