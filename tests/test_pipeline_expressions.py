@@ -291,6 +291,10 @@ def test_an_equality_between_attributes_can_be_a_key_of_a_join(spark: Any) -> No
     assert equality(Binary("<", a, b), lookup) is None
 
 
+def test_a_missing_int_differs_from_no_float(spark: Any) -> None:
+    assert one(spark, Binary("!=", Attribute("a", "y"), Attribute("a", "i")), y=0.5) is False
+
+
 def test_folds_and_parameters_are_what_the_lookup_says(spark: Any) -> None:
     assert cell(Fold("sum", "a", "i"), lambda _: None).kind == "none"
     assert one(spark, Binary("!=", Parameter("p"), Constant(1.0))) is False
