@@ -27,6 +27,7 @@ from deploy.commands.run import run
 from deploy.commands.simulate import simulate
 from deploy.commands.traces import traces
 from deploy.commands.up import up
+from deploy.commands.verify import verify
 from protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)
@@ -56,6 +57,7 @@ SECTIONS: Final = {
     },
     "Data in bulk, on Spark": {
         "traces": "Turn raw data into event streams by node.",
+        "verify": "Compare what a run delivered with what Spark finds in the trace.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -96,6 +98,7 @@ app.command()(coordinator)
 app.command()(broker)
 app.command()(keys)
 app.command()(traces)
+app.command()(verify)
 app.add_typer(experiment, name="experiment")
 
 
