@@ -29,6 +29,7 @@ from deploy.commands.simulate import simulate
 from deploy.commands.statistics import statistics
 from deploy.commands.traces import traces
 from deploy.commands.up import up
+from deploy.commands.verify import verify
 from protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)
@@ -60,6 +61,7 @@ SECTIONS: Final = {
         "traces": "Turn raw data into event streams by node.",
         "statistics": "Count in them what planners need.",
         "replay": "Stream a prepared trace into a running network.",
+        "verify": "Compare what a run delivered with what Spark finds in the trace.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -102,6 +104,7 @@ app.command()(keys)
 app.command()(traces)
 app.command()(statistics)
 app.command()(replay)
+app.command()(verify)
 app.add_typer(experiment, name="experiment")
 
 

@@ -329,7 +329,7 @@ def _int_with_float(operator: str, left: Cell, right: Cell) -> Column:
     held = F.when(beyond, a.isNotNull() & far).otherwise(held)
     if right.nan:
         held = F.when(F.isnan(b), a.isNotNull() & F.lit(operator == "!=")).otherwise(held)
-    return F.when(b.isNotNull(), held)
+    return F.when(a.isNotNull() & b.isNotNull(), held)
 
 
 def _exactly(rounded: Column, value: Column) -> Column:

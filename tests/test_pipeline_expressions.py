@@ -121,7 +121,10 @@ class Maker:
 
     def _int(self, depth: int) -> list[Callable[[], Expression]]:
         def arithmetic() -> Expression:
-            return Binary(self.rng.choice("+-*" if depth == 0 else "+-%"), self.make("int", 0), self.make("int", depth))
+            operator = self.rng.choice("+-*" if depth == 0 else "+-%")
+            # The product of the two least longs is already beyond what is computed.
+            left = Constant(self.rng.choice((2, -3, 10**9))) if operator == "*" else self.make("int", 0)
+            return Binary(operator, left, self.make("int", depth))
 
         return [
             arithmetic,
@@ -286,6 +289,10 @@ def test_an_equality_between_attributes_can_be_a_key_of_a_join(spark: Any) -> No
     assert "NestedLoop" not in plan
     assert equality(Binary("=", a, Attribute("b", "x")), lookup) is None
     assert equality(Binary("<", a, b), lookup) is None
+
+
+def test_a_missing_int_differs_from_no_float(spark: Any) -> None:
+    assert one(spark, Binary("!=", Attribute("a", "y"), Attribute("a", "i")), y=0.5) is False
 
 
 def test_folds_and_parameters_are_what_the_lookup_says(spark: Any) -> None:
