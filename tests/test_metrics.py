@@ -120,6 +120,8 @@ def observed(simulation: Simulation) -> Observed:
         node="n2",
         life="life",
         network="test",
+        run="r1",
+        strategy="st",
         counters=counters,
         core=simulation.nodes["n2"],
         accounts=booked,
@@ -234,7 +236,7 @@ def test_names_follow_the_conventions() -> None:
         assert re.fullmatch(r"headwater_[a-z_]+", metric.name), metric
         assert metric.name.endswith("_total") == (metric.kind == "counter"), metric
         assert not re.search(r"_(ms|us|milliseconds|kb|mb)(_|$)", metric.name), metric
-        assert len(metric.labels) <= 2, metric
+        assert len(metric.labels) <= 3, metric
 
 
 def test_values_are_those_of_the_parts_that_are_looked_at(observed: Observed) -> None:
@@ -431,11 +433,15 @@ def test_records_hold_matches_and_what_was_counted_in_between(
     asyncio.run(run())
     first, second = lines_of(sorted(tmp_path.glob("matches-*")))
     assert first == {
-        "v": 1, "node": "n2", "sink": 0, "number": 1, "id": match.id, "rule": "pair", "version": match.version,
-        "type": "X", "ts": match.ts, "delivered": match.ts + 2_000, "latency_us": 2_000,
+        "v": 1, "run": "r1", "node": "n2", "sink": 0, "number": 1, "id": match.id, "rule": "pair",
+        "version": match.version, "type": "X", "ts": match.ts, "end_node": match.end[1], "end_seq": match.end[2],
+        "delivered": match.ts + 2_000, "latency_us": 2_000,
     }  # fmt: skip
     assert (second["number"], second["latency_us"]) == (2, None)
     (metrics_record,) = lines_of(sorted(tmp_path.glob("metrics-*")))
+    assert {name: metrics_record[name] for name in ("run", "network", "strategy")} == {
+        "run": "r1", "network": "test", "strategy": "st",
+    }  # fmt: skip
     assert metrics_record["counters"] == [{"name": "headwater_events_born_total", "labels": {"type": "A"}, "value": 3}]
     gauges = {(each["name"], *each["labels"].values()): each["value"] for each in metrics_record["gauges"]}
     assert gauges["headwater_link_up", "n9"] == 0

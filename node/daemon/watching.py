@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
 from node.accounts import Accounts
@@ -48,6 +49,7 @@ class Watching:
             accounts=self._accounts,
             journal=daemon.journal,
             now_us=daemon.now_us,
+            cpu_s=process_time,
         )
         self._exposition = Exposition(self._observed)
         self._records = Records(daemon.settings.data / "records", self._observed)
@@ -62,7 +64,9 @@ class Watching:
         """Event types may be new: accounts go on with them."""
         before, self._accounts = self._accounts, Accounts(Wire(config.types))
         self._accounts.sent, self._accounts.received = before.sent, before.received
+        self._accounts.sent_types = before.sent_types
         self._observed.accounts = self._accounts
+        self._observed.run, self._observed.strategy = config.run, config.strategy
 
     # ------------------------------------------------------------------------------------------------ what has happened
 
