@@ -24,9 +24,10 @@ _Key = tuple[str, tuple[tuple[str, str], ...]]
 class Growth:
     """What was counted since the record before, without what did not change, and gauges as they are."""
 
-    def __init__(self, observed: Observed) -> None:
+    def __init__(self, observed: Observed, *, from_nothing: bool = False) -> None:
+        """``from_nothing``: the first record tells all that was counted before, too."""
         self._observed = observed
-        self._last = dict(_counted(observed))
+        self._last = {} if from_nothing else dict(_counted(observed))
         self._last_us = observed.now_us()
 
     def record(self) -> dict[str, Any]:
