@@ -23,6 +23,7 @@ from deploy.commands.logs import logs
 from deploy.commands.node import node
 from deploy.commands.plan import plan
 from deploy.commands.ps import ps
+from deploy.commands.report import report
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
 from deploy.commands.traces import traces
@@ -56,6 +57,7 @@ SECTIONS: Final = {
     },
     "Data in bulk, on Spark": {
         "traces": "Turn raw data into event streams by node.",
+        "report": "What runs sent, found and took; tables and a page.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -96,6 +98,7 @@ app.command()(coordinator)
 app.command()(broker)
 app.command()(keys)
 app.command()(traces)
+app.command()(report)
 app.add_typer(experiment, name="experiment")
 
 

@@ -76,9 +76,7 @@ def simulate(
             metavar="FOLDER",
         ),
     ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a recording that is there already.")
-    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a recording that is there already.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and what fails.")] = False,
 ) -> None:

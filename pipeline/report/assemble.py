@@ -17,7 +17,10 @@ from pipeline.report.tables import KINDS, Row, Tables
 OVERHEAD_KINDS: Final = ("watermark", "control")
 SENT: Final = "headwater_link_sent_{}_total"
 FATES: Final = ("born", "late", "malformed", "refused", "repeated")
-QUEUES: Final = {"headwater_link_queue_messages": "link queue, messages", "headwater_link_queue_bytes": "link queue, bytes"}
+QUEUES: Final = {
+    "headwater_link_queue_messages": "link queue, messages",
+    "headwater_link_queue_bytes": "link queue, bytes",
+}
 HAPPENINGS: Final = {
     "headwater_edge_happenings_total": "what",
     "headwater_core_reports_total": "report",
@@ -209,15 +212,21 @@ def _usable(
     wanted = {place: events for place, events in trace.items() if place in sources}
     if not wanted:
         told.append(
-            Note(name, f"the trace {manifest.name} has no event of any source of this network; what was born is counted instead")
+            Note(
+                name,
+                f"the trace {manifest.name} has no event of any source of this network; what was born is counted instead",
+            )
         )
         return None
     born = round(sum(one.counted.sum(node, "headwater_events_born_total") for node in shape.nodes))
     total = sum(wanted.values())
     if born != total:
         told.append(
-            Note(name, f"the trace has {total:,} events of this network's sources, and {born:,} were born; "
-                 "centralised is counted over the trace")  # fmt: skip
+            Note(
+                name,
+                f"the trace has {total:,} events of this network's sources, and {born:,} were born; "
+                "centralised is counted over the trace",
+            )  # fmt: skip
         )
     return wanted
 
@@ -295,9 +304,16 @@ def _doubts(one: Measured) -> list[Note]:
             else "events were replayed, and there are no records of births that say when"
         )
         told.append(f"the latency of {unknown:,} composites is not known: {why}")
-    strategies = {cover.strategy for covers in one.coverage.values() for cover in covers if cover.strategy and cover.run == one.identity}
+    strategies = {
+        cover.strategy
+        for covers in one.coverage.values()
+        for cover in covers
+        if cover.strategy and cover.run == one.identity
+    }
     if strategies - {shape.strategy}:
-        told.append(f"the records are of the strategy {', '.join(sorted(strategies))}, and the network is one of {shape.strategy}")
+        told.append(
+            f"the records are of the strategy {', '.join(sorted(strategies))}, and the network is one of {shape.strategy}"
+        )
     return [Note(name, text) for text in told]
 
 

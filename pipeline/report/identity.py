@@ -43,7 +43,9 @@ def chosen_run(run: Recorded, found: Mapping[str, Sequence[Coverage]]) -> tuple[
                     f"This is the run {expected}",
                 )
             )
-    silent = sorted(set(run.shape.nodes) - set(owners[expected]) - {node for node in run.shape.nodes if node not in found})
+    silent = sorted(
+        set(run.shape.nodes) - set(owners[expected]) - {node for node in run.shape.nodes if node not in found}
+    )
     if silent:
         notes.append(Note(run.label, f"{', '.join(silent)} has only records of other runs"))
     return expected, notes

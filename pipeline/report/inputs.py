@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pipeline.report.shape import Shape
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 VERSION: Final = 1
 """Of the lines that this report understands."""
@@ -116,23 +117,31 @@ def read_lines(spark: SparkSession, kind: str, runs: Iterable[tuple[int, Sequenc
 
     None where no run has a file of the kind. Every run is read once.
     """
-    from functools import reduce
-
-    from pyspark.sql import DataFrame
     from pyspark.sql import functions as F
 
-    frames = [
+    given = {str(path.resolve()): i for i, files in runs for path in files}
+    if not given:
+        return None
+    read = (
         spark.read.schema(f"{SCHEMAS[kind]}, _bad STRING")
         .option("columnNameOfCorruptRecord", "_bad")
-        .json([_GLOB.sub(r"\\\1", str(path.resolve())) for path in files])
-        .withColumn("i", F.lit(i))
-        for i, files in runs
-        if files
-    ]
-    if not frames:
-        return None
-    read = reduce(DataFrame.unionByName, frames)
+        .json([_GLOB.sub(r"\\\1", path) for path in given])
+        .withColumn("i", _number_of_run(given))
+    )
     known = F.col("_bad").isNull() & (F.col("v") == VERSION)
     for name in NEEDED[kind]:
         known &= F.col(name).isNotNull()
     return read.withColumn("whole", F.coalesce(known, F.lit(False)))
+
+
+def _number_of_run(given: Mapping[str, int]) -> Column:
+    """The number of the run that the file of a row belongs to. All runs are read together: one job, few tasks."""
+    from pyspark.sql import functions as F
+
+    if len(set(given.values())) == 1:
+        return F.lit(next(iter(given.values())))
+    # Spark tells files as addresses, in which unusual characters are written as %XX; a plus is a plus.
+    address = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+    path = F.regexp_replace(address, "^file:/+", "/")
+    numbers = F.from_json(F.lit(json.dumps(given)), "MAP<STRING, INT>")
+    return F.element_at(numbers, path)

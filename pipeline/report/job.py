@@ -54,6 +54,8 @@ def report_tables(
     metrics = read_lines(spark, "metrics", [(i, each.files["metrics"]) for i, each in enumerate(found)])
     births = read_lines(spark, "births", [(i, each.files["births"]) for i, each in enumerate(found)])
     matches = read_lines(spark, "matches", [(i, each.files["matches"]) for i, each in enumerate(found)])
+    if metrics is not None:
+        metrics = metrics.persist()
     covers, bad = ({}, {}) if metrics is None else coverage(metrics)
     identities: dict[int, str] = {}
     for i, run in enumerate(runs):
@@ -62,9 +64,13 @@ def report_tables(
     sums: Mapping[int, Counted] = {} if metrics is None else counted(metrics, identities)
     spans = _spans(runs, covers, identities, matches)
     buckets = {i: Buckets.over(*spans[i]) for i in range(len(runs))}
-    born = {} if metrics is None else born_over_time(metrics, identities, buckets)
+    born: dict[int, dict[int, float]] = {}
+    with_births = {i for i, each in enumerate(found) if each.files["births"]}
+    if metrics is not None:
+        if len(with_births) < len(runs):
+            born = born_over_time(metrics, identities, buckets)
+        metrics.unpersist()
     if births is not None:
-        with_births = {i for i, each in enumerate(found) if each.files["births"]}
         born = {i: each for i, each in born.items() if i not in with_births} | _born(births, identities, buckets)
     delivered: Mapping[int, Delivered] = {}
     comparison: Sequence[Compared | None] = [None] * len(runs)
@@ -118,7 +124,10 @@ def report_tables(
 
 
 def _spans(
-    runs: Sequence[Recorded], covers: Mapping[int, Mapping[str, Sequence[object]]], identities: Mapping[int, str], matches: DataFrame | None
+    runs: Sequence[Recorded],
+    covers: Mapping[int, Mapping[str, Sequence[object]]],
+    identities: Mapping[int, str],
+    matches: DataFrame | None,
 ) -> list[tuple[int, int]]:
     """From when to when each run was recorded: as its metrics say, or as its deliveries do where there are none."""
     from pyspark.sql import functions as F
@@ -136,18 +145,30 @@ def _spans(
         if known:
             spans[i] = (min(cover.first_us for cover in known), max(cover.last_us for cover in known))
     if len(spans) < len(runs) and matches is not None:
-        rows = mine(matches, identities).groupBy("i").agg(F.min("delivered").alias("a"), F.max("delivered").alias("b")).collect()
+        rows = (
+            mine(matches, identities)
+            .groupBy("i")
+            .agg(F.min("delivered").alias("a"), F.max("delivered").alias("b"))
+            .collect()
+        )
         for row in rows:
             spans.setdefault(row["i"], (row["a"], row["b"]))
     return [spans.get(i, (0, 1)) for i in range(len(runs))]
 
 
-def _born(births: DataFrame, identities: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, dict[int, float]]:
+def _born(
+    births: DataFrame, identities: Mapping[int, str], buckets: Mapping[int, Buckets]
+) -> dict[int, dict[int, float]]:
     """By run and step of time how many events were born, as the births themselves say."""
     from pyspark.sql import functions as F
 
     found: dict[int, dict[int, float]] = {}
-    rows = mine(births, identities).groupBy("i", bucket("time", buckets).alias("bucket")).agg(F.sum("events").alias("events")).collect()
+    rows = (
+        mine(births, identities)
+        .groupBy("i", bucket("time", buckets).alias("bucket"))
+        .agg(F.sum("events").alias("events"))
+        .collect()
+    )
     for row in rows:
         found.setdefault(row["i"], {})[row["bucket"]] = float(row["events"])
     return found
@@ -163,7 +184,9 @@ def _references(shapes: Sequence[Shape], sums: Mapping[int, Counted]) -> list[in
     for i, shape in enumerate(shapes):
         named = shape.input
         if not named and shape.replayed and i in sums:
-            named = str(sorted((node, sorted(sums[i].by(node, "headwater_events_born_total").items())) for node in shape.nodes))
+            named = str(
+                sorted((node, sorted(sums[i].by(node, "headwater_events_born_total").items())) for node in shape.nodes)
+            )
         inputs.append((shape.nodes, shape.sinks, named) if named else None)
     found: list[int | None] = []
     for i, own in enumerate(inputs):

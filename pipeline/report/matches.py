@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 PERCENTILES: Final = (50, 90, 95, 99)
 CDF_SHARES: Final = tuple(
-    [0.001, 0.005] + [each / 100 for each in range(1, 100)] + [0.991, 0.992, 0.993, 0.994, 0.995, 0.996, 0.997, 0.998, 0.999, 1.0]
+    [0.001, 0.005]
+    + [each / 100 for each in range(1, 100)]
+    + [0.991, 0.992, 0.993, 0.994, 0.995, 0.996, 0.997, 0.998, 0.999, 1.0]
 )
 ACCURACY: Final = 10_000  # a percentile is off by no more than one in so many ranks; up to so many values it is exact
 WORD: Final = 62  # sinks that fit into one number, as bits
@@ -113,9 +115,7 @@ def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
     pieces = births.select(
         "i",
         F.col("node").alias("end_node"),
-        F.explode(
-            F.sequence(F.floor(F.col("first_seq") / width), F.floor(F.col("last_seq") / width))
-        ).alias("_piece"),
+        F.explode(F.sequence(F.floor(F.col("first_seq") / width), F.floor(F.col("last_seq") / width))).alias("_piece"),
         "first_seq",
         "last_seq",
         F.col("time").alias("_born"),
@@ -217,9 +217,15 @@ def compared(
         asked[f"lines_{i}"] = F.sum(f"n_{i}")
         if (other := references[i]) is not None:
             # Sinks are known by their position in the network file, so runs of one file can be laid side by side.
-            theirs = [F.col(_name(other, word)) if word < words[other] else F.lit(0).cast("long") for word in range(count)]
-            asked[f"same_{i}"] = F.sum(F.col("ids") * _bits([a.bitwiseAND(b) for a, b in zip(mine_, theirs, strict=True)]))
-            asked[f"other_{i}"] = F.sum(F.col("ids") * _bits([F.col(_name(other, word)) for word in range(words[other])]))
+            theirs = [
+                F.col(_name(other, word)) if word < words[other] else F.lit(0).cast("long") for word in range(count)
+            ]
+            asked[f"same_{i}"] = F.sum(
+                F.col("ids") * _bits([a.bitwiseAND(b) for a, b in zip(mine_, theirs, strict=True)])
+            )
+            asked[f"other_{i}"] = F.sum(
+                F.col("ids") * _bits([F.col(_name(other, word)) for word in range(words[other])])
+            )
         for number, reached in enumerate(dict.fromkeys(below[i].values())):
             held = F.lit(False)
             for word, mask in _masks(reached).items():

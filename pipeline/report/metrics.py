@@ -76,7 +76,12 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
     found: dict[int, dict[str, list[Coverage]]] = defaultdict(lambda: defaultdict(list))
     bad: dict[int, int] = defaultdict(int)
     rows = (
-        seen.groupBy("i", "whole", F.when(F.col("whole"), F.col("node")).alias("node"), F.when(F.col("whole"), F.col("run")).alias("run"))
+        seen.groupBy(
+            "i",
+            "whole",
+            F.when(F.col("whole"), F.col("node")).alias("node"),
+            F.when(F.col("whole"), F.col("run")).alias("run"),
+        )
         .agg(
             F.max("network").alias("network"),
             F.max("strategy").alias("strategy"),
@@ -120,17 +125,36 @@ def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
     entry = "STRUCT<grows: BOOLEAN, name: STRING, labels: STRING, value: DOUBLE>"
     grown = F.transform(
         F.coalesce("counters", F.array()),
-        lambda each: F.struct(F.lit(True).alias("grows"), each["name"].alias("name"), F.to_json(each["labels"]).alias("labels"), each["value"].alias("value")).cast(entry),
+        lambda each: F.struct(
+            F.lit(True).alias("grows"),
+            each["name"].alias("name"),
+            F.to_json(each["labels"]).alias("labels"),
+            each["value"].alias("value"),
+        ).cast(entry),
     )
     gauges = F.coalesce("gauges", F.array())
     stood = F.transform(
         gauges,
-        lambda each: F.struct(F.lit(False).alias("grows"), each["name"].alias("name"), F.to_json(each["labels"]).alias("labels"), each["value"].alias("value")).cast(entry),
+        lambda each: F.struct(
+            F.lit(False).alias("grows"),
+            each["name"].alias("name"),
+            F.to_json(each["labels"]).alias("labels"),
+            each["value"].alias("value"),
+        ).cast(entry),
     )
     held = F.aggregate(
-        F.filter(gauges, lambda each: each["name"] == HELD), F.lit(0.0), lambda total, each: total + F.coalesce(each["value"], F.lit(0.0))
+        F.filter(gauges, lambda each: each["name"] == HELD),
+        F.lit(0.0),
+        lambda total, each: total + F.coalesce(each["value"], F.lit(0.0)),
     )
-    total = F.array(F.struct(F.lit(False).alias("grows"), F.lit(HELD_TOTAL).alias("name"), F.lit("{}").alias("labels"), held.alias("value")).cast(entry))
+    total = F.array(
+        F.struct(
+            F.lit(False).alias("grows"),
+            F.lit(HELD_TOTAL).alias("name"),
+            F.lit("{}").alias("labels"),
+            held.alias("value"),
+        ).cast(entry)
+    )
     rows = (
         mine(lines, runs)
         .select("i", "node", F.explode(F.concat(grown, stood, total)).alias("each"))
@@ -148,12 +172,16 @@ def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
     return found
 
 
-def born_over_time(lines: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, dict[int, float]]:
+def born_over_time(
+    lines: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]
+) -> dict[int, dict[int, float]]:
     """By run and bucket how many events were born. What a record counts is spread evenly over the time that it covers."""
     from pyspark.sql import functions as F
 
     born = F.aggregate(
-        F.filter(F.coalesce("counters", F.array()), lambda each: each["name"] == BORN), F.lit(0.0), lambda total, each: total + each["value"]
+        F.filter(F.coalesce("counters", F.array()), lambda each: each["name"] == BORN),
+        F.lit(0.0),
+        lambda total, each: total + each["value"],
     )
     first, last = bucket("since", buckets), bucket("time", buckets)
     step = _by_run({i: each.step_us for i, each in buckets.items()})
