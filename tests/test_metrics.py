@@ -426,6 +426,7 @@ def test_records_hold_matches_and_what_was_counted_in_between(
         observed.counters.source(0, "A").born += 3
         records.delivered(0, 1, match, match.ts + 2_000, live=True)
         records.delivered(0, 2, match, match.ts + 3_000, live=False)
+        records.born(7_000, 3, (4, 6), (5_000, 6_000), "0a1b")
         await asyncio.sleep(0.1)
         assert len(list(lines_of(sorted(tmp_path.glob("matches-*"))))) == 2
         await records.close()
@@ -447,7 +448,12 @@ def test_records_hold_matches_and_what_was_counted_in_between(
     assert gauges["headwater_link_up", "n9"] == 0
     section = DOC.read_text().split("## Records")[1]
     in_doc = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE))))
-    assert in_doc == first.keys() | metrics_record.keys()
+    (births,) = lines_of(sorted(tmp_path.glob("births-*")))
+    assert births == {
+        "v": 1, "run": "r1", "node": "n2", "time": 7_000, "first_seq": 4, "last_seq": 6, "first_ts": 5_000,
+        "last_ts": 6_000, "events": 3, "trace": "0a1b",
+    }  # fmt: skip
+    assert in_doc == first.keys() | metrics_record.keys() | births.keys()
 
 
 def test_metrics_are_recorded_again_and_again(observed: Observed, tmp_path: Path) -> None:

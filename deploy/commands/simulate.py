@@ -184,14 +184,20 @@ def _recorded(plan: _Plan, folder: Path, *, overwrite: bool) -> Outcome:
     from pipeline.prepared import Unfinished
     from pipeline.report.shape import RECORDING, write_recording
 
-    network, name = plan.file.network, plan.path.stem
-    run = blake2b(repr((network, plan.file.feeds, plan.strategy, plan.seed, plan.until_us)).encode(), digest_size=8)
+    network, path = plan.file.network, plan.path.resolve()
+    name = path.parent.name if path.stem == "network" else path.stem
+    births = (network.types, network.sources, plan.file.feeds, plan.seed, plan.until_us)
+    events, run = _digest(births), _digest((network, plan.strategy, births))
     with Unfinished(folder, overwrite=overwrite, mark=RECORDING, what="recording") as unfinished:
-        outcome = _run(plan, plan.strategy, Recorder(unfinished.folder, name, run.hexdigest()))
-        shape = shape_of(network, name, plan.strategy, run=run.hexdigest(), seed=plan.seed, simulated=True)
+        outcome = _run(plan, plan.strategy, Recorder(unfinished.folder, name, run))
+        shape = shape_of(network, name, plan.strategy, run=run, seed=plan.seed, simulated=True, events=events)
         write_recording(unfinished.folder, shape)
         unfinished.publish()
     return outcome
+
+
+def _digest(what: object) -> str:
+    return blake2b(repr(what).encode(), digest_size=8).hexdigest()
 
 
 def _run(plan: _Plan, strategy: str, watcher: Watcher | None = None) -> Outcome:

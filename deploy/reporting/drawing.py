@@ -63,7 +63,7 @@ class Chart:
     ) -> None:
         self.height = height
         self._x, self._y, self._log = x, y, log_x
-        self.left, self.right, self.top, self.bottom = 58, WIDTH - 14, 12, height - 40
+        self.left, self.right, self.top, self.bottom = 58, WIDTH - 34, 12, height - 40
         self._parts: list[str] = []
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -145,3 +145,22 @@ def legend(entries: Sequence[tuple[str, str]]) -> str:
     """Names with the class of their colour."""
     inside = "".join(f'<span><i class="{escape(class_)}"></i>{escape(name)}</span>' for name, class_ in entries)
     return f'<p class="legend">{inside}</p>'
+
+
+def table(head: Sequence[str], rows: Sequence[tuple[str, str]], class_: str = "figures") -> str:
+    """A table that may be wider than the page; rows have a name and their cells, which are HTML already."""
+    names = "".join(tag("th", {"scope": "col"}, escape(name)) for name in head)
+    body = "".join(f"<tr>{tag('th', {'scope': 'row'}, escape(name))}{cells}</tr>" for name, cells in rows)
+    above = f"<thead><tr><th></th>{names}</tr></thead>" if head else ""
+    return tag("div", {"class_": "picture"}, tag("table", {"class_": class_}, f"{above}<tbody>{body}</tbody>"))
+
+
+def bar(name: str, pieces: str, total: str, *, thin: bool = False) -> str:
+    """A name, a track with pieces in it, and what they come to."""
+    what = tag("span", {"class_": "what wide" if thin else "what"}, escape(name))
+    track = tag("span", {"class_": "track"}, pieces)
+    return tag("div", {"class_": "bar"}, what + track + tag("span", {"class_": "total"}, escape(total)))
+
+
+def none(words: str) -> str:
+    return tag("p", {"class_": "none"}, escape(words))

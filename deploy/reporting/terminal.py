@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from deploy.reporting.words import agreement, count, milliseconds, rate, seconds, share, size
+from deploy.reporting.words import NOTHING, agreement, count, milliseconds, rate, seconds, share, size
 from pipeline.report.tables import Tables
 
 ROWS: Final[Sequence[tuple[str, str, Callable[[Any], str]]]] = (
@@ -61,7 +61,7 @@ def render(tables: Tables) -> str:
 def _verdict(tables: Tables, run: str) -> str:
     row = next(iter(tables.of("comparison", run)), None)
     if row is None or row["reference"] is None:
-        return "–"
+        return NOTHING
     return (
         f"as {row['reference']}"
         if not row["missing"] and not row["extra"]

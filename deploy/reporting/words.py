@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from pipeline.report.tables import Row, Tables
+
+NOTHING: Final = "\N{EN DASH}"
+"""Where there is no figure."""
 
 
 def count(number: float | None) -> str:
     """A whole number, with commas; a dash where there is none."""
-    return "–" if number is None else f"{round(number):,}"
+    return NOTHING if number is None else f"{round(number):,}"
 
 
 def share(ratio: float | None) -> str:
     """A ratio in percent, with as many digits as it takes to see something."""
     if ratio is None:
-        return "–"
+        return NOTHING
     percent = 100 * ratio
     return (
         f"{percent:.0f} %"
@@ -29,7 +33,7 @@ def share(ratio: float | None) -> str:
 def milliseconds(value: float | None) -> str:
     """A duration that is given in milliseconds."""
     if value is None:
-        return "–"
+        return NOTHING
     if value >= 120_000:
         return f"{value / 60_000:,.1f} min"
     if value >= 10_000:
@@ -40,7 +44,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def seconds(value: float | None) -> str:
-    return "–" if value is None else milliseconds(1000 * value) if value < 120 else _long(value)
+    return NOTHING if value is None else milliseconds(1000 * value) if value < 120 else _long(value)
 
 
 def _long(value: float) -> str:
@@ -50,7 +54,7 @@ def _long(value: float) -> str:
 def size(value: float | None) -> str:
     """Bytes."""
     if value is None:
-        return "–"
+        return NOTHING
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= factor:
             return f"{value / factor:,.1f} {unit}"
@@ -60,7 +64,7 @@ def size(value: float | None) -> str:
 def rate(value: float | None) -> str:
     """Something in a second."""
     if value is None:
-        return "–"
+        return NOTHING
     return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
 
 
@@ -112,8 +116,8 @@ def _sent(run: Row) -> str:
     if run["transmission_ratio"] is None:
         return f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links."
     return (
-        f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links: {share(run['transmission_ratio'])} of the "
-        f"{count(run['centralised_events'])} that sending everything to one node would have taken."
+        f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links: {share(run['transmission_ratio'])} of "
+        f"the {count(run['centralised_events'])} that sending everything to one node would have taken."
     )
 
 

@@ -13,7 +13,7 @@ from deploy.simulation.simulator import Simulation
 from node.metrics.counters import NodeCounters
 from node.metrics.observed import Observed
 from node.metrics.record_files import RecordFiles
-from node.metrics.record_lines import VERSION, Growth, match_record
+from node.metrics.record_lines import Growth, birth_record, match_record
 from protocol.composites import Composite
 from protocol.events import Event
 
@@ -113,17 +113,8 @@ class _Node:
             return
         now_us, events = self._births
         self._births = None
-        line = {
-            "v": VERSION,
-            "run": self._run,
-            "node": events[0].node,
-            "time": now_us,
-            "first_seq": events[0].seq,
-            "last_seq": events[-1].seq,
-            "first_ts": events[0].ts,
-            "last_ts": events[-1].ts,
-            "events": len(events),
-        }
+        first, last = events[0], events[-1]
+        line = birth_record(self._run, first.node, now_us, len(events), (first.seq, last.seq), (first.ts, last.ts))
         self._put("births", line)
 
     def delivered(self, delivery: Delivery) -> None:

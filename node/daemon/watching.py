@@ -105,6 +105,13 @@ class Watching:
             self.counters.delivered_rows(sink, len(rows), [now_us - end for end in ends])
             self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
 
+    def replayed(
+        self, now_us: int, born: int, numbers: tuple[int, int], times: tuple[int, int], trace: str = ""
+    ) -> None:
+        """Events of a replay have become part of the trace: how many, their first and last number, and times."""
+        with self._unharmed():
+            self._records.born(now_us, born, numbers, times, trace)
+
     @contextmanager
     def _unharmed(self) -> Iterator[None]:
         try:

@@ -75,6 +75,24 @@ def match_record(
     }
 
 
+def birth_record(
+    run: str, node: str, now_us: int, events: int, numbers: tuple[int, int], times: tuple[int, int], trace: str = ""
+) -> dict[str, Any]:
+    """So many events became part of the trace at once, from the first to the last number, and time."""
+    return {
+        "v": VERSION,
+        "run": run,
+        "node": node,
+        "time": now_us,
+        "first_seq": numbers[0],
+        "last_seq": numbers[1],
+        "first_ts": times[0],
+        "last_ts": times[1],
+        "events": events,
+        "trace": trace,
+    }
+
+
 def _counted(observed: Observed) -> Iterator[tuple[_Key, float]]:
     """Everything that only grows; of histograms how many there were and their sum."""
     for metric, values, value in samples(observed):

@@ -1,4 +1,5 @@
-"""Records that a node leaves for later analysis: what it counted every ten seconds, and every match it delivered.
+"""Records that a node leaves for later analysis: what it counted every ten seconds, every match it delivered, and
+when events of a replay were born.
 
 They are notes, not the product: they are written behind the work, at most once a second, by a thread; what cannot be
 written is counted and let go. After a crash the last second may be missing, or stand there twice, under the same ids.
@@ -16,7 +17,7 @@ from typing import Any, Final
 from node.found import Found
 from node.metrics.observed import Observed
 from node.metrics.record_files import FILE_BYTES_MAX, FILES_MAX, RecordFiles
-from node.metrics.record_lines import Growth, match_record
+from node.metrics.record_lines import Growth, birth_record, match_record
 from protocol.composites import Composite
 
 FLUSH_EVERY_S: Final = 1.0
@@ -29,7 +30,8 @@ _log = logging.getLogger(__name__)
 
 
 class Records:
-    """Writes ``metrics-*.jsonl`` and ``matches-*.jsonl`` into a folder, from ``start()`` to ``close()``.
+    """Writes ``metrics-*.jsonl``, ``matches-*.jsonl`` and ``births-*.jsonl`` into a folder, from ``start()``
+    to ``close()``.
 
     Everything is called from the event loop. docs/metrics.md describes the fields.
     """
@@ -47,7 +49,7 @@ class Records:
         self._observed = observed
         self._files = {
             kind: RecordFiles(folder, kind, file_bytes_max=file_bytes_max, files_max=files_max)
-            for kind in ("metrics", "matches")
+            for kind in ("metrics", "matches", "births")
         }
         self._metrics_every_s = metrics_every_s
         self._flush_every_s = flush_every_s
@@ -96,6 +98,14 @@ class Records:
             self._put("matches", (sink, number, match, delivered_us, live))
         if len(rows) > room:
             self._drop("matches", len(rows) - room)
+
+    # ---------------------------------------------------------------------------------------------------------- births
+
+    def born(self, now_us: int, events: int, numbers: tuple[int, int], times: tuple[int, int], trace: str = "") -> None:
+        """Events of a replay became part of the trace, from the first to the last number, and time. ``trace``: the
+        checksum of the prepared trace that they belong to, where the node knows it."""
+        observed = self._observed
+        self._put("births", birth_record(observed.run, observed.node, now_us, events, numbers, times, trace))
 
     # --------------------------------------------------------------------------------------------------------- metrics
 

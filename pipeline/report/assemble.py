@@ -200,34 +200,20 @@ def _usable(
         return None
     name, shape = one.run.label, one.run.shape
     if shape.trace is not None and shape.trace != manifest.checksum:
-        told.append(
-            Note(
-                name,
-                f"the trace {manifest.name} ({manifest.checksum}) is not the one that was replayed ({shape.trace}); what "
-                "was born at the nodes is counted instead",
-            )
-        )
+        why = f"the trace {manifest.name} ({manifest.checksum}) is not the one that was replayed ({shape.trace})"
+        told.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
         return None
     sources = set(shape.sources)
     wanted = {place: events for place, events in trace.items() if place in sources}
     if not wanted:
-        told.append(
-            Note(
-                name,
-                f"the trace {manifest.name} has no event of any source of this network; what was born is counted instead",
-            )
-        )
+        why = f"the trace {manifest.name} has no event of any source of this network"
+        told.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
         return None
     born = round(sum(one.counted.sum(node, "headwater_events_born_total") for node in shape.nodes))
     total = sum(wanted.values())
     if born != total:
-        told.append(
-            Note(
-                name,
-                f"the trace has {total:,} events of this network's sources, and {born:,} were born; "
-                "centralised is counted over the trace",
-            )  # fmt: skip
-        )
+        why = f"the trace has {total:,} events of this network's sources, and {born:,} were born"
+        told.append(Note(name, f"{why}; centralised is counted over the trace"))
     return wanted
 
 
@@ -312,7 +298,7 @@ def _doubts(one: Measured) -> list[Note]:
     }
     if strategies - {shape.strategy}:
         told.append(
-            f"the records are of the strategy {', '.join(sorted(strategies))}, and the network is one of {shape.strategy}"
+            f"the records are of the strategy {', '.join(sorted(strategies))}, the network is one of {shape.strategy}"
         )
     return [Note(name, text) for text in told]
 

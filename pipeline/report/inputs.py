@@ -28,7 +28,7 @@ SCHEMAS: Final = {
     "matches": "v INT, run STRING, node STRING, sink INT, number LONG, id STRING, rule STRING, version INT, "
     "type STRING, ts LONG, end_node STRING, end_seq LONG, delivered LONG, latency_us LONG",
     "births": "v INT, run STRING, node STRING, time LONG, first_seq LONG, last_seq LONG, first_ts LONG, last_ts LONG, "
-    "events LONG",
+    "events LONG, trace STRING",
 }
 NEEDED: Final = {
     "metrics": ("node", "time", "since"),

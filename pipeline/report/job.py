@@ -6,7 +6,8 @@ driver is bounded by nodes, links, kinds, types, rules, sinks and a fixed number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 Tell = Callable[[str], None]
 
 RUNS_MAX: Final = 50  # side by side: more columns than anybody reads
-LINES_PER_TASK: Final = 2_000_000  # deliveries that one task brings together, about
 
 
 def check_runs(runs: Sequence[Recorded]) -> list[Found]:
@@ -71,7 +71,9 @@ def report_tables(
             born = born_over_time(metrics, identities, buckets)
         metrics.unpersist()
     if births is not None:
-        born = {i: each for i, each in born.items() if i not in with_births} | _born(births, identities, buckets)
+        told, traces = _born(births, identities, buckets)
+        born = {i: each for i, each in born.items() if i not in with_births} | told
+        runs = [_of_trace(run, traces.get(i, ()), notes) for i, run in enumerate(runs)]
     delivered: Mapping[int, Delivered] = {}
     comparison: Sequence[Compared | None] = [None] * len(runs)
     references = _references([run.shape for run in runs], sums)
@@ -158,20 +160,34 @@ def _spans(
 
 def _born(
     births: DataFrame, identities: Mapping[int, str], buckets: Mapping[int, Buckets]
-) -> dict[int, dict[int, float]]:
-    """By run and step of time how many events were born, as the births themselves say."""
+) -> tuple[dict[int, dict[int, float]], dict[int, set[str]]]:
+    """By run and step of time how many events were born, as the births themselves say; and of which traces."""
     from pyspark.sql import functions as F
 
     found: dict[int, dict[int, float]] = {}
+    traces: dict[int, set[str]] = {}
+    trace = F.when(F.col("trace") != "", F.col("trace"))
     rows = (
         mine(births, identities)
         .groupBy("i", bucket("time", buckets).alias("bucket"))
-        .agg(F.sum("events").alias("events"))
+        .agg(F.sum("events").alias("events"), F.min(trace).alias("one"), F.max(trace).alias("other"))
         .collect()
     )
     for row in rows:
         found.setdefault(row["i"], {})[row["bucket"]] = float(row["events"])
-    return found
+        traces.setdefault(row["i"], set()).update(each for each in (row["one"], row["other"]) if each is not None)
+    return found, traces
+
+
+def _of_trace(run: Recorded, traces: Collection[str], notes: list[Note]) -> Recorded:
+    """The run with the checksum of the trace that its births speak of."""
+    if len(traces) > 1:
+        notes.append(
+            Note(run.label, f"events of {len(traces)} different traces were replayed: {', '.join(sorted(traces))}")
+        )
+    if len(traces) != 1:
+        return run
+    return replace(run, shape=replace(run.shape, trace=next(iter(traces))))
 
 
 def _references(shapes: Sequence[Shape], sums: Mapping[int, Counted]) -> list[int | None]:
@@ -187,7 +203,7 @@ def _references(shapes: Sequence[Shape], sums: Mapping[int, Counted]) -> list[in
             named = str(
                 sorted((node, sorted(sums[i].by(node, "headwater_events_born_total").items())) for node in shape.nodes)
             )
-        inputs.append((shape.nodes, shape.sinks, named) if named else None)
+        inputs.append((shape.nodes, shape.sinks, shape.rules, named) if named else None)
     found: list[int | None] = []
     for i, own in enumerate(inputs):
         alike = [other for other, theirs in enumerate(inputs) if own is not None and theirs == own]

@@ -118,6 +118,8 @@ def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
         F.explode(F.sequence(F.floor(F.col("first_seq") / width), F.floor(F.col("last_seq") / width))).alias("_piece"),
         "first_seq",
         "last_seq",
+        "first_ts",
+        "last_ts",
         F.col("time").alias("_born"),
     )
     placed = whole.withColumn("_piece", F.floor(F.col("end_seq") / width)).alias("m")
@@ -126,6 +128,7 @@ def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
         & (F.col("m.end_node") == F.col("b.end_node"))
         & (F.col("m._piece") == F.col("b._piece"))
         & F.col("m.end_seq").between(F.col("b.first_seq"), F.col("b.last_seq"))
+        & F.col("m.ts").between(F.col("b.first_ts"), F.col("b.last_ts"))
     )
     return placed.join(pieces.alias("b"), holds, "left").select("m.*", F.col("b._born"))
 
@@ -237,15 +240,15 @@ def compared(
     for i, other in enumerate(references):
         composites = row[f"all_{i}"] or 0
         counts = {reached: row[f"below_{i}_{n}"] or 0 for n, reached in enumerate(dict.fromkeys(below[i].values()))}
-        one = Compared(
+        verdict = Compared(
             composites,
             (row[f"lines_{i}"] or 0) - composites,
             {link: counts[reached] for link, reached in below[i].items()},
         )
         if other is not None:
-            one.same = row[f"same_{i}"] or 0
-            one.missing, one.extra = (row[f"other_{i}"] or 0) - one.same, composites - one.same
-        result.append(one)
+            verdict.same = row[f"same_{i}"] or 0
+            verdict.missing, verdict.extra = (row[f"other_{i}"] or 0) - verdict.same, composites - verdict.same
+        result.append(verdict)
     return result
 
 

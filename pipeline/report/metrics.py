@@ -175,7 +175,7 @@ def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
 def born_over_time(
     lines: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]
 ) -> dict[int, dict[int, float]]:
-    """By run and bucket how many events were born. What a record counts is spread evenly over the time that it covers."""
+    """By run and bucket how many events were born; what a record counts is spread evenly over the time it covers."""
     from pyspark.sql import functions as F
 
     born = F.aggregate(

@@ -57,6 +57,8 @@ class Shape:
     """Whether events keep the times of traces, which have nothing to do with the clock."""
     trace: str | None = None
     """The checksum of the prepared trace that was replayed, where that was noted."""
+    events: str = ""
+    """Of a simulation: equal where the same events were born."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Of each process, as whoever kept them has counted."""
 
@@ -77,7 +79,7 @@ class Shape:
         """Runs with equal inputs have the same events, so they must deliver the same; empty where nobody knows."""
         if self.trace is not None:
             return f"trace {self.trace}"
-        return f"{self.network} seed {self.seed}" if self.simulated else ""
+        return f"events {self.events}" if self.events else ""
 
     def to_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
