@@ -24,6 +24,7 @@ from deploy.commands.node import node
 from deploy.commands.plan import plan
 from deploy.commands.ps import ps
 from deploy.commands.replay import replay
+from deploy.commands.report import report
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
 from deploy.commands.statistics import statistics
@@ -62,6 +63,7 @@ SECTIONS: Final = {
         "statistics": "Count in them what planners need.",
         "replay": "Stream a prepared trace into a running network.",
         "verify": "Compare what a run delivered with what Spark finds in the trace.",
+        "report": "What runs sent, found and took; tables and a page.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -105,6 +107,7 @@ app.command()(traces)
 app.command()(statistics)
 app.command()(replay)
 app.command()(verify)
+app.command()(report)
 app.add_typer(experiment, name="experiment")
 
 

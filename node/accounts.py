@@ -5,10 +5,11 @@ The daemon and the simulator note every frame through the same code, so their fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-from node.outbox import holds_composites
+from node.outbox import by_type, holds_composites
 from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, Want
 from protocol.tally_messages import TallyAnswer, TallyRequest
 from protocol.wire import Wire
@@ -52,6 +53,8 @@ class Accounts:
         """By neighbour, then by kind (``KINDS``)."""
         self.received: dict[str, dict[str, Traffic]] = {}
         """By neighbour, then by kind (``RECEIVED_KINDS``)."""
+        self.sent_types: dict[str, dict[tuple[str, str], int]] = {}
+        """By neighbour, then by kind and type: events. References are not among them: they name no type."""
 
     def note(self, neighbour: str, message: Message, size: int, copies: int = 1) -> None:
         """A message was sent."""
@@ -62,6 +65,7 @@ class Accounts:
             if kind == "events":
                 assert isinstance(message, Notify)
                 kind = "composite" if holds_composites(message.rows) else "primitive"
+                self._add_types(neighbour, kind, message.rows)
             self._add(neighbour, kind, events, copies, size * copies)
 
     def note_received(self, neighbour: str, message: Message, size: int) -> None:
@@ -89,6 +93,8 @@ class Accounts:
         kinds = {main: 0}
         for run in runs:
             kinds[run.kind] = kinds.get(run.kind, 0) + len(run.identities)
+            if run.rows is not None:
+                self._add_types(neighbour, run.kind, run.rows)
         if len(kinds) == 1 and not batch.marks:
             self._add(neighbour, main, kinds[main], copies, size * copies)
             return
@@ -102,6 +108,14 @@ class Accounts:
         for kind, events in kinds.items():
             self._add(neighbour, kind, events, copies if kind == main else 0, taken[kind] * copies)
         self._add(neighbour, "watermark" if batch.marks else main, 0, 0, overhead * copies)
+
+    def _add_types(self, neighbour: str, kind: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Rows are grouped by type where they can be of several, so this costs next to nothing for each of them."""
+        counts = self.sent_types.get(neighbour)
+        if counts is None:
+            counts = self.sent_types[neighbour] = {}
+        for name, alike in by_type(rows):
+            counts[kind, name] = counts.get((kind, name), 0) + len(alike)
 
     def _add(self, neighbour: str, kind: str, events: int, messages: int, size: int) -> None:
         by_kind = self.sent.get(neighbour)

@@ -151,18 +151,25 @@ def shown_sum(value: int | None) -> str:
 
 
 class Unfinished:
-    """A folder that is being written, beside the one that it will be. Use it in a ``with`` block, and ``publish``."""
+    """A folder that is being written, beside the one that it will be. Use it in a ``with`` block, and ``publish``.
 
-    def __init__(self, folder: Path, *, overwrite: bool) -> None:
+    Only ``what`` may be overwritten, which is told by the file ``mark`` in it.
+    """
+
+    def __init__(self, folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: str = "prepared trace") -> None:
         self.target = folder
         self._overwrite = overwrite
+        self._mark = mark
+        self._what = what
         self.folder = folder.parent / f".{folder.name}.unfinished"
 
     def __enter__(self) -> Unfinished:
         if self.target.exists() and not self._overwrite:
             raise ConfigError(f"{self.target} exists already; name another folder, or write --overwrite")
-        if self.target.exists() and not (self.target / MANIFEST).is_file() and any(self.target.iterdir()):
-            raise ConfigError(f"{self.target} is no prepared trace, so it is not overwritten; name another folder")
+        if self.target.exists() and not self.target.is_dir():
+            raise ConfigError(f"{self.target} is a file, so it is not overwritten; name another folder")
+        if self.target.exists() and not (self.target / self._mark).is_file() and any(self.target.iterdir()):
+            raise ConfigError(f"{self.target} is no {self._what}, so it is not overwritten; name another folder")
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
             self.folder.mkdir(parents=True)

@@ -71,6 +71,8 @@ class NodeConfig:
     strategy: str
     replayed: bool = False
     """Whether events keep the times of traces, which have nothing to do with the clock."""
+    run: str = ""
+    """Tells this network, from its first start on, from all others, also from those of the same name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,12 +36,13 @@ class NotedPlan:
 
 @dataclass(frozen=True, slots=True)
 class NotedNetwork:
-    """What a network file must say for this memory to be one of the same network."""
+    """What a network file must say for this memory to be one of the same network; and which run of it this is."""
 
     nodes: tuple[str, ...]
     links: tuple[str, ...]
     strategy: str
     replayed: bool
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,6 +120,8 @@ def observed(simulation: Simulation) -> Observed:
         node="n2",
         life="life",
         network="test",
+        run="r1",
+        strategy="st",
         counters=counters,
         core=simulation.nodes["n2"],
         accounts=booked,
@@ -234,7 +236,7 @@ def test_names_follow_the_conventions() -> None:
         assert re.fullmatch(r"headwater_[a-z_]+", metric.name), metric
         assert metric.name.endswith("_total") == (metric.kind == "counter"), metric
         assert not re.search(r"_(ms|us|milliseconds|kb|mb)(_|$)", metric.name), metric
-        assert len(metric.labels) <= 2, metric
+        assert len(metric.labels) <= 3, metric
 
 
 def test_values_are_those_of_the_parts_that_are_looked_at(observed: Observed) -> None:
@@ -424,6 +426,7 @@ def test_records_hold_matches_and_what_was_counted_in_between(
         observed.counters.source(0, "A").born += 3
         records.delivered(0, 1, match, match.ts + 2_000, live=True)
         records.delivered(0, 2, match, match.ts + 3_000, live=False)
+        records.born(7_000, 3, (4, 6), (5_000, 6_000), "0a1b")
         await asyncio.sleep(0.1)
         assert len(list(lines_of(sorted(tmp_path.glob("matches-*"))))) == 2
         await records.close()
@@ -431,17 +434,26 @@ def test_records_hold_matches_and_what_was_counted_in_between(
     asyncio.run(run())
     first, second = lines_of(sorted(tmp_path.glob("matches-*")))
     assert first == {
-        "v": 1, "node": "n2", "sink": 0, "number": 1, "id": match.id, "rule": "pair", "version": match.version,
-        "type": "X", "ts": match.ts, "delivered": match.ts + 2_000, "latency_us": 2_000,
+        "v": 1, "run": "r1", "node": "n2", "sink": 0, "number": 1, "id": match.id, "rule": "pair",
+        "version": match.version, "type": "X", "ts": match.ts, "end_node": match.end[1], "end_seq": match.end[2],
+        "delivered": match.ts + 2_000, "latency_us": 2_000,
     }  # fmt: skip
     assert (second["number"], second["latency_us"]) == (2, None)
     (metrics_record,) = lines_of(sorted(tmp_path.glob("metrics-*")))
+    assert {name: metrics_record[name] for name in ("run", "network", "strategy")} == {
+        "run": "r1", "network": "test", "strategy": "st",
+    }  # fmt: skip
     assert metrics_record["counters"] == [{"name": "headwater_events_born_total", "labels": {"type": "A"}, "value": 3}]
     gauges = {(each["name"], *each["labels"].values()): each["value"] for each in metrics_record["gauges"]}
     assert gauges["headwater_link_up", "n9"] == 0
     section = DOC.read_text().split("## Records")[1]
     in_doc = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE))))
-    assert in_doc == first.keys() | metrics_record.keys()
+    (births,) = lines_of(sorted(tmp_path.glob("births-*")))
+    assert births == {
+        "v": 1, "run": "r1", "node": "n2", "time": 7_000, "first_seq": 4, "last_seq": 6, "first_ts": 5_000,
+        "last_ts": 6_000, "events": 3, "trace": "0a1b",
+    }  # fmt: skip
+    assert in_doc == first.keys() | metrics_record.keys() | births.keys()
 
 
 def test_metrics_are_recorded_again_and_again(observed: Observed, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from coordinator.daemon.inputs import Setup
 from coordinator.daemon.saving import StateError
 
-SETUP_VERSION: Final = 3
+SETUP_VERSION: Final = 4
 
 
 class DataFolder:
@@ -34,18 +34,7 @@ class DataFolder:
 
     def setup(self) -> Setup | None:
         """What the network was when the coordinator first started; None before that."""
-        file = self.path / "network"
-        if not file.exists():
-            return None
-        try:
-            version, setup = pickle.loads(file.read_bytes())
-        except Exception as error:
-            raise StateError(
-                f"{file} is damaged ({type(error).__name__}); restore it or start with another folder"
-            ) from error
-        if version != SETUP_VERSION or not isinstance(setup, Setup):
-            raise StateError(f"{file} was written by another version of the coordinator")
-        return setup
+        return read_setup(self.path)
 
     def keep_setup(self, setup: Setup) -> None:
         write_atomically(self.path / "network", pickle.dumps((SETUP_VERSION, setup), protocol=5))
@@ -59,6 +48,22 @@ class DataFolder:
         if not file.exists():
             write_atomically(file, fresh.encode() + b"\n")
         return file.read_text(encoding="utf-8").strip()
+
+
+def read_setup(path: Path) -> Setup | None:
+    """What the network was when the coordinator of this data folder first started; None if it never has."""
+    file = path / "network"
+    if not file.exists():
+        return None
+    try:
+        version, setup = pickle.loads(file.read_bytes())
+    except Exception as error:
+        raise StateError(
+            f"{file} is damaged ({type(error).__name__}); restore it or start with another folder"
+        ) from error
+    if version != SETUP_VERSION or not isinstance(setup, Setup):
+        raise StateError(f"{file} was written by another version of the coordinator")
+    return setup
 
 
 def write_atomically(file: Path, data: bytes) -> None:

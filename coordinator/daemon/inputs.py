@@ -41,6 +41,8 @@ class Setup:
     """What planners know beside the rules."""
     digest: str = ""
     """Of the file this was read from: tells whether it has changed since."""
+    run: str = ""
+    """Made at the first start; nodes write it into their records, so that those of two runs can be told apart."""
 
 
 # -------------------------------------------------------------------------------------------- what somebody may ask for

@@ -307,7 +307,7 @@ class Machine:
             return
         answers = list(self._answers.items())[-KEYS_NOTED:]
         pieces = [
-            noted_network(self.setup),
+            noted_network(self.setup, self.registry.run),
             *self.registry.noted(),
             *noted(self.coordinator, self._operations, self.lost_nodes),
             *(NotedAnswer(key, known.status, json.dumps(known.body, sort_keys=True)) for key, known in answers),

@@ -87,19 +87,21 @@ class Memory:
         self.told = now
 
 
-def noted_network(setup: Setup) -> NotedNetwork:
-    """What must be the same for a memory to be one of this network."""
+def noted_network(setup: Setup, run: str) -> NotedNetwork:
+    """What must be the same for a memory to be one of this network, whichever run of it."""
     network = setup.network
     links = sorted(" - ".join(sorted((link.one, link.other))) for link in network.links)
     replayed = any(source.replayed for source in network.sources)
-    return NotedNetwork(tuple(sorted(network.nodes)), tuple(links), network.strategy, replayed)
+    return NotedNetwork(tuple(sorted(network.nodes)), tuple(links), network.strategy, replayed, run)
 
 
 def why_not_ours(pieces: Iterable[Noted], setup: Setup) -> str | None:
     """Why a memory cannot be that of this network, in a sentence; None: it can."""
     theirs = next((piece for piece in pieces if isinstance(piece, NotedNetwork)), None)
-    ours = noted_network(setup)
-    if theirs is None or theirs == ours:
+    if theirs is None:
+        return None
+    ours = noted_network(setup, theirs.run)
+    if theirs == ours:
         return None
     if theirs.strategy != ours.strategy:
         what = f"the strategy is {theirs.strategy}, not {ours.strategy}"

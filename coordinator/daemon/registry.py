@@ -10,7 +10,7 @@ from coordinator.daemon.inputs import Setup
 from protocol.control import NodeConfig, PeerConfig, Register, SinkConfig, SourceConfig
 from protocol.edge import Destination, Feed, MqttFeed, MqttTo
 from protocol.events import EventType
-from protocol.memory import Noted, NotedDestination, NotedFeed, NotedTypes
+from protocol.memory import Noted, NotedDestination, NotedFeed, NotedNetwork, NotedTypes
 from protocol.network import Sink, Source
 
 _End = TypeVar("_End", bound=Feed | Destination)
@@ -46,6 +46,7 @@ class Registry:
         self._id = setup.id
         self._durability = setup.durability
         self._strategy = setup.network.strategy
+        self.run = setup.run
         self._neighbours = setup.network.neighbours()
         self._keys = dict(setup.public_keys)
         self._embedded = setup.embedded_broker
@@ -111,6 +112,8 @@ class Registry:
         self.sources, self.sinks = {}, {}
         for piece in pieces:
             match piece:
+                case NotedNetwork(run=run):
+                    self.run = run
                 case NotedTypes(types):
                     self.types = {each.name: each for each in types}
                 case NotedFeed(number, source, feed):
@@ -163,6 +166,7 @@ class Registry:
             self._durability,
             self._strategy,
             self.replayed,
+            self.run,
         )
 
     def _placed(self, end: _End) -> _End:

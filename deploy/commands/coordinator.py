@@ -92,6 +92,7 @@ def coordinator(
 
 def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Setup:
     """What the coordinator must know of the file, as plain values."""
+    import secrets
     from hashlib import blake2b
 
     from coordinator.daemon.inputs import Setup
@@ -119,6 +120,7 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
         embedded_broker=found.embedded_broker,
         statistics=statistics_of(found),
         digest=blake2b(repr(read).encode(), digest_size=16).hexdigest(),
+        run=secrets.token_hex(8),
     )
 
 

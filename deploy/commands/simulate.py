@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
@@ -30,6 +31,7 @@ from protocol.network import STRATEGIES
 
 if TYPE_CHECKING:
     from deploy.network_file import NetworkFile
+    from deploy.simulation.simulator import Watcher
 
 SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
 RULE_SUFFIXES: Final = (".tesla", ".sase")
@@ -67,6 +69,14 @@ def simulate(
             help="Write every node's tables here, as one JSON object, as they are at the end.", metavar="FILE"
         ),
     ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            help="Make a folder of records, as nodes of a running network leave them; `headwater report` reads it.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a recording that is there already.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and what fails.")] = False,
 ) -> None:
@@ -105,7 +115,7 @@ def simulate(
     with contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
         tables_output = _open_output(tables, stack)
-        outcome = _run(plan, plan.strategy)
+        outcome = _run(plan, plan.strategy) if record is None else _recorded(plan, record, overwrite=overwrite)
         if tables_output is not None:
             json.dump(outcome.tables, tables_output, indent=2, ensure_ascii=False)
             tables_output.write("\n")
@@ -167,7 +177,30 @@ def _planning(plan: _Plan, strategy: str) -> dict[str, Any]:
     return {"lay_out": lay_out, "falls_back": plan.file.falls_back}
 
 
-def _run(plan: _Plan, strategy: str) -> Outcome:
+def _recorded(plan: _Plan, folder: Path, *, overwrite: bool) -> Outcome:
+    """Run the simulation and keep its records; the folder appears when they are complete."""
+    from deploy.reporting.shapes import shape_of
+    from deploy.simulation.recording import Recorder
+    from pipeline.prepared import Unfinished
+    from pipeline.report.shape import RECORDING, write_recording
+
+    network, path = plan.file.network, plan.path.resolve()
+    name = path.parent.name if path.stem == "network" else path.stem
+    births = (network.types, network.sources, plan.file.feeds, plan.seed, plan.until_us)
+    events, run = _digest(births), _digest((network, plan.strategy, births))
+    with Unfinished(folder, overwrite=overwrite, mark=RECORDING, what="recording") as unfinished:
+        outcome = _run(plan, plan.strategy, Recorder(unfinished.folder, name, run))
+        shape = shape_of(network, name, plan.strategy, run=run, seed=plan.seed, simulated=True, events=events)
+        write_recording(unfinished.folder, shape)
+        unfinished.publish()
+    return outcome
+
+
+def _digest(what: object) -> str:
+    return blake2b(repr(what).encode(), digest_size=8).hexdigest()
+
+
+def _run(plan: _Plan, strategy: str, watcher: Watcher | None = None) -> Outcome:
     from deploy.simulation.births import births
     from deploy.simulation.simulator import simulate as run_simulation
 
@@ -194,6 +227,7 @@ def _run(plan: _Plan, strategy: str) -> Outcome:
                 seed=plan.seed,
                 on_progress=watch,
                 check=plan.check,
+                watcher=watcher,
                 **_planning(plan, strategy),
             )
         except Exception as error:

@@ -29,6 +29,13 @@ class Accounts:
         self._wire = wire
         self._senders: dict[str, _Sender] = {}
 
+    def of(self, node: str) -> accounts.Accounts:
+        """The accounts of one node, also of one that has sent nothing yet."""
+        found = self._senders.get(node)
+        if found is None:
+            found = self._senders[node] = _Sender(node, self._outcome, self._wire)
+        return found
+
     def note(self, sender: str, receiver: str, message: Message, size: int, copies: int) -> None:
         found = self._senders.get(sender)
         if found is None:

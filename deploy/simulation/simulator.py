@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
-from typing import Any
+from typing import Any, Protocol
 
 from coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
 from coordinator.graphs import Planner, at_the_middle
@@ -54,6 +54,21 @@ REFUSED = ("late_events", "unadvertised_events")
 Birth = tuple[int, int, Event]
 
 
+class Watcher(Protocol):
+    """Whoever keeps records of a run, as a node process does of itself."""
+
+    def begins(self, run: Simulation) -> None:
+        """The trees stand; the first event is about to be born."""
+
+    def born(self, node: str, source: int, event: Event, refused: Sequence[tuple[str, int]]) -> None:
+        """An event was given to a node; ``refused``: what the node has reported if it did not take it."""
+
+    def delivered(self, delivery: Delivery) -> None: ...
+
+    def ended(self) -> None:
+        """Everything was heard out."""
+
+
 def simulate(
     network: Network,
     births: Iterable[Birth],
@@ -73,6 +88,7 @@ def simulate(
     detection_us: int = DETECTION_US,
     lay_out: Planner = at_the_middle,
     falls_back: bool = True,
+    watcher: Watcher | None = None,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
@@ -84,7 +100,7 @@ def simulate(
     out.
     ``on_delivery`` is told of each delivery as it happens; with ``keep`` off the outcome only counts what is born and
     delivered ("born", "delivered" among its counters), so that a run of any length needs no more memory than the nodes
-    do.
+    do. ``watcher`` sees what nodes are given and do.
     """
     upcoming = iter(births)
     first = next(upcoming, None)
@@ -109,6 +125,7 @@ def simulate(
         if made.set_up(starts_us - setup_us) < starts_us:
             break
         setup_us *= 8
+    made.watcher = watcher
     return made.run(chain(() if first is None else (first,), upcoming), on_progress, changes, until_us)
 
 
@@ -137,12 +154,13 @@ class Simulation:
         self.faults = faults
         self._seed = seed
         self.outcome = Outcome(strategy)
+        self.watcher: Watcher | None = None
         self.now_us = 0
         self._travels = wire
         self._keep = keep
         self._on_delivery = on_delivery
         self._wire = Wire(network.types, network.rules)
-        self._accounts = Accounts(self.outcome, self._wire)
+        self.accounts = Accounts(self.outcome, self._wire)
         self._settings = settings
         self._around = network.neighbours()
         self.nodes = {node: self._new_core(node) for node in network.nodes}
@@ -186,6 +204,8 @@ class Simulation:
         self._down = {node: list(self.faults.downtimes(node)) for node in self.network.nodes}
         if self.checkers is not None:
             self.checkers.stands(self.now_us)
+        if self.watcher is not None:
+            self.watcher.begins(self)
         upcoming = iter(births)
         birth = next(upcoming, None)
         for node, downtimes in self._down.items():
@@ -230,6 +250,8 @@ class Simulation:
             self._hear_out()
         else:
             self._go_on_until(until_us)
+        if self.watcher is not None:
+            self.watcher.ended()
         self.outcome.held_from = list(self.coordinator.held_from)
         for name, core in self.nodes.items():
             self.outcome.tasks[name] = [text for found in core.works.values() for text in found.described()]
@@ -337,7 +359,14 @@ class Simulation:
                 self.outcome.counters["unborn"] += 1  # the node is down, and its sources with it
                 return
         effects = self._handle(node, Born(source, (event,)))
-        if not any(isinstance(effect, Report) and effect.counter in REFUSED for effect in effects):
+        refused = [
+            (effect.counter, effect.count)
+            for effect in effects
+            if isinstance(effect, Report) and effect.counter in REFUSED
+        ]
+        if self.watcher is not None:
+            self.watcher.born(node, source, event, refused)
+        if not refused:
             if self._keep:
                 self.outcome.born.append(event)
                 self._born_at[node].append(event)
@@ -447,7 +476,7 @@ class Simulation:
         data = self._wire.encode(message)
         size = len(data)
         arrival, copies = self._links[node, neighbour].send(self.now_us, size)
-        self._accounts.note(node, neighbour, message, size, copies)
+        self.accounts.note(node, neighbour, message, size, copies)
         if self._travels:
             message = self._wire.decode(data)
         slow = self._slow[neighbour]
@@ -466,3 +495,5 @@ class Simulation:
             self.outcome.counters["delivered"] += 1
         if self._on_delivery is not None:
             self._on_delivery(delivery)
+        if self.watcher is not None:
+            self.watcher.delivered(delivery)

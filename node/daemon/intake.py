@@ -70,6 +70,8 @@ class Intake:
         counts.born += len(rows)
         if rows or mark is not None or position is not None or publisher is not None:
             daemon.apply(Births(now_us, source, rows, mark, position, publisher, count))
+        if rows and replayed:
+            daemon.watching.replayed(now_us, len(rows), _span(rows, 2), _span(rows, 0))
         if done is not None:
             daemon.when_durable(done)
 
@@ -80,3 +82,9 @@ class Intake:
     def refused(self, source: int, raw: bytes, why: str) -> None:
         """Something that is no event: kept apart and counted."""
         self._daemon.malformed(source, raw, why)
+
+
+def _span(rows: Sequence[Sequence[Any]], column: int) -> tuple[int, int]:
+    """The least and the greatest of a column."""
+    values = [row[column] for row in rows]
+    return min(values), max(values)

@@ -178,6 +178,7 @@ class Replays:
                 born,
                 (min(events.seq[0] for events in fresh), max(events.seq[-1] for events in fresh)),
                 (min(events.ts[0] for events in fresh), max(events.ts[-1] for events in fresh)),
+                self._trace,
             )
         daemon.when_durable(lambda: answer(["replayed", number, born, repeated, late, None]))
 

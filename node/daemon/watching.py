@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
 from node.accounts import Accounts
@@ -49,6 +50,7 @@ class Watching:
             accounts=self._accounts,
             journal=daemon.journal,
             now_us=daemon.now_us,
+            cpu_s=process_time,
         )
         self._exposition = Exposition(self._observed)
         self._records = Records(daemon.settings.data / "records", self._observed)
@@ -63,7 +65,9 @@ class Watching:
         """Event types may be new: accounts go on with them."""
         before, self._accounts = self._accounts, Accounts(Wire(config.types))
         self._accounts.sent, self._accounts.received = before.sent, before.received
+        self._accounts.sent_types = before.sent_types
         self._observed.accounts = self._accounts
+        self._observed.run, self._observed.strategy = config.run, config.strategy
 
     # ------------------------------------------------------------------------------------------------ what has happened
 
@@ -102,10 +106,12 @@ class Watching:
             self.counters.delivered_rows(sink, len(rows), [now_us - end for end in ends])
             self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
 
-    def replayed(self, now_us: int, born: int, numbers: tuple[int, int], times: tuple[int, int]) -> None:
+    def replayed(
+        self, now_us: int, born: int, numbers: tuple[int, int], times: tuple[int, int], trace: str = ""
+    ) -> None:
         """Events of a replay have become part of the trace: how many, their first and last number, and times."""
         with self._unharmed():
-            self._records.born(now_us, born, numbers, times)
+            self._records.born(now_us, born, numbers, times, trace)
 
     @contextmanager
     def _unharmed(self) -> Iterator[None]:

@@ -190,6 +190,19 @@ for _direction, _help in (
         )
 
 
+@_metric(
+    "link_sent_events_by_type_total",
+    "counter",
+    ("peer", "kind", "type"),
+    "Events whose bodies were sent to a neighbour, by why they were sent and their type.",
+)
+def _sent_types(observed: Observed) -> Values:
+    if observed.accounts is not None:
+        for peer, counts in sorted(observed.accounts.sent_types.items()):
+            for (kind, name), number in sorted(counts.items()):
+                yield (peer, kind, name), number
+
+
 @_metric("awakenings_sent_total", "counter", (), "Questions to neighbours: for kept events, or for an aggregate.")
 def _awakenings(observed: Observed) -> Values:
     sent = {} if observed.accounts is None else observed.accounts.sent

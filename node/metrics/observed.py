@@ -74,6 +74,9 @@ class Observed:
     node: str
     life: str = ""
     network: str = ""
+    run: str = ""
+    """As the coordinator has told it; empty before the node is configured."""
+    strategy: str = ""
     counters: NodeCounters = field(default_factory=NodeCounters)
     core: NodeCore | None = None
     accounts: Accounts | None = None
@@ -83,3 +86,5 @@ class Observed:
     peers: Sequence[str] = ()
     """All ends of links of this node; the coordinator is one of them."""
     now_us: Callable[[], int] = clock_us
+    cpu_s: Callable[[], float] | None = None
+    """Processor time of the node so far, where it has a process of its own."""

@@ -10,27 +10,21 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from math import isinf
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from node.found import Found
-from node.metrics.catalogue import samples
-from node.metrics.counters import Histogram
 from node.metrics.observed import Observed
 from node.metrics.record_files import FILE_BYTES_MAX, FILES_MAX, RecordFiles
+from node.metrics.record_lines import Growth, birth_record, match_record
 from protocol.composites import Composite
 
 FLUSH_EVERY_S: Final = 1.0
 METRICS_EVERY_S: Final = 10.0
 PENDING_MAX: Final = 10_000  # records that wait to be written: noting more a second would cost more than finding them
-VERSION: Final = 1
 
 _written_out: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-
-_Key = tuple[str, tuple[tuple[str, str], ...]]
-"""Name and labels of a value."""
 
 _log = logging.getLogger(__name__)
 
@@ -60,16 +54,14 @@ class Records:
         self._metrics_every_s = metrics_every_s
         self._flush_every_s = flush_every_s
         self._pending: dict[str, list[Any]] = {kind: [] for kind in self._files}
-        self._last: dict[_Key, float] = {}
-        self._last_us = 0
+        self._growth: Growth | None = None
         self._flush_timer: asyncio.TimerHandle | None = None
         self._metrics_timer: asyncio.TimerHandle | None = None
         self._flushing: asyncio.Task[None] | None = None
         self._in_trouble = False
 
     def start(self) -> None:
-        self._last_us = self._observed.now_us()
-        self._last = dict(_counted(self._observed))
+        self._growth = Growth(self._observed)
         self._wait_for_metrics()
 
     async def close(self) -> None:
@@ -109,19 +101,11 @@ class Records:
 
     # ---------------------------------------------------------------------------------------------------------- births
 
-    def born(self, now_us: int, events: int, numbers: tuple[int, int], times: tuple[int, int]) -> None:
-        """Events of a replay became part of the trace, from the first to the last number, and time."""
-        record = {
-            "v": VERSION,
-            "node": self._observed.node,
-            "time": now_us,
-            "first_seq": numbers[0],
-            "last_seq": numbers[1],
-            "first_ts": times[0],
-            "last_ts": times[1],
-            "events": events,
-        }
-        self._put("births", record)
+    def born(self, now_us: int, events: int, numbers: tuple[int, int], times: tuple[int, int], trace: str = "") -> None:
+        """Events of a replay became part of the trace, from the first to the last number, and time. ``trace``: the
+        checksum of the prepared trace that they belong to, where the node knows it."""
+        observed = self._observed
+        self._put("births", birth_record(observed.run, observed.node, now_us, events, numbers, times, trace))
 
     # --------------------------------------------------------------------------------------------------------- metrics
 
@@ -134,22 +118,8 @@ class Records:
         self._wait_for_metrics()
 
     def _metrics_record(self) -> dict[str, Any]:
-        """What was counted since the last record, without what did not change, and gauges as they are."""
-        observed = self._observed
-        now_us = observed.now_us()
-        counted = dict(_counted(observed))
-        grown = {key: value - self._last.get(key, 0) for key, value in counted.items()}
-        record = {
-            "v": VERSION,
-            "node": observed.node,
-            "life": observed.life,
-            "time": now_us,
-            "since": self._last_us,
-            "counters": [_written(key, value) for key, value in grown.items() if value],
-            "gauges": [_written(key, value) for key, value in _gauges(observed)],
-        }
-        self._last, self._last_us = counted, now_us
-        return record
+        assert self._growth is not None, "records are started first"
+        return self._growth.record()
 
     # --------------------------------------------------------------------------------------------------------- writing
 
@@ -176,7 +146,7 @@ class Records:
             if not pending:
                 continue
             self._pending[kind] = []
-            line = _match_line(self._observed.node) if kind == "matches" else _metrics_line
+            line = _match_line(self._observed) if kind == "matches" else _metrics_line
             try:
                 await asyncio.to_thread(lambda: self._files[kind].write(map(line, pending)))  # noqa: B023
                 self._in_trouble = False
@@ -195,46 +165,11 @@ def _metrics_line(record: dict[str, Any]) -> bytes:
     return _written_out(record).encode()
 
 
-def _match_line(node: str) -> Callable[[tuple[int, int, Composite, int, bool]], bytes]:
+def _match_line(observed: Observed) -> Callable[[tuple[int, int, Composite, int, bool]], bytes]:
+    run, node = observed.run, observed.node
+
     def line(noted: tuple[int, int, Composite, int, bool]) -> bytes:
         sink, number, match, delivered_us, live = noted
-        ts = match.ts
-        record = {
-            "v": VERSION,
-            "node": node,
-            "sink": sink,
-            "number": number,
-            "id": match.id,
-            "rule": match.rule,
-            "version": match.version,
-            "type": match.type,
-            "ts": ts,
-            "delivered": delivered_us,
-            "latency_us": delivered_us - ts if live else None,
-        }
-        return _written_out(record).encode()
+        return _written_out(match_record(run, node, sink, number, match, delivered_us, live=live)).encode()
 
     return line
-
-
-def _counted(observed: Observed) -> Iterator[tuple[_Key, float]]:
-    """Everything that only grows; of histograms how many there were and their sum."""
-    for metric, values, value in samples(observed):
-        labels = tuple(zip(metric.labels, values, strict=True))
-        if isinstance(value, Histogram):
-            yield (f"{metric.name}_count", labels), value.count
-            yield (f"{metric.name}_sum", labels), value.sum_us / 1e6
-        elif metric.kind == "counter":
-            yield (metric.name, labels), value
-
-
-def _gauges(observed: Observed) -> Iterator[tuple[_Key, float]]:
-    for metric, values, value in samples(observed):
-        if metric.kind == "gauge" and metric.name != "headwater_node_info" and not isinstance(value, Histogram):
-            yield (metric.name, tuple(zip(metric.labels, values, strict=True))), value
-
-
-def _written(key: _Key, value: float) -> dict[str, Any]:
-    """Infinity, which JSON cannot say, is null."""
-    name, labels = key
-    return {"name": name, "labels": dict(labels), "value": None if isinf(value) else round(value, 6)}

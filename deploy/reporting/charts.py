@@ -1,0 +1,170 @@
+"""The other pictures of a report: stacked bars, curves, heat maps, bars."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from deploy.reporting.drawing import COLOURS, Chart, bar, decades, legend, none, number, table, tag, ticks
+from deploy.reporting.words import count, milliseconds, rate, size
+from node.accounts import KINDS
+from pipeline.report.assemble import between_nodes
+from pipeline.report.tables import Tables
+
+CURVES_MAX: Final = COLOURS  # rules whose curves are drawn, those with most composites
+ROWS_MAX: Final = 40  # links in a heat map: those with most in them
+BARS_MAX: Final = 20  # buffers in a list
+WIDE: Final = 20  # a range whose ends are further apart than this is drawn logarithmically
+
+Show = Callable[[float | None], str]
+
+
+def stacked(tables: Tables, column: str, show: Show, *, overhead: bool) -> str:
+    """A bar for each run, in pieces by kind; where centralised is known, a mark where that would be."""
+    sums: dict[str, dict[str, int]] = {run["run"]: defaultdict(int) for run in tables["runs"]}
+    for row in tables["links"]:
+        if between_nodes(row) and (overhead or not row["overhead"]):
+            sums[row["run"]][row["kind"]] += row[column]
+    central = {run["run"]: run["centralised_events"] for run in tables["runs"]} if column == "events" else {}
+    most = max([*(sum(kinds.values()) for kinds in sums.values()), *central.values()], default=0) or 1
+    bars = ""
+    for run, kinds in sums.items():
+        pieces = "".join(
+            _piece(run, kind, column, kinds[kind], most, show(kinds[kind])) for kind in KINDS if kinds.get(kind)
+        )
+        if central.get(run):
+            tip = f"{run}: everything to one node would be {show(central[run])}"
+            place = f"left:{100 * central[run] / most:.4f}%"
+            pieces += tag("b", {"class_": "mark", "style": place, "data_tip": tip, "title": tip})
+        bars += bar(run, pieces, show(sum(kinds.values())))
+    used = [kind for kind in KINDS if any(kinds.get(kind) for kinds in sums.values())]
+    entries = [(kind, f"k-{kind}") for kind in used] + ([("centralised", "k-mark")] if any(central.values()) else [])
+    return tag("div", {"class_": "bars"}, bars) + legend(entries)
+
+
+def _piece(run: str, kind: str, column: str, value: int, most: int, shown: str) -> str:
+    tip = f"{run}: {shown} of {kind}"
+    data = {"data_run": run, "data_kind": kind, "data_column": column, "data_value": value}
+    style = f"width:{100 * value / most:.4f}%"
+    return tag("span", {"class_": f"piece k-{kind}", "style": style, "data_tip": tip, "title": tip, **data})
+
+
+def latency_curves(tables: Tables, curves: Sequence[tuple[str, str, str]]) -> str:
+    """Which share of composites took at most how long; a curve for each (run, rule, name)."""
+    found = []
+    for run, rule, name in curves:
+        points = [(row["latency_ms"], row["share"]) for row in tables.of("latency_cdf", run) if row["rule"] == rule]
+        if points:
+            found.append((run, rule, name, points))
+    if not found:
+        return none("No latency is known.")
+    values = [x for *_, points in found for x, _ in points]
+    least, most = max(min(values), 0.001), max(*values, 0.001)
+    log = most > WIDE * least
+    xs = decades(least, most) if log else ticks(1.05 * most, 6)
+    chart = Chart((xs[0], xs[-1]), (0, 1), log_x=log)
+    words = [(x, milliseconds(x) if x else "0") for x in xs]
+    chart.axes(words, [(y / 4, f"{25 * y} %") for y in range(5)], "from the event that completed it to the sink")
+    for colour, (run, rule, name, points) in enumerate(found):
+        row = next(row for row in tables.of("latency", run) if row["rule"] == rule)
+        about = f"{name}: p50 {milliseconds(row['p50_ms'])}, p99 {milliseconds(row['p99_ms'])}"
+        chart.line([(points[0][0], 0.0), *points, (xs[-1], 1.0)], colour, about)
+        for share, column in ((0.5, "p50_ms"), (0.9, "p90_ms"), (0.95, "p95_ms"), (0.99, "p99_ms"), (1.0, "max_ms")):
+            tip = f"{name}: {100 * share:g} % within {milliseconds(row[column])}"
+            chart.spot(row[column], share, tip, run=run, rule=rule, column=column, value=row[column])
+    return chart.svg("latency") + legend([(name, f"c{i % COLOURS}") for i, (_, _, name, _) in enumerate(found)])
+
+
+def throughput(tables: Tables, run: str) -> str:
+    """Events born and composites delivered in a second, over time."""
+    rows = list(tables.of("throughput", run))
+    made = ""
+    for column, name, colour in (
+        ("born_per_s", "events born in a second", 0),
+        ("composites_per_s", "composites delivered in a second", 2),
+    ):
+        ys, xs = ticks(max(row[column] for row in rows), 3), ticks(rows[-1]["to_s"], 6)
+        chart = Chart((0, xs[-1]), (0, ys[-1]), height=190)
+        chart.axes([(x, number(x)) for x in xs], [(y, number(y)) for y in ys], "seconds since the beginning")
+        first = (rows[0]["from_s"], rows[0][column])
+        chart.area([first, *((row["to_s"], row[column]) for row in rows)], colour, name)
+        for row in rows:
+            if row[column]:
+                tip = f"{row['from_s']:g} to {row['to_s']:g} s: {rate(row[column])}"
+                chart.spot((row["from_s"] + row["to_s"]) / 2, row[column], tip)
+        made += tag("h4", {}, name) + chart.svg(name)
+    return made
+
+
+def heat_map(cells: Mapping[tuple[str, str], int], columns: Sequence[str], what: str, run: str) -> str:
+    """Links by kinds or types; as dark as there is much in a cell, logarithmically."""
+    sums: dict[str, int] = defaultdict(int)
+    for (link, _), value in cells.items():
+        sums[link] += value
+    kept = [link for link, total in sorted(sums.items(), key=lambda pair: (-pair[1], pair[0])) if total]
+    if not kept:
+        return none("Nothing crossed a link.")
+    most = max(cells.values())
+    rows = []
+    for link in kept[:ROWS_MAX]:
+        inside = ""
+        for column in columns:
+            value = cells.get((link, column), 0)
+            warm = 0.12 + 0.88 * math.log1p(value) / math.log1p(most) if value else 0
+            shade = {"class_": "cell hot" if warm > 0.55 else "cell", "style": f"--warm:{100 * warm:.0f}%"}
+            data = {"data_run": run, "data_link": link, "data_what": what, "data_column": column, "data_value": value}
+            inside += tag("td", {**shade, "title": f"{link}: {count(value)} {column}", **data}, _short(value))
+        rows.append((link, inside))
+    more = none(f"and {len(kept) - ROWS_MAX:,} links with less") if len(kept) > ROWS_MAX else ""
+    return table(columns, rows, "heat") + more
+
+
+def _short(value: float) -> str:
+    if not value:
+        return ""
+    return f"{value:,.0f}" if value < 10_000 else f"{value / 1e3:,.0f}k" if value < 1e6 else f"{value / 1e6:,.1f}M"
+
+
+def links_by_kind(tables: Tables, run: str) -> str:
+    cells: dict[tuple[str, str], int] = defaultdict(int)
+    for row in tables.of("links", run):
+        amount = row["messages"] if row["overhead"] else row["events"]
+        if between_nodes(row) and amount:
+            cells[f"{row['from']} → {row['to']}", row["kind"]] += amount
+    return heat_map(cells, [kind for kind in KINDS if any(each == kind for _, each in cells)], "kind", run)
+
+
+def links_by_type(tables: Tables, run: str) -> str:
+    cells: dict[tuple[str, str], int] = defaultdict(int)
+    for row in tables.of("link_types", run):
+        if between_nodes(row):
+            cells[f"{row['from']} → {row['to']}", row["type"]] += row["events"]
+    return heat_map(cells, sorted({kind for _, kind in cells}), "type", run)
+
+
+def buffers(tables: Tables, run: str) -> str:
+    """What was full, as bars: rows held and queues, the greatest first."""
+    made = ""
+    kinds: Sequence[tuple[str, Show]] = (
+        ("held rows", count),
+        ("link queue, messages", count),
+        ("link queue, bytes", size),
+    )
+    for buffer, show in kinds:
+        rows = sorted(
+            (row for row in tables.of("buffers", run) if row["buffer"] == buffer), key=lambda row: -row["peak"]
+        )
+        if not rows:
+            continue
+        bars = ""
+        for row in rows[:BARS_MAX]:
+            data = {"data_run": run, "data_node": row["node"], "data_buffer": buffer, "data_of": row["of"]}
+            style = f"width:{100 * row['peak'] / rows[0]['peak']:.3f}%"
+            piece = tag("span", {"class_": "piece k-buffer", "style": style, **data, "data_value": row["peak"]})
+            of = f"→ {row['of']}" if buffer.startswith("link") else row["of"].replace("_", " ")
+            bars += bar(f"{row['node']} {of}", piece, show(row["peak"]), thin=True)
+        more = none(f"and {len(rows) - BARS_MAX:,} with less") if len(rows) > BARS_MAX else ""
+        made += tag("h4", {}, f"{buffer}, at most") + tag("div", {"class_": "bars"}, bars) + more
+    return made or none("Nothing was held.")

@@ -1,0 +1,92 @@
+"""Where nodes stand on a map: near each other on the page as they are near in the network."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+WORK_MAX: Final = 8_000_000  # steps of the inner loop: about three seconds, for networks of any size
+ROUNDS_MAX: Final = 300
+
+
+def laid_out(nodes: Sequence[str], links: Iterable[tuple[str, str]]) -> dict[str, tuple[float, float]]:
+    """A place in the unit square for every node; the same network is always laid out the same.
+
+    Distances on the page follow the number of links between two nodes (stress majorisation): every node moves to where
+    all the others would like to have it, again and again.
+    """
+    count = len(nodes)
+    if count == 1:
+        return {nodes[0]: (0.5, 0.5)}
+    steps = _steps(nodes, links)
+    places = [
+        (math.cos(2 * math.pi * number / count), math.sin(2 * math.pi * number / count)) for number in range(count)
+    ]
+    for _ in range(min(ROUNDS_MAX, max(5, WORK_MAX // (count * count)))):
+        for one in range(count):
+            x = y = weights = 0.0
+            x0, y0 = places[one]
+            for other in range(count):
+                if one == other:
+                    continue
+                wanted = steps[one][other]
+                x1, y1 = places[other]
+                apart = math.hypot(x0 - x1, y0 - y1) or 1e-6
+                weight = 1 / (wanted * wanted)
+                x += weight * (x1 + wanted * (x0 - x1) / apart)
+                y += weight * (y1 + wanted * (y0 - y1) / apart)
+                weights += weight
+            places[one] = (x / weights, y / weights)
+    return _fitted(nodes, _turned(places))
+
+
+def _steps(nodes: Sequence[str], links: Iterable[tuple[str, str]]) -> list[list[float]]:
+    """The number of links between any two nodes; nodes that do not reach each other are far apart."""
+    position = {node: number for number, node in enumerate(nodes)}
+    around: list[list[int]] = [[] for _ in nodes]
+    for one, other in links:
+        around[position[one]].append(position[other])
+        around[position[other]].append(position[one])
+    far = math.sqrt(len(nodes)) + 2
+    found = []
+    for start in range(len(nodes)):
+        reached = {start: 0}
+        waiting = deque([start])
+        while waiting:
+            here = waiting.popleft()
+            for there in around[here]:
+                if there not in reached:
+                    reached[there] = reached[here] + 1
+                    waiting.append(there)
+        found.append([float(reached.get(other, far)) for other in range(len(nodes))])
+    return found
+
+
+def _turned(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """With the longer side lying flat, as pages are."""
+    count = len(places)
+    mx, my = sum(x for x, _ in places) / count, sum(y for _, y in places) / count
+    xx = sum((x - mx) ** 2 for x, _ in places)
+    yy = sum((y - my) ** 2 for _, y in places)
+    xy = sum((x - mx) * (y - my) for x, y in places)
+    angle = -0.5 * math.atan2(2 * xy, xx - yy)
+    cos, sin = math.cos(angle), math.sin(angle)
+    return [((x - mx) * cos - (y - my) * sin, (x - mx) * sin + (y - my) * cos) for x, y in places]
+
+
+def _fitted(nodes: Sequence[str], places: Sequence[tuple[float, float]]) -> dict[str, tuple[float, float]]:
+    low_x, high_x = min(x for x, _ in places), max(x for x, _ in places)
+    low_y, high_y = min(y for _, y in places), max(y for _, y in places)
+    wide, high = max(high_x - low_x, 1e-9), max(high_y - low_y, 1e-9)
+    flat = high < wide * 1e-3
+    return {
+        node: ((x - low_x) / wide, 0.5 if flat else (y - low_y) / high)
+        for node, (x, y) in zip(nodes, places, strict=True)
+    }
+
+
+def aspect(places: Mapping[str, tuple[float, float]]) -> float:
+    """Height over width that suits a map."""
+    return 0.55 if len({round(y, 3) for _, y in places.values()}) > 1 else 0.2

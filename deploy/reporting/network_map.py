@@ -1,0 +1,107 @@
+"""The network as a map: links as wide as what crossed them, nodes as large as what went through them."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
+from typing import Final
+
+from deploy.reporting.drawing import WIDTH, legend, picture, tag, text
+from deploy.reporting.layout import aspect, laid_out
+from deploy.reporting.words import count, milliseconds, size, some
+from pipeline.report.assemble import between_nodes
+from pipeline.report.shape import Shape
+from pipeline.report.tables import Row, Tables
+
+MARGIN: Final = 56
+NAMES_MAX: Final = 80  # nodes up to which names are written beside them
+HEATS: Final = 5  # shades of how busy a node is
+
+
+def network_map(shape: Shape, tables: Tables, run: str) -> str:
+    """The map of one run."""
+    places = laid_out(shape.nodes, [(link.one, link.other) for link in shape.links])
+    height = max(180, round(WIDTH * aspect(places)))
+
+    def at(node: str) -> tuple[float, float]:
+        x, y = places[node]
+        return MARGIN + x * (WIDTH - 2 * MARGIN), MARGIN + y * (height - 2 * MARGIN - 14)
+
+    crossed: dict[tuple[str, str], dict[str, int]] = defaultdict(lambda: {"events": 0, "bytes": 0, "overhead": 0})
+    for row in tables.of("links", run):
+        if between_nodes(row):
+            here = crossed[row["from"], row["to"]]
+            here["overhead" if row["overhead"] else "bytes"] += row["bytes"]
+            here["events"] += 0 if row["overhead"] else row["events"]
+    both = {
+        (link.one, link.other): crossed[link.one, link.other]["events"] + crossed[link.other, link.one]["events"]
+        for link in shape.links
+    }
+    most = max(both.values(), default=0) or 1
+    parts = []
+    for link in shape.links:
+        (x1, y1), (x2, y2) = at(link.one), at(link.other)
+        events = both[link.one, link.other]
+        tip = "\n".join(
+            [
+                f"{link.one} - {link.other}, {milliseconds(link.delay_us / 1000)}",
+                *(
+                    f"{a} → {b}: {some(crossed[a, b]['events'], 'event')}, {size(crossed[a, b]['bytes'])} "
+                    f"and {size(crossed[a, b]['overhead'])} of overhead"
+                    for a, b in ((link.one, link.other), (link.other, link.one))
+                ),
+            ]
+        )
+        width = 1.2 + 10.8 * math.sqrt(events / most) if events else 1.2
+        ends = {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "class_": "link" if events else "link idle"}
+        data = {"data_tip": tip, "data_one": link.one, "data_other": link.other, "data_events": events}
+        parts.append(tag("line", {**ends, "stroke_width": width, **data}, _title(tip)))
+    loads = {row["node"]: row for row in tables.of("nodes", run)}
+    busy = {node: row["events_in"] + row["events_out"] + row["born"] for node, row in loads.items()}
+    busiest = max(busy.values(), default=0) or 1
+    sources: dict[str, list[str]] = defaultdict(list)
+    sinks: dict[str, list[str]] = defaultdict(list)
+    for node, kind in shape.sources:
+        sources[node].append(kind)
+    for sink in shape.sinks:
+        sinks[sink.node].append(sink.type)
+    for node in shape.nodes:
+        x, y = at(node)
+        row = loads[node]
+        radius = 7 + 13 * math.sqrt(busy[node] / busiest)
+        heat = min(HEATS - 1, int(HEATS * busy[node] / busiest))
+        tip = _about(node, shape, row, sources.get(node, ()), sinks.get(node, ()))
+        inside = ""
+        if node in sinks:
+            inside += tag("circle", {"cx": x, "cy": y, "r": radius + 4.5, "class_": "sink"})
+        if node in sources:
+            top = y - radius - (9 if node in sinks else 4)
+            inside += tag("path", {"d": f"M{x:.1f},{top:.1f}l-6,-9h12z", "class_": "source"})
+        inside += tag("circle", {"cx": x, "cy": y, "r": radius, "class_": f"heat{heat}"}) + _title(tip)
+        data = {"data_tip": tip, "data_node": node, "data_busy": busy[node]}
+        parts.append(tag("g", {"class_": "node", **data}, inside))
+        if len(shape.nodes) <= NAMES_MAX:
+            parts.append(text(x, y + radius + 18, node, "name", "middle"))
+    entries = [("link, as wide as what crossed it", "k-link"), ("source", "k-source"), ("sink", "k-sink")]
+    shades = [("little through it", "k-heat0"), ("most through it", f"k-heat{HEATS - 1}")]
+    return picture("".join(parts), WIDTH, height, f"map of the network under {run}") + legend(entries + shades)
+
+
+def _title(tip: str) -> str:
+    return f"<title>{escape(tip)}</title>"
+
+
+def _about(node: str, shape: Shape, row: Row, sources: Sequence[str], sinks: Sequence[str]) -> str:
+    """What there is to say of a node."""
+    said = [f"{node} (leader under centr)" if node == shape.leader else node]
+    if sources:
+        said.append(f"source of {', '.join(dict.fromkeys(sources))}: {some(row['born'], 'event')} born")
+    if sinks:
+        said.append(f"sink of {', '.join(dict.fromkeys(sinks))}: {count(row['delivered'])} delivered")
+    said.append(f"{some(row['events_in'], 'event')} in, {count(row['events_out'])} out")
+    said.append(f"at most {some(row['held_peak'] or 0, 'row')} held, {some(row['tasks'], 'task')}")
+    if row["cpu_s"] is not None:
+        said.append(f"{row['cpu_s']:.2f} s of processor time")
+    return "\n".join(said)

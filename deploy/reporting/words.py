@@ -1,0 +1,178 @@
+"""Figures in words: how numbers are written, and the sentences that stand above everything else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pipeline.report.tables import Row, Tables
+
+NOTHING: Final = "\N{EN DASH}"
+"""Where there is no figure."""
+
+
+def count(number: float | None) -> str:
+    """A whole number, with commas; a dash where there is none."""
+    return NOTHING if number is None else f"{round(number):,}"
+
+
+def share(ratio: float | None) -> str:
+    """A ratio in percent, with as many digits as it takes to see something."""
+    if ratio is None:
+        return NOTHING
+    percent = 100 * ratio
+    return (
+        f"{percent:.0f} %"
+        if percent >= 99.5 or percent == 0
+        else f"{percent:.1f} %"
+        if percent >= 1
+        else f"{percent:.2g} %"
+    )
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration that is given in milliseconds."""
+    if value is None:
+        return NOTHING
+    if value >= 120_000:
+        return f"{value / 60_000:,.1f} min"
+    if value >= 10_000:
+        return f"{value / 1000:,.1f} s"
+    if value >= 1000:
+        return f"{value / 1000:,.2f} s"
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def seconds(value: float | None) -> str:
+    return NOTHING if value is None else milliseconds(1000 * value) if value < 120 else _long(value)
+
+
+def _long(value: float) -> str:
+    return f"{value / 3600:,.1f} h" if value >= 7200 else f"{value / 60:,.1f} min"
+
+
+def size(value: float | None) -> str:
+    """Bytes."""
+    if value is None:
+        return NOTHING
+    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= factor:
+            return f"{value / factor:,.1f} {unit}"
+    return f"{value:,.0f} B"
+
+
+def rate(value: float | None) -> str:
+    """Something in a second."""
+    if value is None:
+        return NOTHING
+    return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
+
+
+def some(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def title(tables: Tables) -> str:
+    runs = tables["runs"]
+    networks = list(dict.fromkeys(run["network"] for run in runs))
+    if len(runs) == 1:
+        return f"{networks[0]} under {runs[0]['strategy']}"
+    return f"{len(runs)} runs of {listed(networks)}"
+
+
+def headline(tables: Tables) -> list[str]:
+    """What came out, in sentences: what was saved, what was found and how fast, and whether all agree."""
+    runs = tables["runs"]
+    return _of_one(runs[0], tables) if len(runs) == 1 else _of_several(tables)
+
+
+def _of_one(run: Row, tables: Tables) -> list[str]:
+    said = [_sent(run)]
+    sinks = len({row["node"] for row in tables["nodes"] if row["delivered"]})
+    if run["composites"]:
+        found = f"{some(run['composites'], 'composite event')} reached sinks at {some(sinks, 'node')}"
+        if run["latency_known"]:
+            found += (
+                f", half of them within {milliseconds(run['latency_p50_ms'])} and 99 % within "
+                f"{milliseconds(run['latency_p99_ms'])} of the event that completed them"
+            )
+        said.append(f"{found}.")
+    else:
+        said.append("No composite event reached a sink.")
+    said.append(
+        f"In {seconds(run['span_s'])}{' of virtual time' if run['simulated'] else ''} "
+        f"{some(run['born'], 'event')} were born at {some(run['nodes'], 'node')}; the fullest of them held "
+        f"{some(run['held_peak'], 'row')} at once."
+    )
+    said.append(_lost(run))
+    return said
+
+
+def _sent(run: Row) -> str:
+    if run["transmission_ratio"] is None:
+        return f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links."
+    return (
+        f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links: {share(run['transmission_ratio'])} of "
+        f"the {count(run['centralised_events'])} that sending everything to one node would have taken."
+    )
+
+
+def _lost(run: Row) -> str:
+    fates = ("late", "malformed", "refused", "repeated")
+    lost = [f"{run[fate]:,} {fate}" for fate in fates if run[fate]]
+    if run["records_dropped"]:
+        lost.append(f"{some(run['records_dropped'], 'record')} dropped")
+    text = f"Of the events that came, {listed(lost)}." if lost else "No event came late, malformed or twice."
+    if run["restarts"]:
+        text += f" Processes were started again {some(run['restarts'], 'time')}."
+    return text
+
+
+def _of_several(tables: Tables) -> list[str]:
+    runs = tables["runs"]
+    judged = sorted(
+        (run for run in runs if run["transmission_ratio"] is not None), key=lambda run: run["transmission_ratio"]
+    )
+    said = []
+    if judged:
+        best = judged[0]
+        said.append(
+            f"{best['run']} sent least: {some(best['events_sent'], 'event')} over links, "
+            f"{share(best['transmission_ratio'])} of what sending everything to one node would have taken."
+        )
+        if len(judged) > 1:
+            rest = [f"{run['run']} {share(run['transmission_ratio'])}" for run in judged[1:]]
+            said.append(f"The others: {', '.join(rest)}.")
+    timed = sorted((run for run in runs if run["latency_p99_ms"] is not None), key=lambda run: run["latency_p99_ms"])
+    if len(timed) > 1 and timed[0]["latency_p99_ms"] < timed[-1]["latency_p99_ms"]:
+        said.append(
+            f"{timed[0]['run']} was fastest: 99 % of its composites arrived within "
+            f"{milliseconds(timed[0]['latency_p99_ms'])}; {timed[-1]['run']} took "
+            f"{milliseconds(timed[-1]['latency_p99_ms'])}."
+        )
+    said.append(agreement(tables))
+    return said
+
+
+def agreement(tables: Tables) -> str:
+    """Whether runs over the same events delivered the same."""
+    rows = [row for row in tables["comparison"] if row["reference"] is not None]
+    if not rows:
+        return "The runs had different events, so what they delivered cannot be compared."
+    wrong = [row for row in rows if row["missing"] or row["extra"]]
+    if not wrong:
+        compared = list(dict.fromkeys([*(row["reference"] for row in rows), *(row["run"] for row in rows)]))
+        rest = len(tables["runs"]) - len(compared)
+        text = f"{listed(compared)} delivered the same {some(rows[0]['composites'], 'composite')}."
+        if len({row["reference"] for row in rows}) > 1:
+            text = f"{listed(compared)} delivered the same composites wherever they had the same events."
+        return text + (f" {some(rest, 'run')} had events of their own." if rest else "")
+    parts = [
+        f"{row['run']} lacks {row['missing']:,} and has {row['extra']:,} that {row['reference']} has not"
+        for row in wrong
+    ]
+    return f"The runs did NOT deliver the same: {'; '.join(parts)}."

@@ -1,0 +1,369 @@
+"""From what was summed up to the tables of a report, with what centr would have sent beside it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pipeline.prepared import Manifest
+from pipeline.report.buckets import Buckets
+from pipeline.report.inputs import Note, Recorded
+from pipeline.report.matches import PERCENTILES, Compared, Delivered
+from pipeline.report.metrics import HELD, HELD_TOTAL, Counted, Coverage, label
+from pipeline.report.tables import KINDS, Row, Tables
+
+OVERHEAD_KINDS: Final = ("watermark", "control")
+SENT: Final = "headwater_link_sent_{}_total"
+FATES: Final = ("born", "late", "malformed", "refused", "repeated")
+QUEUES: Final = {
+    "headwater_link_queue_messages": "link queue, messages",
+    "headwater_link_queue_bytes": "link queue, bytes",
+}
+HAPPENINGS: Final = {
+    "headwater_edge_happenings_total": "what",
+    "headwater_core_reports_total": "report",
+    "headwater_rule_errors_total": "rule",
+    "headwater_link_refused_frames_total": "reason",
+}
+RARE: Final = {
+    "headwater_edge_happenings_total": "at the edge",
+    "headwater_core_reports_total": "reported by the core",
+    "headwater_rule_errors_total": "rule could not be evaluated",
+    "headwater_link_refused_frames_total": "frame refused",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """One run, summed up."""
+
+    run: Recorded
+    identity: str
+    span_us: tuple[int, int]
+    buckets: Buckets
+    coverage: Mapping[str, Sequence[Coverage]]
+    counted: Counted
+    born: Mapping[int, float]
+    delivered: Delivered
+    compared: Compared | None
+    reference: int | None
+    lines_bad: int
+    lines_repeated: int
+    has_births: bool
+
+
+def assemble(
+    runs: Sequence[Measured],
+    notes: Sequence[Note],
+    trace: Mapping[tuple[str, str], int] | None,
+    manifest: Manifest | None,
+) -> Tables:
+    """All tables but the groups, which are made of the runs."""
+    rows: dict[str, list[Row]] = {name: [] for name in KINDS}
+    told = list(notes)
+    for one in runs:
+        _links(one, rows)
+        _nodes(one, rows)
+        _times(one, rows)
+        central = _centralised(one, rows, _usable(one, trace, manifest, told))
+        reference = None if one.reference is None else runs[one.reference].run.label
+        _comparison(one, reference, rows)
+        told += _doubts(one)
+        rows["runs"].append(_run(one, rows, central))
+    rows["notes"] = [{"run": note.label, "note": note.text} for note in told]
+    return Tables(rows)
+
+
+# -------------------------------------------------------------------------------------------------------- what was sent
+
+
+def _links(one: Measured, rows: dict[str, list[Row]]) -> None:
+    name = one.run.label
+    for node in one.run.shape.nodes:
+        found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        for what in ("events", "messages", "bytes"):
+            for labels, value in one.counted.by(node, SENT.format(f"{what}")).items():
+                found[label(labels, "peer"), label(labels, "kind")][what] = round(value)
+        for (peer, kind), amount in sorted(found.items()):
+            rows["links"].append(
+                {
+                    "run": name, "from": node, "to": peer, "kind": kind, "overhead": kind in OVERHEAD_KINDS,
+                    "events": 0, "messages": 0, "bytes": 0, **amount,
+                }
+            )  # fmt: skip
+        for labels, value in sorted(one.counted.by(node, SENT.format("events_by_type")).items()):
+            rows["link_types"].append(
+                {
+                    "run": name, "from": node, "to": label(labels, "peer"), "kind": label(labels, "kind"),
+                    "type": label(labels, "type"), "events": round(value),
+                }
+            )  # fmt: skip
+
+
+def between_nodes(row: Row) -> bool:
+    """Whether a row of the links is one between nodes: not to the coordinator, nor to a program."""
+    return not row["to"].startswith("@")
+
+
+# --------------------------------------------------------------------------------------------------------------- nodes
+
+
+def _nodes(one: Measured, rows: dict[str, list[Row]]) -> None:
+    name, counted = one.run.label, one.counted
+    links = [row for row in rows["links"] if row["run"] == name and between_nodes(row)]
+    for node in one.run.shape.nodes:
+        fates = {fate: counted.by(node, f"headwater_events_{fate}_total") for fate in FATES}
+        by_type: dict[str, dict[str, int]] = defaultdict(dict)
+        for fate, found in fates.items():
+            for labels, value in found.items():
+                by_type[label(labels, "type")][fate] = round(value)
+        for kind, amounts in sorted(by_type.items()):
+            rows["types"].append({"run": name, "node": node, "type": kind, **dict.fromkeys(FATES, 0), **amounts})
+        covers = [cover for cover in one.coverage.get(node, ()) if cover.run in ("", one.identity)]
+        lags = counted.sum(node, "headwater_event_loop_lag_seconds_count")
+        cpu = counted.by(node, "process_cpu_seconds_total")
+        held = counted.peak(node, HELD_TOTAL)
+        rows["nodes"].append(
+            {
+                "run": name,
+                "node": node,
+                **{fate: round(sum(found.values())) for fate, found in fates.items()},
+                "events_in": sum(row["events"] for row in links if row["to"] == node),
+                "events_out": sum(row["events"] for row in links if row["from"] == node),
+                "bytes_out": sum(row["bytes"] for row in links if row["from"] == node),
+                "delivered": round(counted.sum(node, "headwater_deliveries_total")),
+                "cpu_s": sum(cpu.values()) if cpu else None,
+                "loop_lag_ms": 1e3 * counted.sum(node, "headwater_event_loop_lag_seconds_sum") / lags if lags else None,
+                "held_peak": round(max(held.values())) if held else None,
+                "tasks": round(max(counted.peak(node, "headwater_tasks").values(), default=0)),
+                "restarts": max(one.run.shape.restarts.get(node, 0), sum(cover.starts for cover in covers)),
+                "records_dropped": round(counted.sum(node, "headwater_records_dropped_total")),
+                "unrecorded_s": sum(cover.uncovered_us for cover in covers) / 1e6,
+            }
+        )
+        for labels, value in sorted(counted.peak(node, HELD).items()):
+            if value:
+                rows["buffers"].append(_buffer(name, node, "held rows", label(labels, "purpose"), value))
+        for metric, shown in QUEUES.items():
+            for labels, value in sorted(counted.peak(node, metric).items()):
+                if value:
+                    rows["buffers"].append(_buffer(name, node, shown, label(labels, "peer"), value))
+        for metric, by in HAPPENINGS.items():
+            for labels, value in sorted(counted.by(node, metric).items()):
+                what = f"{RARE[metric]}: {label(labels, by)}"
+                rows["happenings"].append({"run": name, "node": node, "what": what, "count": round(value)})
+
+
+def _buffer(run: str, node: str, buffer: str, of: str, peak: float) -> Row:
+    return {"run": run, "node": node, "buffer": buffer, "of": of, "peak": round(peak)}
+
+
+# ---------------------------------------------------------------------------------------------------------------- times
+
+
+def _times(one: Measured, rows: dict[str, list[Row]]) -> None:
+    name, steps = one.run.label, one.buckets
+    seconds = steps.step_us / 1e6
+    for number in range(steps.number):
+        born, composites = one.born.get(number, 0.0), one.delivered.over_time.get(number, 0)
+        rows["throughput"].append(
+            {
+                "run": name, "from_s": number * seconds, "to_s": (number + 1) * seconds, "born": round(born, 3),
+                "composites": composites, "born_per_s": round(born / seconds, 6),
+                "composites_per_s": round(composites / seconds, 6),
+            }
+        )  # fmt: skip
+    for rule, found in sorted(one.delivered.latency.items()):
+        row: Row = {
+            "run": name, "rule": rule, "composites": found.composites, "known": found.known,
+            "mean_ms": None if found.mean_us is None else found.mean_us / 1e3,
+            "max_ms": None if found.max_us is None else found.max_us / 1e3,
+        }  # fmt: skip
+        for share in PERCENTILES:
+            value = found.percentiles_us.get(share)
+            row[f"p{share}_ms"] = None if value is None else value / 1e3
+        rows["latency"].append(row)
+        for share_of, value in found.cdf:
+            rows["latency_cdf"].append({"run": name, "rule": rule, "share": share_of, "latency_ms": value / 1e3})
+
+
+# ---------------------------------------------------------------------------------------------------- centralised
+
+
+def _usable(
+    one: Measured, trace: Mapping[tuple[str, str], int] | None, manifest: Manifest | None, told: list[Note]
+) -> Mapping[tuple[str, str], int] | None:
+    """The events of the trace, if it is the one of this run; what is doubtful about it is told."""
+    if trace is None or manifest is None:
+        return None
+    name, shape = one.run.label, one.run.shape
+    if shape.trace is not None and shape.trace != manifest.checksum:
+        why = f"the trace {manifest.name} ({manifest.checksum}) is not the one that was replayed ({shape.trace})"
+        told.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
+        return None
+    sources = set(shape.sources)
+    wanted = {place: events for place, events in trace.items() if place in sources}
+    if not wanted:
+        why = f"the trace {manifest.name} has no event of any source of this network"
+        told.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
+        return None
+    born = round(sum(one.counted.sum(node, "headwater_events_born_total") for node in shape.nodes))
+    total = sum(wanted.values())
+    if born != total:
+        why = f"the trace has {total:,} events of this network's sources, and {born:,} were born"
+        told.append(Note(name, f"{why}; centralised is counted over the trace"))
+    return wanted
+
+
+def _centralised(one: Measured, rows: dict[str, list[Row]], trace: Mapping[tuple[str, str], int] | None) -> int:
+    """How many events centr would send over links: all that a rule or subscription names to the leader, and what sinks
+    want from there to them."""
+    name, shape = one.run.label, one.run.shape
+    if trace is None:
+        born = {
+            (node, label(labels, "type")): round(value)
+            for node in shape.nodes
+            for labels, value in one.counted.by(node, "headwater_events_born_total").items()
+        }
+    else:
+        born = dict(trace)
+    found = [
+        _central(name, node, kind, "up", events, shape.hops(node))
+        for (node, kind), events in sorted(born.items())
+        if kind in shape.types and node in shape.parents
+    ]
+    if one.compared is not None:
+        for (child, _), events in sorted(one.compared.below.items()):
+            if events:
+                found.append(_central(name, child, "composites", "down", events, 1))
+    for node in shape.nodes:
+        for labels, value in sorted(one.counted.by(node, "headwater_deliveries_total").items()):
+            number = int(label(labels, "sink"))
+            if number < len(shape.sinks) and shape.sinks[number].type in shape.types:
+                kind = shape.sinks[number].type
+                found.append(_central(name, node, kind, "down", round(value), shape.hops(node)))
+    rows["centralised"] += found
+    return sum(row["transmissions"] for row in found)
+
+
+def _central(run: str, node: str, kind: str, way: str, events: int, hops: int) -> Row:
+    return {
+        "run": run, "node": node, "type": kind, "way": way, "events": events, "hops": hops,
+        "transmissions": events * hops,
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------- runs side by side
+
+
+def _comparison(one: Measured, reference: str | None, rows: dict[str, list[Row]]) -> None:
+    if one.compared is None:
+        return
+    row: Row = {
+        "run": one.run.label, "reference": reference, "composites": one.compared.composites,
+        "delivered_again": one.compared.again, "same": None, "missing": None, "extra": None,
+    }  # fmt: skip
+    if reference is not None:
+        row |= {"same": one.compared.same, "missing": one.compared.missing, "extra": one.compared.extra}
+    rows["comparison"].append(row)
+
+
+def _doubts(one: Measured) -> list[Note]:
+    """What whoever reads the figures of a run must know."""
+    name, shape = one.run.label, one.run.shape
+    told: list[str] = []
+    for (node, identity), number in sorted(one.delivered.strangers.items()):
+        told.append(f"{number:,} matches of another run ({identity}) are mixed in at {node}; they are left out")
+    if one.lines_bad:
+        told.append(
+            f"{one.lines_bad:,} lines are cut or of another version and were passed over (a process that is killed "
+            "leaves half a line)"
+        )
+    everything = one.delivered.latency.get("")
+    unknown = everything.composites - everything.known if everything is not None else 0
+    if unknown:
+        why = (
+            "the batch that their latest event came with is in no record of births"
+            if one.has_births
+            else "events were replayed, and there are no records of births that say when"
+        )
+        told.append(f"the latency of {unknown:,} composites is not known: {why}")
+    strategies = {
+        cover.strategy
+        for covers in one.coverage.values()
+        for cover in covers
+        if cover.strategy and cover.run == one.identity
+    }
+    if strategies - {shape.strategy}:
+        told.append(
+            f"the records are of the strategy {', '.join(sorted(strategies))}, the network is one of {shape.strategy}"
+        )
+    return [Note(name, text) for text in told]
+
+
+def _unrecorded(one: Measured) -> int:
+    """Deliveries of composites whose number no record has: dropped, rotated away or cut."""
+    shape = one.run.shape
+    emitted = set(shape.types)
+    missing = 0
+    for number, (count, _, most) in one.delivered.sinks.items():
+        if number >= len(shape.sinks) or shape.sinks[number].type not in emitted:
+            missing += max(0, most - count)
+    return missing
+
+
+def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
+    name, shape = one.run.label, one.run.shape
+    links = [row for row in rows["links"] if row["run"] == name and between_nodes(row)]
+    nodes = [row for row in rows["nodes"] if row["run"] == name]
+    judged, beside = ([row for row in links if row["overhead"] is over] for over in (False, True))
+    seconds = max(1, one.span_us[1] - one.span_us[0]) / 1e6
+
+    def total(column: str, of: Sequence[Row]) -> Any:
+        return sum(row[column] for row in of if row[column] is not None)
+
+    latency = one.delivered.latency.get("")
+    composites = latency.composites if latency is not None else 0
+    known = latency.known if latency is not None else 0
+    born, sent = total("born", nodes), total("events", judged)
+    cpu = [row["cpu_s"] for row in nodes if row["cpu_s"] is not None]
+    row: Row = {
+        "run": name,
+        "network": shape.network,
+        "strategy": shape.strategy,
+        "seed": shape.seed,
+        "simulated": shape.simulated,
+        "run_id": one.identity,
+        "input": shape.input or None,
+        "span_s": seconds,
+        "nodes": len(shape.nodes),
+        "born": born,
+        "composites": composites,
+        "events_sent": sent,
+        "messages_sent": total("messages", judged),
+        "bytes_sent": total("bytes", judged),
+        "overhead_messages": total("messages", beside),
+        "overhead_bytes": total("bytes", beside),
+        "centralised_events": central,
+        "transmission_ratio": sent / central if central else None,
+        "latency_known": known,
+        "latency_unknown": composites - known,
+        "born_per_s": born / seconds,
+        "composites_per_s": composites / seconds,
+        **{fate: total(fate, nodes) for fate in FATES[1:]},
+        "records_dropped": total("records_dropped", nodes),
+        "deliveries_unrecorded": _unrecorded(one),
+        "lines_bad": one.lines_bad,
+        "lines_repeated": one.lines_repeated,
+        "restarts": total("restarts", nodes),
+        "unrecorded_s": total("unrecorded_s", nodes),
+        "held_peak": max((row["held_peak"] or 0 for row in nodes), default=0),
+        "cpu_s": sum(cpu) if cpu else None,
+    }
+    for share in PERCENTILES:
+        value = latency.percentiles_us.get(share) if latency is not None else None
+        row[f"latency_p{share}_ms"] = None if value is None else value / 1e3
+    row["latency_max_ms"] = None if latency is None or latency.max_us is None else latency.max_us / 1e3
+    return row

@@ -1,0 +1,147 @@
+"""The records of a run as files: what is there, what is not, and how Spark reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pipeline.report.shape import Shape
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+VERSION: Final = 1
+"""Of the lines that this report understands."""
+
+_FILE: Final = re.compile(r"(metrics|matches|births)-(\d+)\.jsonl")
+_GLOB: Final = re.compile(r"([\[\]{}*?\\,])")
+
+SCHEMAS: Final = {
+    "metrics": "v INT, run STRING, network STRING, strategy STRING, node STRING, life STRING, time LONG, since LONG, "
+    "counters ARRAY<STRUCT<name: STRING, labels: MAP<STRING, STRING>, value: DOUBLE>>, "
+    "gauges ARRAY<STRUCT<name: STRING, labels: MAP<STRING, STRING>, value: DOUBLE>>",
+    "matches": "v INT, run STRING, node STRING, sink INT, number LONG, id STRING, rule STRING, version INT, "
+    "type STRING, ts LONG, end_node STRING, end_seq LONG, delivered LONG, latency_us LONG",
+    "births": "v INT, run STRING, node STRING, time LONG, first_seq LONG, last_seq LONG, first_ts LONG, last_ts LONG, "
+    "events LONG, trace STRING",
+}
+NEEDED: Final = {
+    "metrics": ("node", "time", "since"),
+    "matches": ("node", "sink", "number", "id", "rule", "ts", "delivered"),
+    "births": ("node", "time", "first_seq", "last_seq", "events"),
+}
+"""What a line must say to be one; a line that was cut lacks some of it or is no JSON at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """A run to be reported on: under which name, what it was, and where each node has its records."""
+
+    label: str
+    shape: Shape
+    folders: Mapping[str, Path]
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """Something that whoever reads the report must know: what is missing, left out or doubtful."""
+
+    label: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The files of one run, by kind."""
+
+    files: Mapping[str, Sequence[Path]]
+    notes: Sequence[Note]
+
+
+def find_files(run: Recorded) -> Found:
+    """The files of a run; notes on nodes without records and on files that have been rotated away.
+
+    A run of which nothing is there is a ConfigError.
+    """
+    files: dict[str, list[Path]] = {kind: [] for kind in SCHEMAS}
+    missing: list[str] = []
+    gone: dict[str, list[str]] = {kind: [] for kind in SCHEMAS}
+    torn: list[str] = []
+    for node in run.shape.nodes:
+        numbers: dict[str, list[int]] = {kind: [] for kind in SCHEMAS}
+        folder = run.folders.get(node)
+        for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+            found = _FILE.fullmatch(path.name)
+            if found is not None:
+                numbers[found[1]].append(int(found[2]))
+                files[found[1]].append(path)
+        if not any(numbers.values()):
+            missing.append(node)
+        for kind, given in numbers.items():
+            if given and min(given) > 1:
+                gone[kind].append(f"{node} ({min(given) - 1:,})")
+            if given and max(given) - min(given) + 1 != len(given):
+                torn.append(f"{node}/{kind}")
+    if not files["metrics"] and not files["matches"]:
+        where = next(iter(run.folders.values()), "nowhere")
+        raise ConfigError(
+            f"{run.label}: no node has left records (looked in {where} and beside); a network writes them while it "
+            "runs, and a simulation with --record"
+        )
+    notes = []
+    if missing:
+        notes.append(
+            Note(run.label, f"no records of {', '.join(missing)}: what they sent, held and delivered is not counted")
+        )
+    for kind, nodes in gone.items():
+        if nodes:
+            notes.append(
+                Note(
+                    run.label,
+                    f"the oldest files of {kind} have been rotated away: {', '.join(nodes)}; what stood in them is not "
+                    "covered",
+                )
+            )
+    if torn:
+        notes.append(Note(run.label, f"files are missing in between: {', '.join(torn)}"))
+    return Found(files, notes)
+
+
+def read_lines(spark: SparkSession, kind: str, runs: Iterable[tuple[int, Sequence[Path]]]) -> DataFrame | None:
+    """All lines of a kind: ``i`` (number of the run), the fields, and ``whole``: whether it is a line of this version.
+
+    None where no run has a file of the kind. Every run is read once.
+    """
+    from pyspark.sql import functions as F
+
+    given = {str(path.resolve()): i for i, files in runs for path in files}
+    if not given:
+        return None
+    read = (
+        spark.read.schema(f"{SCHEMAS[kind]}, _bad STRING")
+        .option("columnNameOfCorruptRecord", "_bad")
+        .json([_GLOB.sub(r"\\\1", path) for path in given])
+        .withColumn("i", _number_of_run(given))
+    )
+    known = F.col("_bad").isNull() & (F.col("v") == VERSION)
+    for name in NEEDED[kind]:
+        known &= F.col(name).isNotNull()
+    return read.withColumn("whole", F.coalesce(known, F.lit(False)))
+
+
+def _number_of_run(given: Mapping[str, int]) -> Column:
+    """The number of the run that the file of a row belongs to. All runs are read together: one job, few tasks."""
+    from pyspark.sql import functions as F
+
+    if len(set(given.values())) == 1:
+        return F.lit(next(iter(given.values())))
+    # Spark tells files as addresses, in which unusual characters are written as %XX; a plus is a plus.
+    address = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
+    path = F.regexp_replace(address, "^file:/+", "/")
+    numbers = F.from_json(F.lit(json.dumps(given)), "MAP<STRING, INT>")
+    return F.element_at(numbers, path)
