@@ -143,6 +143,14 @@ def shown_sum(value: int | None) -> str:
     return f"{(value or 0) & (1 << 64) - 1:016x}"
 
 
+def check_target(folder: Path, *, overwrite: bool) -> None:
+    """A ConfigError if a trace cannot be put there."""
+    if folder.exists() and not overwrite:
+        raise ConfigError(f"{folder} exists already; name another folder, or write --overwrite")
+    if folder.exists() and not (folder / MANIFEST).is_file() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is no prepared trace, so it is not overwritten; name another folder")
+
+
 class Unfinished:
     """A folder that is being written, beside the one that it will be. Use it in a ``with`` block, and ``publish``."""
 
@@ -152,10 +160,7 @@ class Unfinished:
         self.folder = folder.parent / f".{folder.name}.unfinished"
 
     def __enter__(self) -> Unfinished:
-        if self.target.exists() and not self._overwrite:
-            raise ConfigError(f"{self.target} exists already; name another folder, or write --overwrite")
-        if self.target.exists() and not (self.target / MANIFEST).is_file() and any(self.target.iterdir()):
-            raise ConfigError(f"{self.target} is no prepared trace, so it is not overwritten; name another folder")
+        check_target(self.target, overwrite=self._overwrite)
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
             self.folder.mkdir(parents=True)

@@ -63,6 +63,7 @@ def spark_session(
         conf.setMaster(master)
     conf.setIfMissing("spark.master", LOCAL)
     if conf.get("spark.master", LOCAL).startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise tasks get whichever is on the path
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise it looks for another address, and says so
         conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
