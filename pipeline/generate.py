@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 EVENT_BYTES: Final = 48  # about what an event takes in a task, and then for each attribute:
 ATTRIBUTE_BYTES: Final = 16
 TASKS_PER_CORE: Final = 4
+EVENTS_PER_TASK: Final = 100_000  # at least: a task that makes fewer starts longer than it works
+CELLS_PER_TASK: Final = 1_000
 ROWS_AT_ONCE: Final = 16_384  # to Spark and from it
 
 CUT: Final = "_cell bigint, _first bigint, _passed double, _count bigint"
@@ -54,8 +56,13 @@ def generate(
 
 def made_up(spark: SparkSession, generation: Generation, tasks: int | None = None) -> DataFrame:
     """All events, as ``pipeline.shaping.shaped`` gives those of raw data, in no order; by so many tasks per stream."""
-    tasks = tasks or TASKS_PER_CORE * spark.sparkContext.defaultParallelism
-    return all_events([_stream(spark, generation, number, tasks) for number in range(len(generation.streams))])
+    most = tasks or TASKS_PER_CORE * spark.sparkContext.defaultParallelism
+    streams = []
+    for number, stream in enumerate(generation.streams):
+        events = stream.rate_per_s * generation.duration_us / 1e6
+        useful = max(1, round(events / EVENTS_PER_TASK), stream.cells // CELLS_PER_TASK)
+        streams.append(_stream(spark, generation, number, tasks or min(most, useful)))
+    return all_events(streams)
 
 
 def _stream(spark: SparkSession, generation: Generation, number: int, tasks: int) -> DataFrame:

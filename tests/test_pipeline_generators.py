@@ -335,7 +335,7 @@ def test_an_expression_that_means_nothing_is_named(spark: Any, tmp_path: Path) -
     wrong = replace(
         SMALL, streams=(replace(STREAMS[0], attributes={"x": Normal(0, 1), "y": Derived("w + 1", "float")}),)
     )
-    with pytest.raises(ConfigError, match="stream 1: the attribute y cannot be told from 'w . 1'.*x"):
+    with pytest.raises(ConfigError, match=r"stream 1: the attribute y cannot be told from 'w . 1'.*x"):
         generate(spark, wrong, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
@@ -406,14 +406,14 @@ def test_mistakes_are_all_named_with_their_lines(tmp_path: Path) -> None:
         )
     said = str(caught.value)
     for part in (
-        "made.yaml:5:23: there is no node c",
-        "made.yaml:6:22: 'often' is not a rate",
+        "made.yaml:5:24: there is no node c",
+        "made.yaml:6:23: 'often' is not a rate",
         "made.yaml:7:7: a stream has either type: or types:",
-        "made.yaml:8:36: bursts need the mean lengths on: and off:",
+        "made.yaml:8:38: bursts need the mean lengths on: and off:",
         "made.yaml:9:35: zipf has no key 'typ'",
         "made.yaml:10:17: vehicles need nodes with coordinates",
-        "made.yaml:11:62: zipf: is for choice:",
-        "made.yaml:12:88: q is no normal attribute that stands before y",
+        "made.yaml:11:61: zipf: is for choice:",
+        "made.yaml:12:89: q is no normal attribute that stands before y",
         "made.yaml:13:41: an attribute cannot be called 'seq'",
         "made.yaml:14:53: 'a' is no int",
     ):
