@@ -9,6 +9,7 @@ from typing import Final, TypeVar
 
 import yaml
 
+from deploy.generation.description import read_generation
 from deploy.network.sheet import Sheet, is_null, scalars
 from pipeline.descriptions import (
     FORMATS,
@@ -28,12 +29,13 @@ from pipeline.descriptions import (
     TextTime,
     Time,
 )
+from pipeline.generators.model import Generation
 from protocol.errors import ConfigError
 
 READY_MADE: Final = Path(__file__).parent.parent / "pipeline" / "data_sets"
 
 KINDS: Final = ("string", "int", "float", "bool")
-TOP: Final = ("name", "about", "sources", "node")
+TOP: Final = ("name", "about", "sources", "node", "generate")
 SOURCE: Final = ("files", "format", "delimiter", "columns", "where", "type", "time", "node", "attributes")
 TIME: Final = ("value", "unit", "epoch", "pattern", "zone", "clock")
 NODE_WAYS: Final = ("value", "hash", "region", "nearest")
@@ -68,15 +70,23 @@ def find_description(given: str) -> Path:
     return path
 
 
-def read_description(path: Path) -> Description:
-    """A description; a ConfigError that lists everything that is wrong with it."""
+def read_description(path: Path) -> Description | Generation:
+    """A description of raw data or of events to be made up; a ConfigError that lists everything wrong with it."""
     sheet = Sheet(path, "description of a data set", "sources: with files:, type:, time: and node:")
     entries = sheet.entries(sheet.root(), "the description", TOP)
     name = _text(sheet, entries, "name", "the name") or path.stem
+    if "generate" in entries:
+        for other in ("sources", "node"):
+            if other in entries:
+                sheet.error(entries[other][0], f"{other}: is for raw data", "leave it or generate: out")
+        made = read_generation(sheet, entries["generate"][1], name)
+        sheet.finished()
+        assert made is not None
+        return made
     common = _place(sheet, entries["node"][1]) if "node" in entries else None
     sources = []
     if "sources" not in entries:
-        sheet.error(0, "the description names no sources", "write sources: and a list of them")
+        sheet.error(0, "the description names no sources", "write sources: and a list of them, or generate:")
     else:
         for node in sheet.items(entries["sources"][1], "sources"):
             source = _source(sheet, node, common, "node" in entries)

@@ -150,6 +150,16 @@ def shown_sum(value: int | None) -> str:
     return f"{(value or 0) & (1 << 64) - 1:016x}"
 
 
+def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: str = "prepared trace") -> None:
+    """A ConfigError if ``what`` cannot be put there: it is told by the file ``mark``, and nothing else is overwritten."""
+    if folder.exists() and not overwrite:
+        raise ConfigError(f"{folder} exists already; name another folder, or write --overwrite")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder} is a file, so it is not overwritten; name another folder")
+    if folder.exists() and not (folder / mark).is_file() and any(folder.iterdir()):
+        raise ConfigError(f"{folder} is no {what}, so it is not overwritten; name another folder")
+
+
 class Unfinished:
     """A folder that is being written, beside the one that it will be. Use it in a ``with`` block, and ``publish``.
 
@@ -164,12 +174,7 @@ class Unfinished:
         self.folder = folder.parent / f".{folder.name}.unfinished"
 
     def __enter__(self) -> Unfinished:
-        if self.target.exists() and not self._overwrite:
-            raise ConfigError(f"{self.target} exists already; name another folder, or write --overwrite")
-        if self.target.exists() and not self.target.is_dir():
-            raise ConfigError(f"{self.target} is a file, so it is not overwritten; name another folder")
-        if self.target.exists() and not (self.target / self._mark).is_file() and any(self.target.iterdir()):
-            raise ConfigError(f"{self.target} is no {self._what}, so it is not overwritten; name another folder")
+        check_target(self.target, overwrite=self._overwrite, mark=self._mark, what=self._what)
         shutil.rmtree(self.folder, ignore_errors=True)
         try:
             self.folder.mkdir(parents=True)

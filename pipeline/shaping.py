@@ -118,6 +118,10 @@ def check_names(description: Description) -> None:
 
 
 def _checked(rows: DataFrame, text: str, what: str, number: int) -> Column:
+    return checked(rows, text, what, f"source {number + 1}", "the files have the columns")
+
+
+def checked(rows: DataFrame, text: str, what: str, where: str, having: str) -> Column:
     """An expression over the columns; a ConfigError that says what is wrong with it."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
@@ -126,14 +130,11 @@ def _checked(rows: DataFrame, text: str, what: str, number: int) -> Column:
         made = F.expr(text)
         rows.select(made)
     except ParseException as error:
-        raise ConfigError(
-            f"source {number + 1}: {what} is no expression of Spark SQL: {text!r}; {_first(error)}"
-        ) from None
+        raise ConfigError(f"{where}: {what} is no expression of Spark SQL: {text!r}; {_first(error)}") from None
     except AnalysisException as error:
         columns = ", ".join(name for name in rows.columns if not name.startswith("_"))
         raise ConfigError(
-            f"source {number + 1}: {what} cannot be told from {text!r}: {_first(error)}; the files have "
-            f"the columns {columns}"
+            f"{where}: {what} cannot be told from {text!r}: {_first(error)}; {having} {columns}"
         ) from None
     return made
 
@@ -247,12 +248,7 @@ def _node(rows: DataFrame, place: Place, number: int) -> tuple[Column, list[tupl
             ]
         case ByNearest(latitude, longitude, nodes):
             north, east, wrong = _point(rows, latitude, longitude, number)
-            distances = [
-                F.struct(_distance(north, east, *at).alias("far"), F.lit(name).alias("node"))
-                for name, at in nodes.items()
-            ]
-            nearest = F.array_min(F.array(*distances))["node"]
-            return F.when(north.isNotNull() & east.isNotNull(), nearest), [wrong]
+            return F.when(north.isNotNull() & east.isNotNull(), nearest(north, east, nodes)), [wrong]
 
 
 def _point(rows: DataFrame, latitude: str, longitude: str, number: int) -> tuple[Column, Column, tuple[Column, Column]]:
@@ -264,6 +260,16 @@ def _point(rows: DataFrame, latitude: str, longitude: str, number: int) -> tuple
     return north, east, (off, F.lit("its latitude or longitude is out of bounds"))
 
 
+def nearest(north: Column, east: Column, nodes: Mapping[str, tuple[float, float]]) -> Column:
+    """The name of the node that lies nearest."""
+    from pyspark.sql import functions as F
+
+    distances = [
+        F.struct(_distance(north, east, *at).alias("far"), F.lit(name).alias("node")) for name, at in nodes.items()
+    ]
+    return F.array_min(F.array(*distances))["node"]
+
+
 def _distance(north: Column, east: Column, to_north: float, to_east: float) -> Column:
     """Squared, in degrees of latitude; near enough to tell which of some nodes of one city or country is nearest."""
     from pyspark.sql import functions as F
@@ -273,4 +279,4 @@ def _distance(north: Column, east: Column, to_north: float, to_east: float) -> C
     return up * up + across * across
 
 
-__all__ = ["FILE", "RAW", "REASON", "SOURCE", "all_events", "check_names", "shaped"]
+__all__ = ["FILE", "RAW", "REASON", "SOURCE", "all_events", "check_names", "checked", "nearest", "shaped"]

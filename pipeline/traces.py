@@ -54,8 +54,8 @@ def prepare(
     tell: Tell = lambda text: None,
 ) -> Prepared:
     """Make a prepared trace of the raw files in a folder. ``tell`` hears what is waited for."""
-    check_names(description)
-    found = [found_files(source.files, folder) for source in description.sources]
+    found = check_input(description, folder)
+    size = sum(files.size for files in found)
     with Unfinished(target, overwrite=overwrite) as unfinished:
         kinds = description.kinds()
         events = all_events(
@@ -64,10 +64,16 @@ def prepare(
                 for number, (source, files) in enumerate(zip(description.sources, found, strict=True))
             ]
         )
-        manifest = write_events(spark, description.name, events, kinds, unfinished.folder, tell, description, found)
+        manifest = write_events(spark, description.name, events, kinds, unfinished.folder, tell, description, size)
         write_manifest(unfinished.folder, manifest)
         unfinished.publish()
     return Prepared(target, manifest)
+
+
+def check_input(description: Description, folder: Path) -> list[RawFiles]:
+    """The raw files of each source; a ConfigError if some are missing or the description cannot be used with them."""
+    check_names(description)
+    return [found_files(source.files, folder) for source in description.sources]
 
 
 def write_events(
@@ -78,12 +84,15 @@ def write_events(
     folder: Path,
     tell: Tell,
     description: Description | None = None,
-    found: list[RawFiles] | None = None,
+    size: int = 0,
 ) -> Manifest:
-    """Sort, number and write events (``shaped``) into the folder; what a manifest says of them."""
+    """Sort, number and write events (``shaped``) into the folder; what a manifest says of them.
+
+    ``size``: about how many bytes they take, by which the tasks are counted.
+    """
     from pyspark.sql import functions as F
 
-    tasks = _tasks(spark, sum(files.size for files in found or ()))
+    tasks = _tasks(spark, size)
     tell(f"reading and sorting, in {tasks} parts")
     ordered = (
         events.repartitionByRange(tasks, "node", "ts")

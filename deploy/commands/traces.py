@@ -10,8 +10,10 @@ from typing import Annotated
 import typer
 
 from deploy.commands.common import say
+from deploy.generation.description import with_seed
 from deploy.trace_description import find_description, read_description, ready_made
-from pipeline.prepared import Manifest, open_prepared
+from pipeline.generators.model import Generation
+from pipeline.prepared import Manifest, check_target, open_prepared
 from protocol.errors import ConfigError
 
 
@@ -30,18 +32,22 @@ def traces(
         str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Another seed than the description's, for events that are made up.", metavar="N")
+    ] = None,
     check: Annotated[
         Path | None, typer.Option(help="Count and sum a prepared trace again instead.", metavar="FOLDER")
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
 ) -> None:
-    """Turn raw data into event streams: typed, timed, born at nodes, sorted and numbered.
+    """Turn raw data into event streams: typed, timed, born at nodes, sorted and numbered; or make such streams up.
 
-    Without a description, lists the ready-made ones. Rows that cannot become events are kept in the folder bad-rows,
-    each with its reason.
+    Without a description, lists the ready-made ones. Those with generate: need no raw data. Rows that cannot become
+    events are kept in the folder bad-rows, each with its reason.
     """
+    from pipeline.generate import generate
     from pipeline.spark import spark_session
-    from pipeline.traces import prepare
+    from pipeline.traces import check_input, prepare
 
     if check is not None:
         trace = open_prepared(check)
@@ -54,12 +60,27 @@ def traces(
     if description is None:
         _list()
         return
-    if input_ is None or out is None:
-        raise ConfigError("name the folder of the raw data with --input, and the one to make with --out")
     found = read_description(find_description(description))
-    say("starting Spark")
-    with spark_session("traces", master) as spark:
-        manifest = prepare(spark, found, input_, out, overwrite=overwrite, tell=say).manifest
+    if out is None:
+        raise ConfigError("name the folder to make with --out")
+    if isinstance(found, Generation):
+        if input_ is not None:
+            raise ConfigError(f"{found.name} makes its events up and reads no files; leave --input out")
+        made_up = found if seed is None else with_seed(found, seed)
+        check_target(out, overwrite=overwrite)
+        say("starting Spark")
+        with spark_session("traces", master) as spark:
+            manifest = generate(spark, made_up, out, overwrite=overwrite, tell=say).manifest
+    else:
+        if input_ is None:
+            raise ConfigError("name the folder of the raw data with --input")
+        if seed is not None:
+            raise ConfigError(f"{found.name} is made of files, and a seed changes nothing about them; leave --seed out")
+        check_input(found, input_)
+        check_target(out, overwrite=overwrite)
+        say("starting Spark")
+        with spark_session("traces", master) as spark:
+            manifest = prepare(spark, found, input_, out, overwrite=overwrite, tell=say).manifest
     for warning in manifest.warnings:
         say(f"warning: {warning}")
     if manifest.bad_rows:
@@ -75,6 +96,9 @@ def traces(
 def _list() -> None:
     for name, path in ready_made().items():
         found = read_description(path)
+        if isinstance(found, Generation):
+            print(f"{name:<22} makes up about {found.expected():,} events")
+            continue
         files = ", ".join(pattern for source in found.sources for pattern in source.files.patterns)
         print(f"{name:<22} {files}")
 

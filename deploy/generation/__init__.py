@@ -1,0 +1,1 @@
+"""Descriptions of traces that are made up."""
