@@ -151,7 +151,7 @@ def shown_sum(value: int | None) -> str:
 
 
 def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: str = "prepared trace") -> None:
-    """A ConfigError if ``what`` cannot be put there: it is told by the file ``mark``, and nothing else is overwritten."""
+    """A ConfigError if ``what``, which the file ``mark`` tells of, cannot be put there: nothing else is overwritten."""
     if folder.exists() and not overwrite:
         raise ConfigError(f"{folder} exists already; name another folder, or write --overwrite")
     if folder.exists() and not folder.is_dir():

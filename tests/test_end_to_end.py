@@ -10,7 +10,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
