@@ -9,7 +9,7 @@ from typing import Final
 
 from coordinator.inev.model import event_network
 from coordinator.inev.rules import Statistics, labels_of, problem_from
-from deploy.commands.common import read_sources
+from deploy.commands.common import declared_types, read_sources
 from deploy.network_file import NetworkFile, read_network
 from pipeline.combinations import Asked, subsets
 from pipeline.prepared import Manifest, Prepared, open_prepared
@@ -72,9 +72,11 @@ def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max:
 
 
 def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple[Rule, ...]:
-    types = [EventType(name, each.attributes) for name, each in manifest.types.items()]
+    sources = read_sources(files)
+    declared = declared_types(sources)
+    types = [EventType(name, each.attributes) for name, each in manifest.types.items() if name not in declared]
     try:
-        return parse_rules(read_sources(files), types).rules
+        return parse_rules(sources, types).rules
     except RuleTextError as error:
         if any(each.message.startswith("unknown event type") for each in error.diagnostics):
             raise RuleError(f"{error}\n{trace} has events of type {listed(manifest.types, 20)}") from None

@@ -7,15 +7,13 @@ the events, however many pairs there are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pipeline.cells import Cell
 from pipeline.combinations import Equality
 from pipeline.role_frames import RoleFrames, sides, whole_div
-from protocol.expressions import Expression, rewritten
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -60,16 +58,14 @@ def _counted(frames: RoleFrames, asks: Sequence[PairAsk], first_us: int) -> dict
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    rows = reduce(
-        lambda one, other: one.unionByName(other), [_rows(frames, ask, at, first_us) for at, ask in enumerate(asks)]
-    )
     before = (
         Window.partitionBy("ask", "piece", "key")
         .orderBy("at", "tie", "tie_node", "tie_seq", "side")
         .rowsBetween(Window.unboundedPreceding, Window.currentRow)
     )
     counted = (
-        rows.withColumn("seen", F.sum("event").over(before))
+        _rows(frames, asks, first_us)
+        .withColumn("seen", F.sum("event").over(before))
         .where("event = 0")
         .groupBy("ask", "node", "seq", "stretch")
         .agg(F.sum(F.col("weight") * F.col("seen") + F.col("extra")).alias("pairs"))
@@ -85,8 +81,30 @@ def _counted(frames: RoleFrames, asks: Sequence[PairAsk], first_us: int) -> dict
     return {ask: PairCount(pairs[at], anchors[at]) for at, ask in enumerate(asks)}
 
 
-def _rows(frames: RoleFrames, ask: PairAsk, number: int, first_us: int) -> DataFrame:
-    """The other role's events, and for every anchor the places up to which they are counted."""
+def _rows(frames: RoleFrames, asks: Sequence[PairAsk], first_us: int) -> DataFrame:
+    """For every ask the other role's events, and for every anchor the places up to which they are counted; all of them
+    in one pass over the events."""
+    from pyspark.sql import functions as F
+
+    roles = {
+        role: f"is{at}" for at, role in enumerate(dict.fromkeys(r for ask in asks for r in (ask.anchor, ask.other)))
+    }
+    known: dict[str, Column] = {name: frames.is_role(role) for role, name in roles.items()}
+    places: list[Column] = []
+    for number, ask in enumerate(asks):
+        of_other, of_anchor = _keys(frames, ask)
+        known[f"other{number}"], known[f"anchor{number}"] = _text(of_other), _text(of_anchor)
+        places += _places(frames, ask, number, roles, first_us)
+    return (
+        frames.events.select("*", *(column.alias(name) for name, column in known.items()))
+        .select(F.explode(F.array(*places)).alias("of"))
+        .where("of is not null")
+        .select("of.*")
+    )
+
+
+def _places(frames: RoleFrames, ask: PairAsk, number: int, roles: Mapping[str, str], first_us: int) -> Iterator[Column]:
+    """What an event is to an ask: one that is counted, or one around which is counted; null where it is neither."""
     from pyspark.sql import functions as F
 
     asked = frames.asked
@@ -97,84 +115,56 @@ def _rows(frames: RoleFrames, ask: PairAsk, number: int, first_us: int) -> DataF
     def piece(at: Column) -> Column:
         return whole_div(at - F.lit(since), width)
 
-    def row(at: Column, tie: int, exact: bool, side: int, event: int, weight: int, extra: Column) -> list[Column]:
-        return [
+    def place(
+        key: str, within: Column, at: Column, tie: int, side: int, weight: int, extra: Column | None = None
+    ) -> Column:
+        """Ties: 0 before all events of the time, 2 after them, 1 at the event of this key, after it if ``side`` > 1."""
+        exact = tie == 1
+        return F.struct(
+            F.lit(number).alias("ask"),
+            piece(within).alias("piece"),
+            F.col(key).alias("key"),
+            F.col("node"),
+            F.col("seq"),
+            F.col("stretch"),
             at.alias("at"),
             F.lit(tie).alias("tie"),
             (F.col("node") if exact else F.lit("")).alias("tie_node"),
             (F.col("seq") if exact else F.lit(0).cast("long")).alias("tie_seq"),
             F.lit(side).alias("side"),
-            F.lit(event).alias("event"),
+            F.lit(int(weight == 0)).alias("event"),
             F.lit(weight).alias("weight"),
-            extra.alias("extra"),
-        ]
+            (F.lit(0) if extra is None else extra).alias("extra"),
+        )
 
-    none = F.lit(0)
-    of_other, of_anchor = _keys(frames, ask)
-    events = frames.of(ask.other, "", [each for each, _ in of_other])
-    other_key = _text([key for _, key in of_other])
-    described = events.where(other_key.isNotNull()).select(
-        F.lit(number).alias("ask"),
-        piece(F.col("ts")).alias("piece"),
-        other_key.alias("key"),
-        "node",
-        "seq",
-        "stretch",
-        *row(F.col("ts"), 1, True, 1, 1, 0, none),
-    )
     after_it = (ask.anchor, ask.other) in asked.precedes
     before_it = (ask.other, ask.anchor) in asked.precedes
-    start, end = F.col("ts") + F.lit(low), F.col("ts") + F.lit(high)
-    extra = none
-    named = [each for each, _ in of_anchor]
+    ts = F.col("ts")
+    start, end = ts + F.lit(low), ts + F.lit(high)
+    counted, key = f"other{number}", f"anchor{number}"
+    yield F.when(F.col(roles[ask.other]) & F.col(counted).isNotNull(), place(counted, ts, ts, 1, 1, 0))
+    extra = None
     if asked.types[ask.anchor] == asked.types[ask.other] and not after_it and not before_it:
         # An event is not together with itself, though it lies in its own reach.
-        both = [*asked.own(ask.other), *(each for each, _ in of_other)]
-        named += [_moved(each, ask.other, ask.anchor) for each in both]
-        own = [_moved(each, ask.other, ask.anchor) for each in asked.own(ask.other)]
-        itself = frames.holds(own, {ask.anchor: ""})
-        for equality in ask.equal:
-            mine, others = sides(equality, ask.anchor)
-            mirrored = frames.key(_moved(others, ask.other, ask.anchor), ask.anchor).column
-            itself = itself & F.coalesce(frames.key(mine, ask.anchor).column == mirrored, F.lit(False))
-        extra = F.when(itself, F.lit(-1)).otherwise(F.lit(0))
-    anchor_key = _text([key for _, key in of_anchor])
-    upper = row(end, 1, True, 0, 0, 1, extra) if before_it else row(end, 2, False, 0, 0, 1, extra)
-    lower = row(start, 1, True, 2, 0, -1, none) if after_it else row(start, 0, False, 0, 0, -1, none)
-    rest = row(F.lit(_LAST), 2, False, 0, 0, 1, none)
-    places = F.array(
-        F.struct(piece(end).alias("piece"), *upper),
-        F.struct(piece(start).alias("piece"), *lower),
-        # Where the reach goes over into the next piece, all that follows in the first one counts, too.
-        F.when(piece(end) > piece(start), F.struct(piece(start).alias("piece"), *rest)),
-    )
-    asking = (
-        frames.of(ask.anchor, "", named)
-        .where(F.col("stretch").isNotNull() & anchor_key.isNotNull())
-        .select(
-            F.lit(number).alias("ask"), anchor_key.alias("key"), "node", "seq", "stretch", F.explode(places).alias("of")
-        )
-        .where("of is not null")
-        .select("ask", "of.piece", "key", "node", "seq", "stretch", *(f"of.{name}" for name in _ROW))
-    )
-    return described.unionByName(asking)
+        itself = F.col(roles[ask.other]) & (F.col(counted) == F.col(key))
+        extra = F.when(F.coalesce(itself, F.lit(False)), F.lit(-1)).otherwise(F.lit(0))
+    asking = F.col(roles[ask.anchor]) & F.col("stretch").isNotNull() & F.col(key).isNotNull()
+    upper = place(key, end, end, 1, 0, 1, extra) if before_it else place(key, end, end, 2, 0, 1, extra)
+    lower = place(key, start, start, 1, 2, -1) if after_it else place(key, start, start, 0, 0, -1)
+    yield F.when(asking, upper)
+    yield F.when(asking, lower)
+    # Where the reach goes over into the next piece, all that follows in the first one counts, too.
+    yield F.when(asking & (piece(end) > piece(start)), place(key, start, F.lit(_LAST), 2, 0, 1))
 
 
-_ROW: Final = ("at", "tie", "tie_node", "tie_seq", "side", "event", "weight", "extra")
-
-
-def _keys(frames: RoleFrames, ask: PairAsk) -> tuple[list[tuple[Expression, Cell]], list[tuple[Expression, Cell]]]:
+def _keys(frames: RoleFrames, ask: PairAsk) -> tuple[list[Cell], list[Cell]]:
     """What must be equal, of the other role and of the anchor."""
     of_other, of_anchor = [], []
     for equality in ask.equal:
         mine, others = sides(equality, ask.anchor)
-        of_anchor.append((mine, frames.key(mine, ask.anchor)))
-        of_other.append((others, frames.key(others, ask.other)))
+        of_anchor.append(frames.key(mine, ask.anchor))
+        of_other.append(frames.key(others, ask.other))
     return of_other, of_anchor
-
-
-def _moved(expression: Expression, role: str, to: str) -> Expression:
-    return rewritten(expression, lambda part: replace(part, role=to) if part.role == role else part)
 
 
 def _text(keys: Sequence[Cell]) -> Column:
