@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -42,7 +43,7 @@ def synthetic_run(
         network="synthetic",
         strategy=strategy,
         nodes=names,
-        links=tuple(ShapeLink(one, other, 1_000) for one, other in zip(names, names[1:], strict=False)),
+        links=tuple(ShapeLink(one, other, 1_000) for one, other in pairwise(names)),
         sources=tuple((node, "A") for node in names),
         sinks=tuple(ShapeSink(node, f"X{number % rules}") for number, node in enumerate(names[::2])),
         rules=tuple(f"rule{number}" for number in range(rules)),
