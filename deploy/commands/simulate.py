@@ -227,7 +227,7 @@ def _run(plan: _Plan, strategy: str, watcher: Watcher | None = None) -> Outcome:
                 seed=plan.seed,
                 on_progress=watch,
                 check=plan.check,
-                **({} if watcher is None else {"watcher": watcher}),
+                watcher=watcher,
                 **_planning(plan, strategy),
             )
         except Exception as error:
