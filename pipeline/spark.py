@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipeline.shipping import is_shipped, write_code
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ SETTINGS: Final = {
 }
 
 _VERSION: Final = re.compile(r'version "(\d+)')
+_DEFAULT: Final = re.compile(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*)")
 
 
 @contextmanager
@@ -47,39 +49,61 @@ def spark_session(
     configuration says, or else all cores of this machine.
     """
     try:
-        from pyspark import SparkConf
+        from pyspark import SparkConf, SparkContext
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection, also when nobody can hear
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java already, and it knows the settings
+        SparkContext._ensure_initialized()
+        conf = SparkConf()
+    else:
         os.environ["JAVA_HOME"] = str(java_home())
-    conf = SparkConf().setAppName(f"headwater {name}")
+        conf = SparkConf().setAll(list(_defaults().items()))
+    conf.setAppName(f"headwater {name}")
     for key, value in {**SETTINGS, **(settings or {})}.items():
         conf.setIfMissing(key, value)
     if master is not None:
         conf.setMaster(master)
     conf.setIfMissing("spark.master", LOCAL)
-    if conf.get("spark.master", LOCAL).startswith("local"):
+    local = conf.get("spark.master", LOCAL).startswith("local")
+    if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise tasks get whichever is on the path
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise it looks for another address, and says so
-        conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
-        conf.setIfMissing("spark.driver.memory", _memory())
+        if "SPARK_DRIVER_MEMORY" not in os.environ:
+            conf.setIfMissing("spark.driver.memory", _memory())
         # The default of 200 is for clusters; here most of them would be empty.
         conf.setIfMissing("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
+    if LOGGING.is_file():  # not in a zip file, and then spark-submit has said what is logged
+        conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     with _set_apart() as said:
         try:
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
             raise ConfigError(f"Spark does not start: {_why(error, said)}") from None
+    with tempfile.TemporaryDirectory(prefix="headwater-code-") as folder:
+        try:
+            if not local and not is_shipped():
+                code = Path(folder) / "headwater-code.zip"
+                write_code(code)
+                session.sparkContext.addPyFile(str(code))
+            yield session
+        finally:
+            session.stop()
+
+
+def _defaults() -> dict[str, str]:
+    """What ``spark-defaults.conf`` says. Spark reads it, too, but values that are set here would come before it."""
+    folder = os.environ.get("SPARK_CONF_DIR") or str(Path(os.environ.get("SPARK_HOME", "")) / "conf")
     try:
-        yield session
-    finally:
-        session.stop()
+        lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    return {found[1]: found[2].strip() for line in lines if (found := _DEFAULT.match(line))}
 
 
 @contextmanager
