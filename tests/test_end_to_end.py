@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import pytest
 
-from pipeline.spark import java_home
+from pipeline.java import java_home
 from protocol.errors import ConfigError
 
 PROJECT: Final = Path(__file__).parent.parent
@@ -116,7 +116,7 @@ def table(shell: Shell, name: str) -> list[dict[str, str]]:
 
 
 def test_what_was_counted_makes_a_plan_that_is_cheaper_than_centralised(plan: dict[str, Any]) -> None:
-    assert 0 < plan["cost"] < plan["centralised"]
+    assert 0 < plan["cost"] < plan["centralized_cost"]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
