@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgpack
 
+from pipeline.paths import to_read
 from protocol.errors import ConfigError
 from protocol.pattern import Rule
 
@@ -63,7 +64,7 @@ def delivered_files(given: Sequence[Path]) -> list[Path]:
 def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
     from pyspark.sql import functions as F
 
-    lines = spark.read.text([str(file) for file in files]).select(
+    lines = spark.read.text([to_read(file) for file in files]).select(
         F.col("value").alias("line"), F.col("_metadata.file_path").alias("file")
     )
     parsed = lines.filter(F.trim("line") != "").withColumn("read", F.from_json("line", SCHEMA))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.paths import to_write
 from pipeline.prepared import Prepared, Unfinished
 from pipeline.verification.compare import KINDS, Difference, Figures, Wanted, compared_with
 from pipeline.verification.delivered import Delivered, other_version, read_delivered
@@ -177,7 +178,7 @@ def _write(spark: SparkSession, out: Path, differences: Sequence[Difference], re
     with Unfinished(out, overwrite=False) as unfinished:
         for number, each in enumerate(differences):
             mode = "overwrite" if number == 0 else "append"
-            each.problems.write.mode(mode).parquet(str(unfinished.folder / PROBLEMS))
+            each.problems.write.mode(mode).parquet(to_write(unfinished.folder / PROBLEMS))
         text = json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n"
         (unfinished.folder / SUMMARY).write_text(text, encoding="utf-8")
         unfinished.publish()
