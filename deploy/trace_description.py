@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -54,7 +55,7 @@ T = TypeVar("T")
 
 def ready_made() -> dict[str, Path]:
     """The descriptions that come with the program, by name."""
-    return {path.stem: path for path in sorted(READY_MADE.glob("*.yaml"))}
+    return {path.stem: path for path in sorted(READY_MADE.glob("*.yaml"), key=lambda path: path.stem)}
 
 
 def find_description(given: str) -> Path:
@@ -75,6 +76,7 @@ def read_description(path: Path) -> Description | Generation:
     sheet = Sheet(path, "description of a data set", "sources: with files:, type:, time: and node:")
     entries = sheet.entries(sheet.root(), "the description", TOP)
     name = _text(sheet, entries, "name", "the name") or path.stem
+    about = _text(sheet, entries, "about", "what it is about") or ""
     if "generate" in entries:
         for other in ("sources", "node"):
             if other in entries:
@@ -82,7 +84,7 @@ def read_description(path: Path) -> Description | Generation:
         made = read_generation(sheet, entries["generate"][1], name)
         sheet.finished()
         assert made is not None
-        return made
+        return replace(made, about=about)
     common = _place(sheet, entries["node"][1]) if "node" in entries else None
     sources = []
     if "sources" not in entries:
@@ -95,7 +97,7 @@ def read_description(path: Path) -> Description | Generation:
         if not sources and not sheet.errors:
             sheet.error(entries["sources"][1], "the list of sources is empty", "write at least one")
     sheet.finished()
-    return Description(name, tuple(sources))
+    return Description(name, tuple(sources), about)
 
 
 def _source(sheet: Sheet, node: yaml.Node, common: Place | None, common_is_given: bool) -> RawSource | None:
@@ -153,7 +155,7 @@ def _files(sheet: Sheet, entries: Entries) -> Files | None:
 
 
 def _format(pattern: str) -> str | None:
-    suffixes = [suffix for suffix in Path(pattern).suffixes if suffix != ".gz"]
+    suffixes = [suffix for each in Path(pattern).suffixes if (suffix := each.rstrip("*")) not in (".gz", ".")]
     return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}.get(
         suffixes[-1] if suffixes else ""
     )

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipeline.spark_failures import in_a_sentence
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,9 +78,11 @@ def spark_session(
         except Exception as error:
             raise ConfigError(f"Spark does not start: {_why(error, said)}") from None
     try:
-        yield session
+        with in_a_sentence():
+            yield session
     finally:
-        session.stop()
+        with suppress(Exception):  # Java may have ended before
+            session.stop()
 
 
 @contextmanager

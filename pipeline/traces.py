@@ -7,7 +7,7 @@ divided by node *and* time, and the numbers of a node go on from one task to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -40,6 +40,8 @@ YEAR_US: Final = 365 * DAY_US
 EARLIEST_US: Final = 15 * YEAR_US  # 1985: times before it and after 2100 are taken for times in another unit
 LATEST_US: Final = 131 * YEAR_US
 FAR_DAYS: Final = 30  # an empty stretch as long as this, and longer than all the rest, is a clock that jumped
+
+SKEW_MOST: Final = 0.9  # of all events at one node, above which it is named
 
 Tell = Callable[[str], None]
 
@@ -254,9 +256,10 @@ def _manifest(
     types = {
         row["type"]: TypeSummary(row["events"], row["first"], row["last"], _attributes(row, kinds)) for row in by_type
     }
+    total = sum(each.events for each in types.values())
     return Manifest(
         name,
-        sum(each.events for each in types.values()),
+        total,
         min(each.first_us for each in types.values()),
         max(each.last_us for each in types.values()),
         seen,
@@ -264,8 +267,16 @@ def _manifest(
         dict(sorted(nodes.items(), key=lambda pair: pair[0].encode())),
         dict(kinds),
         bad,
-        warnings,
+        (*warnings, *_skew(nodes, total)),
     )
+
+
+def _skew(nodes: Mapping[str, NodeSummary], total: int) -> Iterator[str]:
+    """A sentence if nearly everything is born at one node: often the node is told from the wrong column."""
+    name, most = max(nodes.items(), key=lambda pair: pair[1].events)
+    if most.events > SKEW_MOST * total:
+        share = "all" if most.events == total else f"{most.events / total:.1%} of the"
+        yield f"{share} events are born at {name}; if that is not meant, look at node: in the description"
 
 
 def _attributes(row: Any, kinds: Mapping[str, str]) -> dict[str, str]:
