@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, TypeVar
+from zoneinfo import available_timezones
 
 import yaml
 
@@ -47,6 +48,7 @@ TIME_EXAMPLE: Final = (
     "write time: {value: unix_time, unit: s}, time: {value: started, zone: Europe/Berlin} or time: {clock: t}"
 )
 NODE_EXAMPLE: Final = "write node: {value: station}, node: {hash: bikeid, nodes: 10}, or one of region and nearest"
+OFFSET: Final = re.compile(r"(UTC|GMT)?[+-]\d{1,2}(:\d{2})?|Z")
 NODES_MAX: Final = 100_000
 
 Entries = dict[str, tuple[yaml.Node, yaml.Node]]
@@ -179,9 +181,12 @@ def _time(sheet: Sheet, node: yaml.Node) -> Time | None:
     if "unit" not in entries:
         if "epoch" in entries:
             sheet.error(entries["epoch"][0], "epoch: is for numbers", "add their unit:, as in unit: s")
-        return TextTime(
-            value, _text(sheet, entries, "pattern", "the pattern"), _text(sheet, entries, "zone", "the zone") or "UTC"
-        )
+        zone = _text(sheet, entries, "zone", "the zone") or "UTC"
+        if not OFFSET.fullmatch(zone) and zone not in (available_timezones() or (zone,)):
+            sheet.error(
+                entries["zone"][1], f"there is no time zone {zone!r}", "write one like Europe/Berlin, UTC or +02:00"
+            )
+        return TextTime(value, _text(sheet, entries, "pattern", "the pattern"), zone)
     unit = sheet.word(entries["unit"][1], "the unit")
     if unit not in UNITS:
         sheet.error(entries["unit"][1], f"{unit!r} is no unit of time", f"write one of {', '.join(UNITS)}")

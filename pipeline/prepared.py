@@ -6,6 +6,7 @@ The folder appears under its name only when everything is in it; a job that fail
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -158,6 +159,11 @@ def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: s
         raise ConfigError(f"{folder} is a file, so it is not overwritten; name another folder")
     if folder.exists() and not (folder / mark).is_file() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is no {what}, so it is not overwritten; name another folder")
+    above = next(each for each in folder.absolute().parents if each.exists())
+    if not above.is_dir():
+        raise ConfigError(f"cannot write {folder}: {above} is a file; name another folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write {folder}: nothing may be written into {above}; name another folder")
 
 
 class Unfinished:

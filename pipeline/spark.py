@@ -35,6 +35,9 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "snappy",
 }
 
+CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""What PySpark raises it also writes to standard error, with all of Java's trace; who catches it says what it means."""
+
 _VERSION: Final = re.compile(r'version "(\d+)')
 
 
@@ -49,12 +52,15 @@ def spark_session(
     """
     try:
         from pyspark import SparkConf
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection, also when nobody can hear
+    for name in CONTEXT_LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
         os.environ["JAVA_HOME"] = str(java_home())
     conf = SparkConf().setAppName(f"headwater {name}")

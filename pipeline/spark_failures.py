@@ -21,7 +21,7 @@ class JobFailed(HeadwaterError):
 _HEAD: Final = re.compile(r"^(?:Caused by: |: )?(?P<kind>[\w.$]+(?:Exception|Error|Failure)): (?P<said>.*)$")
 _TRACE: Final = re.compile(r"^\s+(?:at |\.\.\. \d+ more)|^Driver stacktrace:")
 _FILE: Final = re.compile(r"file:/*(?P<path>/[^\s,;]+?)\.?(?=[\s,;]|$)")
-_CODE: Final = re.compile(r"^\[[A-Z_0-9.]+\] |\s*SQLSTATE: \w+\.?$")
+_CODE: Final = re.compile(r"^\[[A-Z_0-9.]+\] | SQLSTATE: .*$", re.DOTALL)
 
 _DAMAGED: Final = (
     "is not a Parquet file", "Could not read footer", "CANNOT_READ_FILE_FOOTER", "Unexpected end of ZLIB input stream",
@@ -35,7 +35,7 @@ _NO_MEMORY: Final = ("java.lang.OutOfMemoryError", "SparkOutOfMemoryError", "Jav
 @contextmanager
 def in_a_sentence() -> Iterator[None]:
     """What Spark raises inside becomes a ConfigError, where the input is wrong, or else a JobFailed."""
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
     try:
@@ -68,6 +68,8 @@ def failure(error: Exception) -> HeadwaterError:
         return ConfigError(f"{what} is damaged, or only a part of a file: {_reason(text)}; fetch or make it again")
     if "FileNotFoundException" in text or "FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
         return ConfigError(f"{file or 'a file'} is gone, or was never there; nothing may change what is being read")
+    if "datetime pattern" in text or "time-zone" in text:
+        return ConfigError(f"times cannot be read so: {_reason(text)}; see time: in the description")
     if isinstance(error, ConnectionError) or type(error).__name__ == "Py4JNetworkError":
         return JobFailed("Java has ended, with Spark in it; the machine may have run out of memory")
     return JobFailed(f"Spark has given up: {_reason(text)}")
@@ -84,15 +86,16 @@ def _reason(text: str) -> str:
     heads = [(at, found) for at, line in enumerate(lines) if (found := _HEAD.match(line.strip())) is not None]
     told = [(at, found) for at, found in heads if found["said"] not in ("", "null")]
     if not told:
-        return _plain(next((line for line in lines if line.strip()), "it does not say why"))
+        return without_code(next((line for line in lines if line.strip()), "it does not say why"))
     at, found = told[-1]
     said = [found["said"]]
     for line in lines[at + 1 :]:
         if not line.strip() or _TRACE.match(line) or _HEAD.match(line.strip()):
             break
         said.append(line.strip())
-    return _plain(" ".join(said))
+    return without_code(" ".join(said))
 
 
-def _plain(said: str) -> str:
-    return _CODE.sub("", _CODE.sub("", said.strip())).rstrip(".; ")
+def without_code(said: str) -> str:
+    """A message of Spark's without the code before it, and without the state and the plan behind it."""
+    return _CODE.sub("", said.strip()).rstrip(".; ")

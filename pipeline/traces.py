@@ -7,7 +7,8 @@ divided by node *and* time, and the numbers of a node go on from one task to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -193,25 +194,22 @@ def _check_times(counts: DataFrame, description: Description | None) -> tuple[st
     from pyspark.sql import functions as F
 
     warnings = []
+    beyond = (F.col("first") < EARLIEST_US) | (F.col("last") > LATEST_US)
     spans = (
-        counts.groupBy(SOURCE).agg(F.min("first").alias("first"), F.max("last").alias("last")).orderBy(SOURCE).collect()
+        counts.groupBy(SOURCE)
+        .agg(
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+            F.sum("events").alias("events"),
+            F.sum(F.when(beyond, F.col("events")).otherwise(0)).alias("beyond"),
+        )
+        .orderBy(SOURCE)
+        .collect()
     )
     for row in spans:
         time = description.sources[row[SOURCE]].time if description is not None else None
-        if isinstance(time, NumberTime) and time.epoch and not EARLIEST_US <= row["first"] <= row["last"] <= LATEST_US:
-            likely = [
-                unit
-                for unit, factor in UNITS.items()
-                if all(
-                    EARLIEST_US <= each * factor // UNITS[time.unit] <= LATEST_US
-                    for each in (row["first"], row["last"])
-                )
-            ]
-            cure = f"they look like {likely[0]}" if likely else "write epoch: no if they do not count from 1970"
-            raise ConfigError(
-                f"source {row[SOURCE] + 1}: read as {time.unit} since 1970, the times {time.value} run from "
-                f"{moment(row['first'])} to {moment(row['last'])}; {cure}"
-            )
+        if isinstance(time, NumberTime) and time.epoch and row["beyond"]:
+            raise ConfigError(f"source {row[SOURCE] + 1}: {_wrong_times(row, time)}")
     days = counts.groupBy(SOURCE, "_day").agg(F.sum("events").alias("events"))
     in_order = Window.partitionBy(SOURCE).orderBy("_day")
     gaps = days.select(
@@ -236,11 +234,29 @@ def _check_times(counts: DataFrame, description: Description | None) -> tuple[st
     return tuple(warnings)
 
 
+def _wrong_times(row: Any, time: NumberTime) -> str:
+    """What is wrong with times that lie before 1985 or after 2100, and what to do about it."""
+    ends = f"from {moment(row['first'])} to {moment(row['last'])}"
+    if row["beyond"] < row["events"]:
+        return (
+            f"read as {time.unit} since 1970, {row['beyond']:,} of {row['events']:,} times {time.value} lie before "
+            f"1985 or after 2100 (they run {ends}): a clock has jumped, or they are in another unit; leave these rows "
+            "out with where:, or describe them as another source"
+        )
+    likely = [
+        unit
+        for unit, factor in UNITS.items()
+        if all(EARLIEST_US <= each * factor // UNITS[time.unit] <= LATEST_US for each in (row["first"], row["last"]))
+    ]
+    cure = f"they look like {likely[0]}" if likely else "write epoch: no if they do not count from 1970"
+    return f"read as {time.unit} since 1970, the times {time.value} run {ends}; {cure}"
+
+
 def moment(ts: int) -> str:
     try:
         return datetime.fromtimestamp(ts / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
-        return f"{ts} us"
+        return f"the year {1970 + ts // YEAR_US:,}"
 
 
 def _manifest(
@@ -267,12 +283,16 @@ def _manifest(
         dict(sorted(nodes.items(), key=lambda pair: pair[0].encode())),
         dict(kinds),
         bad,
-        (*warnings, *_skew(nodes, total)),
+        (*warnings, *_doubts(types, nodes, total)),
     )
 
 
-def _skew(nodes: Mapping[str, NodeSummary], total: int) -> Iterator[str]:
-    """A sentence if nearly everything is born at one node: often the node is told from the wrong column."""
+def _doubts(types: Iterable[str], nodes: Mapping[str, NodeSummary], total: int) -> Iterator[str]:
+    """What may not be meant: types that no rule can name, and nearly everything born at one node."""
+    unnamed = [name for name in types if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
+    if unnamed:
+        named = ", ".join(map(repr, unnamed[:5])) + (", .." if len(unnamed) > 5 else "")
+        yield f"no rule can name the types {named}; make them of letters, digits and _ in type: of the description"
     name, most = max(nodes.items(), key=lambda pair: pair[1].events)
     if most.events > SKEW_MOST * total:
         share = "all" if most.events == total else f"{most.events / total:.1%} of the"

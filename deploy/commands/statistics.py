@@ -54,11 +54,13 @@ def statistics(
     Rates, gaps and burstiness are counted exactly. For rules, so are conditions on single events, and pairs that only
     time, order and equal values bind; other combinations are joined, in a sample of the time where there are too many.
     """
-    from deploy.statistics_file import as_yaml, document, in_words, write_statistics
+    from deploy.statistics_file import as_yaml, check_statistics_target, document, in_words, write_statistics
     from pipeline.spark import spark_session
 
     share = _share(sample)
     task = task_of(trace, rules or (), network, roles)
+    if out is not None:
+        check_statistics_target(out)
     for warning in task.warnings:
         say(f"warning: {warning}")
     say("starting Spark")

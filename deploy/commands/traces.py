@@ -52,6 +52,8 @@ def traces(
     from pipeline.traces import check_input, prepare
 
     if check is not None:
+        if description is not None or out is not None:
+            raise ConfigError("--check looks at a trace that is there; leave the description and --out away")
         trace = open_prepared(check)
         say("starting Spark")
         with spark_session("traces", master) as spark:
@@ -129,7 +131,10 @@ def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
         lines.append(f"{name:<{wide}} {each.events:>11,} {shown:>11}  {attributes}".rstrip())
     most = max(manifest.nodes.items(), key=lambda pair: pair[1].events)
     least = min(manifest.nodes.items(), key=lambda pair: pair[1].events)
-    lines += ["", f"most events at {most[0]} ({most[1].events:,}), fewest at {least[0]} ({least[1].events:,})"]
+    if most[1].events == least[1].events:
+        lines += ["", f"{some(most[1].events, 'event')} at every node"]
+    else:
+        lines += ["", f"most events at {most[0]} ({most[1].events:,}), fewest at {least[0]} ({least[1].events:,})"]
     return lines
 
 
