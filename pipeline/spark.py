@@ -151,7 +151,10 @@ def _version(java: Path) -> int | None:
 
 
 def _memory() -> str:
-    """Half of what the machine has, from one to eight gigabytes."""
+    """As the environment says, as for all of Spark's programs; or half of what the machine has, 1 to 8 GB."""
+    given = os.environ.get("SPARK_DRIVER_MEMORY")
+    if given:
+        return given
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
