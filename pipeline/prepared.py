@@ -101,8 +101,7 @@ class Prepared:
 
     def files_of(self, node: str) -> list[str]:
         """The files with the events of a node, in trace order; none if the trace knows no such node."""
-        # Spark writes letters that may not stand in names of folders in their quoted form.
-        folders = [each for each in (self.folder / EVENTS).glob("node=*") if unquote(each.name[len("node=") :]) == node]
+        folders = [each for each in (self.folder / EVENTS).glob("node=*") if _node_of(each) == node]
         return sorted(str(file) for folder in folders for file in folder.glob("*.parquet"))
 
     def check(self, spark: SparkSession) -> None:
@@ -130,9 +129,20 @@ def open_prepared(folder: Path) -> Prepared:
         given = json.loads(file.read_text(encoding="utf-8"))
         if given.get("format") != FORMAT:
             raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it anew")
-        return Prepared(folder, Manifest.from_json(given))
+        found = Prepared(folder, Manifest.from_json(given))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} is damaged ({error}); prepare the trace anew") from None
+    there = {_node_of(each.parent) for each in (folder / EVENTS).glob("node=*/*.parquet")}
+    gone = [node for node in found.manifest.nodes if node not in there]
+    if gone:
+        named = ", ".join(gone[:5]) + (", .." if len(gone) > 5 else "")
+        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it anew")
+    return found
+
+
+def _node_of(folder: Path) -> str:
+    """Spark writes letters that may not stand in names of folders in their quoted form."""
+    return unquote(folder.name[len("node=") :])
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:

@@ -141,8 +141,9 @@ def checked(rows: DataFrame, text: str, what: str, where: str, having: str) -> C
 
 
 def _first(error: Exception) -> str:
-    """What Spark says, without its code and the plan behind it."""
-    return without_code(str(error).strip().splitlines()[0])
+    """What Spark says, without what is of no use here."""
+    text = without_code(str(error).strip().splitlines()[0])
+    return text.partition(". Did you mean")[0]  # it would name columns of ours; those of the files are listed
 
 
 def _kind(rows: DataFrame, column: Column) -> str:

@@ -8,7 +8,7 @@ divided by node *and* time, and the numbers of a node go on from one task to the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -287,12 +287,14 @@ def _manifest(
     )
 
 
-def _doubts(types: Iterable[str], nodes: Mapping[str, NodeSummary], total: int) -> Iterator[str]:
+def _doubts(types: Collection[str], nodes: Mapping[str, NodeSummary], total: int) -> Iterator[str]:
     """What may not be meant: types that no rule can name, and nearly everything born at one node."""
     unnamed = [name for name in types if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
     if unnamed:
         named = ", ".join(map(repr, unnamed[:5])) + (", .." if len(unnamed) > 5 else "")
         yield f"no rule can name the types {named}; make them of letters, digits and _ in type: of the description"
+    if any("\ufffd" in name for name in (*types, *nodes)):
+        yield "names of types or nodes have bytes in them that are not UTF-8; write the files in UTF-8"
     name, most = max(nodes.items(), key=lambda pair: pair[1].events)
     if most.events > SKEW_MOST * total:
         share = "all" if most.events == total else f"{most.events / total:.1%} of the"

@@ -101,6 +101,11 @@ def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, 
             f"{task.trace.folder} has no events of the types and nodes that the network has sources of; "
             "prepare a trace for this network"
         )
+    seen = sum(each.events for (_, node), each in arrived.items() if node is None)
+    if task.sources is None and seen != manifest.events:
+        raise ConfigError(
+            f"{task.trace.folder} has {seen:,} events, and its manifest speaks of {manifest.events:,}; prepare it anew"
+        )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
     found = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}
     return Counted(task, arrived, found, sample, seed)
