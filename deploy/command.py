@@ -32,6 +32,7 @@ from deploy.commands.statistics import statistics
 from deploy.commands.traces import traces
 from deploy.commands.up import up
 from deploy.commands.verify import verify
+from pipeline.spark_failures import JobFailed
 from protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)
@@ -186,7 +187,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     given = [word for word in (sys.argv[1:] if arguments is None else arguments) if word != "--debug"]
     try:
         sys.exit(_invoke(given))
-    except RunFailed as error:
+    except (RunFailed, JobFailed) as error:
+        if debug:
+            raise
         say(f"headwater: {error}")
         sys.exit(1)
     except HeadwaterError as error:

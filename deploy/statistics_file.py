@@ -194,6 +194,16 @@ def as_yaml(counted: Counted) -> str:
     )
 
 
+def check_statistics_target(path: Path) -> None:
+    """A ConfigError if a file of statistics cannot be put there; nothing but such a file is replaced."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name the file to write")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.exists() and not path.read_bytes().startswith(HEAD.encode().partition(b"\n")[0]):
+        raise ConfigError(f"{path} is no file of statistics, so it is not overwritten; name another file")
+
+
 def write_statistics(path: Path, text: str) -> None:
     """The file appears under its name when all of it is there."""
     unfinished = path.with_name(f".{path.name}.unfinished")

@@ -68,7 +68,8 @@ def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max:
     for rule in found:
         _check_attributes(rule, manifest, trace)
     kept, warnings = _readable(found, manifest, trace, strict=True)
-    return Task(prepared, {rule.name: (rule, considered(rule, roles_max)) for rule in kept}, None, tuple(warnings))
+    counted = {rule.name: (rule, considered(rule, roles_max)) for rule in kept}
+    return Task(prepared, counted, None, (*manifest.warnings, *warnings))
 
 
 def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple[Rule, ...]:
@@ -85,7 +86,7 @@ def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple
 
 def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> Task:
     manifest, network = trace.manifest, file.network
-    warnings: list[str] = []
+    warnings = [*manifest.warnings]
     wanted = {(source.type, source.node) for source in network.sources}
     nodes = {node for _, node in wanted}
     if not nodes & manifest.nodes.keys():

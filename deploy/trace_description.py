@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Final, TypeVar, cast
+from zoneinfo import available_timezones
 
 import yaml
 
@@ -47,6 +49,7 @@ TIME_EXAMPLE: Final = (
     "write time: {value: unix_time, unit: s}, time: {value: started, zone: Europe/Berlin} or time: {clock: t}"
 )
 NODE_EXAMPLE: Final = "write node: {value: station}, node: {hash: bikeid, nodes: 10}, or one of region and nearest"
+OFFSET: Final = re.compile(r"(UTC|GMT)?[+-]\d{1,2}(:\d{2})?|Z")
 NODES_MAX: Final = 100_000
 
 Entries = dict[str, tuple[yaml.Node, yaml.Node]]
@@ -77,6 +80,7 @@ def read_description(path: Path) -> Description | Generation:
     sheet = Sheet(path, "description of a data set", "sources: with files:, type:, time: and node:")
     entries = sheet.entries(sheet.root(), "the description", TOP)
     name = _text(sheet, entries, "name", "the name") or path.stem
+    about = _text(sheet, entries, "about", "what it is about") or ""
     if "generate" in entries:
         for other in ("sources", "node"):
             if other in entries:
@@ -84,7 +88,7 @@ def read_description(path: Path) -> Description | Generation:
         made = read_generation(sheet, entries["generate"][1], name)
         sheet.finished()
         assert made is not None
-        return made
+        return replace(made, about=about)
     common = _place(sheet, entries["node"][1]) if "node" in entries else None
     sources = []
     if "sources" not in entries:
@@ -97,7 +101,7 @@ def read_description(path: Path) -> Description | Generation:
         if not sources and not sheet.errors:
             sheet.error(entries["sources"][1], "the list of sources is empty", "write at least one")
     sheet.finished()
-    return Description(name, tuple(sources))
+    return Description(name, tuple(sources), about)
 
 
 def _source(sheet: Sheet, node: yaml.Node, common: Place | None, common_is_given: bool) -> RawSource | None:
@@ -155,7 +159,7 @@ def _files(sheet: Sheet, entries: Entries) -> Files | None:
 
 
 def _format(pattern: str) -> str | None:
-    suffixes = [suffix for suffix in Path(pattern).suffixes if suffix != ".gz"]
+    suffixes = [suffix for each in Path(pattern).suffixes if (suffix := each.rstrip("*")) not in (".gz", ".")]
     return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}.get(
         suffixes[-1] if suffixes else ""
     )
@@ -179,9 +183,12 @@ def _time(sheet: Sheet, node: yaml.Node) -> Time | None:
     if "unit" not in entries:
         if "epoch" in entries:
             sheet.error(entries["epoch"][0], "epoch: is for numbers", "add their unit:, as in unit: s")
-        return TextTime(
-            value, _text(sheet, entries, "pattern", "the pattern"), _text(sheet, entries, "zone", "the zone") or "UTC"
-        )
+        zone = _text(sheet, entries, "zone", "the zone") or "UTC"
+        if not OFFSET.fullmatch(zone) and zone not in (available_timezones() or (zone,)):
+            sheet.error(
+                entries["zone"][1], f"there is no time zone {zone!r}", "write one like Europe/Berlin, UTC or +02:00"
+            )
+        return TextTime(value, _text(sheet, entries, "pattern", "the pattern"), zone)
     unit = sheet.word(entries["unit"][1], "the unit")
     if unit not in UNITS:
         sheet.error(entries["unit"][1], f"{unit!r} is no unit of time", f"write one of {', '.join(UNITS)}")

@@ -127,6 +127,7 @@ class Description:
 
     name: str
     sources: tuple[RawSource, ...]
+    about: str = ""
 
     def kinds(self) -> dict[str, str]:
         """The kind of every attribute that any source gives."""

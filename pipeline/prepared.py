@@ -6,6 +6,7 @@ The folder appears under its name only when everything is in it; a job that fail
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -101,8 +102,7 @@ class Prepared:
 
     def files_of(self, node: str) -> list[str]:
         """The files with the events of a node, in trace order; none if the trace knows no such node."""
-        # Spark writes letters that may not stand in names of folders in their quoted form.
-        folders = [each for each in (self.folder / EVENTS).glob("node=*") if unquote(each.name[len("node=") :]) == node]
+        folders = [each for each in (self.folder / EVENTS).glob("node=*") if _node_of(each) == node]
         return sorted(str(file) for folder in folders for file in folder.glob("*.parquet"))
 
     def check(self, spark: SparkSession) -> None:
@@ -130,9 +130,20 @@ def open_prepared(folder: Path) -> Prepared:
         given = json.loads(file.read_text(encoding="utf-8"))
         if given.get("format") != FORMAT:
             raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it anew")
-        return Prepared(folder, Manifest.from_json(given))
+        found = Prepared(folder, Manifest.from_json(given))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} is damaged ({error}); prepare the trace anew") from None
+    there = {_node_of(each.parent) for each in (folder / EVENTS).glob("node=*/*.parquet")}
+    gone = [node for node in found.manifest.nodes if node not in there]
+    if gone:
+        named = ", ".join(gone[:5]) + (", .." if len(gone) > 5 else "")
+        raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it anew")
+    return found
+
+
+def _node_of(folder: Path) -> str:
+    """Spark writes letters that may not stand in names of folders in their quoted form."""
+    return unquote(folder.name[len("node=") :])
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
@@ -159,6 +170,11 @@ def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: s
         raise ConfigError(f"{folder} is a file, so it is not overwritten; name another folder")
     if folder.exists() and not (folder / mark).is_file() and any(folder.iterdir()):
         raise ConfigError(f"{folder} is no {what}, so it is not overwritten; name another folder")
+    above = next(each for each in folder.absolute().parents if each.exists())
+    if not above.is_dir():
+        raise ConfigError(f"cannot write {folder}: {above} is a file; name another folder")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write {folder}: nothing may be written into {above}; name another folder")
 
 
 class Unfinished:

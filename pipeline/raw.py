@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gzip
-import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final
 
 from pipeline.descriptions import FILE, Files
 from pipeline.paths import to_read
@@ -52,10 +51,10 @@ def found_files(files: Files, folder: Path) -> RawFiles:
 
 
 @contextmanager
-def text_of(path: Path) -> Iterator[IO[str]]:
+def bytes_of(path: Path) -> Iterator[Iterable[bytes]]:
+    """The lines of a file, unpacked."""
     with path.open("rb") as stream:
-        unpacked = gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
-        yield io.TextIOWrapper(unpacked, encoding="utf-8-sig")
+        yield gzip.GzipFile(fileobj=stream) if path.suffix == ".gz" else stream
 
 
 def is_empty(path: Path) -> bool:
@@ -120,9 +119,11 @@ def _common_header(files: Files, paths: Sequence[Path]) -> tuple[str, ...]:
 
     first: tuple[str, ...] = ()
     for path in paths:
-        with text_of(path) as stream:
+        with bytes_of(path) as stream:
             try:
-                header = tuple(next(csv.reader(stream, delimiter=files.delimiter), ()))
+                # Only the first line is looked at here, and a header may go over several.
+                lines = (line.decode("utf-8-sig") for line in stream)
+                header = tuple(next(csv.reader(lines, delimiter=files.delimiter), ()))
             except (UnicodeDecodeError, csv.Error) as error:
                 raise ConfigError(f"{path}: the first line cannot be read as CSV: {error}") from None
         twice = sorted({name for name in header if header.count(name) > 1})
@@ -169,8 +170,8 @@ def _zeek(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
 
 
 def _zeek_columns(path: Path) -> list[str]:
-    with text_of(path) as stream:
+    with bytes_of(path) as stream:
         for _, line in zip(range(ZEEK_HEADER_LINES_MAX), stream, strict=False):
-            if line.startswith("#fields"):
-                return line.rstrip("\n").split("\t")[1:]
+            if line.startswith(b"#fields"):
+                return line.decode(errors="replace").rstrip("\r\n").split("\t")[1:]
     raise ConfigError(f"{path} has no line #fields, so it is no log of Zeek's; write another format")

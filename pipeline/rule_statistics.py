@@ -101,7 +101,7 @@ def rule_statistics(
     """
     found = {name: RuleStatistics() for name in rules}
     asked = {name: _judged(rule, facts, found[name].notes) for name, (rule, _) in rules.items()}
-    tell(f"counting what single conditions of {len(rules)} rules let pass")
+    tell(f"counting what single conditions of {len(rules)} rule{'s' * (len(rules) != 1)} let pass")
     counts = _role_counts(events, facts, asked.values())
     for name, (_, wanted) in rules.items():
         one = asked[name]
@@ -289,7 +289,8 @@ class _Counting:
             if pair.same and len(self.asked.positive) > 2 and pair.same != pair.equal:
                 asks.append(PairAsk(one, other, pair.same))
         if asks:
-            self.tell(f"{self.asked.rule.name}: counting {len(self.pairs)} pairs of roles{self._how(self.cut)}")
+            pairs = f"{len(self.pairs)} pair{'s' * (len(self.pairs) != 1)}"
+            self.tell(f"{self.asked.rule.name}: counting {pairs} of roles{self._how(self.cut)}")
             self.counts = count_pairs(self.frames, asks, self.facts.first_us)
         for roles, pair in self.pairs.items():
             self._of_pair(roles, pair)

@@ -22,6 +22,7 @@ from pipeline.descriptions import (
     Time,
 )
 from pipeline.raw import PLACE
+from pipeline.spark_failures import without_code
 from protocol.errors import ConfigError
 from protocol.events import RESERVED_ATTRIBUTES
 
@@ -128,7 +129,7 @@ def checked(rows: DataFrame, text: str, what: str, where: str, having: str) -> C
 
     try:
         made = F.expr(text)
-        rows.select(made)
+        rows.where(made.isNotNull())  # where nothing is allowed that needs several rows, or gives several
     except ParseException as error:
         raise ConfigError(f"{where}: {what} is no expression of Spark SQL: {text!r}; {_first(error)}") from None
     except AnalysisException as error:
@@ -140,11 +141,9 @@ def checked(rows: DataFrame, text: str, what: str, where: str, having: str) -> C
 
 
 def _first(error: Exception) -> str:
-    """What Spark says, without its code and the plan behind it."""
-    text = str(error).strip().splitlines()[0]
-    if text.startswith("[") and "]" in text:
-        text = text.partition("]")[2].strip()
-    return text.partition(" SQLSTATE")[0].rstrip(".; ")
+    """What Spark says, without what is of no use here."""
+    text = without_code(str(error).strip().splitlines()[0])
+    return text.partition(". Did you mean")[0]  # it would name columns of ours; those of the files are listed
 
 
 def _kind(rows: DataFrame, column: Column) -> str:

@@ -8,12 +8,13 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipeline.java import java_home
 from pipeline.shipping import is_shipped, write_code
+from pipeline.spark_failures import in_a_sentence
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -33,6 +34,9 @@ SETTINGS: Final = {
     "spark.sql.parquet.compression.codec": "snappy",
 }
 
+CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""What PySpark raises it also writes to standard error, with all of Java's trace; who catches it says what it means."""
+
 _DEFAULT: Final = re.compile(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*)")
 
 
@@ -47,12 +51,15 @@ def spark_session(
     """
     try:
         from pyspark import SparkConf, SparkContext
+        from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection, also when nobody can hear
+    for each in CONTEXT_LOGGERS:
+        PySparkLogger.getLogger(each).disabled = True
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java already, and it knows the settings
         SparkContext._ensure_initialized()
         conf = SparkConf()
@@ -71,8 +78,7 @@ def spark_session(
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise it looks for another address, and says so
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
-        if "SPARK_DRIVER_MEMORY" not in os.environ:
-            conf.setIfMissing("spark.driver.memory", _memory())
+        conf.setIfMissing("spark.driver.memory", _memory())
         # The default of 200 is for clusters; here most of them would be empty.
         conf.setIfMissing("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
     if LOGGING.is_file():  # not in a zip file, and then spark-submit has said what is logged
@@ -88,9 +94,11 @@ def spark_session(
                 code = Path(folder) / "headwater-code.zip"
                 write_code(code)
                 session.sparkContext.addPyFile(str(code))
-            yield session
+            with in_a_sentence():
+                yield session
         finally:
-            session.stop()
+            with suppress(Exception):  # Java may have ended before
+                session.stop()
 
 
 def _defaults() -> dict[str, str]:
@@ -126,7 +134,10 @@ def _why(error: Exception, said: Path) -> str:
 
 
 def _memory() -> str:
-    """Half of what the machine has, from one to eight gigabytes."""
+    """As the environment says, as for all of Spark's programs; or half of what the machine has, 1 to 8 GB."""
+    given = os.environ.get("SPARK_DRIVER_MEMORY")
+    if given:
+        return given
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

@@ -7,7 +7,8 @@ divided by node *and* time, and the numbers of a node go on from one task to the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -41,6 +42,8 @@ YEAR_US: Final = 365 * DAY_US
 EARLIEST_US: Final = 15 * YEAR_US  # 1985: times before it and after 2100 are taken for times in another unit
 LATEST_US: Final = 131 * YEAR_US
 FAR_DAYS: Final = 30  # an empty stretch as long as this, and longer than all the rest, is a clock that jumped
+
+SKEW_MOST: Final = 0.9  # of all events at one node, above which it is named
 
 Tell = Callable[[str], None]
 
@@ -194,25 +197,22 @@ def _check_times(counts: DataFrame, description: Description | None) -> tuple[st
     from pyspark.sql import functions as F
 
     warnings = []
+    beyond = (F.col("first") < EARLIEST_US) | (F.col("last") > LATEST_US)
     spans = (
-        counts.groupBy(SOURCE).agg(F.min("first").alias("first"), F.max("last").alias("last")).orderBy(SOURCE).collect()
+        counts.groupBy(SOURCE)
+        .agg(
+            F.min("first").alias("first"),
+            F.max("last").alias("last"),
+            F.sum("events").alias("events"),
+            F.sum(F.when(beyond, F.col("events")).otherwise(0)).alias("beyond"),
+        )
+        .orderBy(SOURCE)
+        .collect()
     )
     for row in spans:
         time = description.sources[row[SOURCE]].time if description is not None else None
-        if isinstance(time, NumberTime) and time.epoch and not EARLIEST_US <= row["first"] <= row["last"] <= LATEST_US:
-            likely = [
-                unit
-                for unit, factor in UNITS.items()
-                if all(
-                    EARLIEST_US <= each * factor // UNITS[time.unit] <= LATEST_US
-                    for each in (row["first"], row["last"])
-                )
-            ]
-            cure = f"they look like {likely[0]}" if likely else "write epoch: no if they do not count from 1970"
-            raise ConfigError(
-                f"source {row[SOURCE] + 1}: read as {time.unit} since 1970, the times {time.value} run from "
-                f"{moment(row['first'])} to {moment(row['last'])}; {cure}"
-            )
+        if isinstance(time, NumberTime) and time.epoch and row["beyond"]:
+            raise ConfigError(f"source {row[SOURCE] + 1}: {_wrong_times(row, time)}")
     days = counts.groupBy(SOURCE, "_day").agg(F.sum("events").alias("events"))
     in_order = Window.partitionBy(SOURCE).orderBy("_day")
     gaps = days.select(
@@ -237,11 +237,29 @@ def _check_times(counts: DataFrame, description: Description | None) -> tuple[st
     return tuple(warnings)
 
 
+def _wrong_times(row: Any, time: NumberTime) -> str:
+    """What is wrong with times that lie before 1985 or after 2100, and what to do about it."""
+    ends = f"from {moment(row['first'])} to {moment(row['last'])}"
+    if row["beyond"] < row["events"]:
+        return (
+            f"read as {time.unit} since 1970, {row['beyond']:,} of {row['events']:,} times {time.value} lie before "
+            f"1985 or after 2100 (they run {ends}): a clock has jumped, or they are in another unit; leave these rows "
+            "out with where:, or describe them as another source"
+        )
+    likely = [
+        unit
+        for unit, factor in UNITS.items()
+        if all(EARLIEST_US <= each * factor // UNITS[time.unit] <= LATEST_US for each in (row["first"], row["last"]))
+    ]
+    cure = f"they look like {likely[0]}" if likely else "write epoch: no if they do not count from 1970"
+    return f"read as {time.unit} since 1970, the times {time.value} run {ends}; {cure}"
+
+
 def moment(ts: int) -> str:
     try:
         return datetime.fromtimestamp(ts / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
     except (ValueError, OverflowError, OSError):
-        return f"{ts} us"
+        return f"the year {1970 + ts // YEAR_US:,}"
 
 
 def _manifest(
@@ -257,9 +275,10 @@ def _manifest(
     types = {
         row["type"]: TypeSummary(row["events"], row["first"], row["last"], _attributes(row, kinds)) for row in by_type
     }
+    total = sum(each.events for each in types.values())
     return Manifest(
         name,
-        sum(each.events for each in types.values()),
+        total,
         min(each.first_us for each in types.values()),
         max(each.last_us for each in types.values()),
         seen,
@@ -267,8 +286,22 @@ def _manifest(
         dict(sorted(nodes.items(), key=lambda pair: pair[0].encode())),
         dict(kinds),
         bad,
-        warnings,
+        (*warnings, *_doubts(types, nodes, total)),
     )
+
+
+def _doubts(types: Collection[str], nodes: Mapping[str, NodeSummary], total: int) -> Iterator[str]:
+    """What may not be meant: types that no rule can name, and nearly everything born at one node."""
+    unnamed = [name for name in types if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
+    if unnamed:
+        named = ", ".join(map(repr, unnamed[:5])) + (", .." if len(unnamed) > 5 else "")
+        yield f"no rule can name the types {named}; make them of letters, digits and _ in type: of the description"
+    if any("\ufffd" in name for name in (*types, *nodes)):
+        yield "names of types or nodes have bytes in them that are not UTF-8; write the files in UTF-8"
+    name, most = max(nodes.items(), key=lambda pair: pair[1].events)
+    if most.events > SKEW_MOST * total:
+        share = "all" if most.events == total else f"{most.events / total:.1%} of the"
+        yield f"{share} events are born at {name}; if that is not meant, look at node: in the description"
 
 
 def _attributes(row: Any, kinds: Mapping[str, str]) -> dict[str, str]:

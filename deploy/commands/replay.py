@@ -62,6 +62,8 @@ def replay(
 
     pace = _speed(speed)
     prepared = open_prepared(trace)
+    for warning in prepared.manifest.warnings:
+        say(f"warning: {warning}")
     into = the_run(folder, name, purpose="replay into")
     found = takers(into)
     targets = targets_of(into, found, prepared, only_known=only_known)

@@ -54,11 +54,13 @@ def statistics(
     Rates, gaps and burstiness are counted exactly. For rules, so are conditions on single events, and pairs that only
     time, order and equal values bind; other combinations are joined, in a sample of the time where there are too many.
     """
-    from deploy.statistics_file import as_yaml, document, in_words, write_statistics
+    from deploy.statistics_file import as_yaml, check_statistics_target, document, in_words, write_statistics
     from pipeline.spark import spark_session
 
     share = _share(sample)
     task = task_of(trace, rules or (), network, roles)
+    if out is not None:
+        check_statistics_target(out)
     for warning in task.warnings:
         say(f"warning: {warning}")
     say("starting Spark")
@@ -98,6 +100,11 @@ def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, 
         raise ConfigError(
             f"{task.trace.folder} has no events of the types and nodes that the network has sources of; "
             "prepare a trace for this network"
+        )
+    seen = sum(each.events for (_, node), each in arrived.items() if node is None)
+    if task.sources is None and seen != manifest.events:
+        raise ConfigError(
+            f"{task.trace.folder} has {seen:,} events, and its manifest speaks of {manifest.events:,}; prepare it anew"
         )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
     found = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from deploy.commands.common import say
 from deploy.generation.description import with_seed
+from deploy.reporting.words import some
 from deploy.trace_description import find_description, read_description, ready_made
 from pipeline.generators.model import Generation
 from pipeline.prepared import Manifest, check_target, open_prepared
@@ -50,6 +52,8 @@ def traces(
     from pipeline.traces import check_input, prepare
 
     if check is not None:
+        if description is not None or out is not None:
+            raise ConfigError("--check looks at a trace that is there; leave the description and --out away")
         trace = open_prepared(check)
         say("starting Spark")
         with spark_session("traces", master) as spark:
@@ -94,33 +98,52 @@ def traces(
 
 
 def _list() -> None:
-    for name, path in ready_made().items():
-        found = read_description(path)
-        if isinstance(found, Generation):
-            print(f"{name:<22} makes up about {found.expected():,} events")
-            continue
-        files = ", ".join(pattern for source in found.sources for pattern in source.files.patterns)
-        print(f"{name:<22} {files}")
+    """What is ready-made: what of files, and what needs none."""
+    found = [read_description(path) for path in ready_made().values()]
+    print("Made of raw files, which are in the folder that --input names:")
+    for each in found:
+        if not isinstance(each, Generation):
+            print(f"  {each.name:<20} {each.about}")
+            patterns = ", ".join(pattern for source in each.sources for pattern in source.files.patterns)
+            print(textwrap.fill(f"from {patterns}", 110, initial_indent=" " * 25, subsequent_indent=" " * 25))
+    print("\nMade up, without files:")
+    for each in found:
+        if isinstance(each, Generation):
+            print(f"  {each.name:<20} {each.about}")
+            print(f"{'':<24} about {each.expected():,} events")
 
 
 def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
     """What a person wants to know of a trace: how much, when, of what, where."""
-    from pipeline.traces import moment
-
+    wide = max(18, *map(len, manifest.types))
     span_s = (manifest.last_us - manifest.first_us) / 1e6
     lines = [
-        f"{out}: {manifest.events:,} events of {len(manifest.types)} types at {len(manifest.nodes)} nodes",
-        f"from {moment(manifest.first_us)} to {moment(manifest.last_us)} ({span_s:,.0f} s)",
+        f"{out}: {some(manifest.events, 'event')} of {some(len(manifest.types), 'type')} at "
+        f"{some(len(manifest.nodes), 'node')}",
+        _when(manifest),
         "",
-        f"{'type':<18} {'events':>10} {'per hour':>10}  attributes",
+        f"{'type':<{wide}} {'events':>11} {'per hour':>11}  attributes",
     ]
     for name, each in manifest.types.items():
         attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in each.attributes.items())
         rate = each.events / span_s * 3600 if span_s else 0.0
-        lines.append(f"{name:<18} {each.events:>10,} {rate:>10,.1f}  {attributes}")
+        shown = f"{rate:,.1f}" if rate >= 100 else f"{rate:.3g}"
+        lines.append(f"{name:<{wide}} {each.events:>11,} {shown:>11}  {attributes}".rstrip())
     most = max(manifest.nodes.items(), key=lambda pair: pair[1].events)
     least = min(manifest.nodes.items(), key=lambda pair: pair[1].events)
-    lines += ["", f"most events at {most[0]} ({most[1].events:,}), fewest at {least[0]} ({least[1].events:,})"]
-    if len(manifest.nodes) > 1 and most[1].events > 0.9 * manifest.events:
-        lines.append(f"note: nine of ten events are born at {most[0]}")
+    if most[1].events == least[1].events:
+        lines += ["", f"{some(most[1].events, 'event')} at every node"]
+    else:
+        lines += ["", f"most events at {most[0]} ({most[1].events:,}), fewest at {least[0]} ({least[1].events:,})"]
     return lines
+
+
+def _when(manifest: Manifest) -> str:
+    """From when to when: as dates, unless the times do not count from 1970."""
+    from pipeline.traces import EARLIEST_US, moment
+
+    span_s = (manifest.last_us - manifest.first_us) / 1e6
+    if manifest.last_us >= EARLIEST_US:
+        return f"from {moment(manifest.first_us)} to {moment(manifest.last_us)} ({span_s:,.0f} s)"
+    first, last = (f"{each / 1e6:,.0f} s" for each in (manifest.first_us, manifest.last_us))
+    return f"from {first} to {last} since the data set began ({span_s:,.0f} s)"

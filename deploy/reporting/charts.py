@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from deploy.reporting.drawing import COLOURS, Chart, bar, decades, legend, none, number, table, tag, ticks
-from deploy.reporting.words import count, milliseconds, rate, size
+from deploy.reporting.words import count, listed, milliseconds, rate, size
 from node.accounts import KINDS
 from pipeline.report.assemble import between_nodes
 from pipeline.report.tables import Tables
@@ -67,14 +67,17 @@ def latency_curves(tables: Tables, curves: Sequence[tuple[str, str, str]]) -> st
     chart = Chart((xs[0], xs[-1]), (0, 1), log_x=log)
     words = [(x, milliseconds(x) if x else "0") for x in xs]
     chart.axes(words, [(y / 4, f"{25 * y} %") for y in range(5)], "from the event that completed it to the sink")
-    for colour, (run, rule, name, points) in enumerate(found):
+    alike: dict[tuple[tuple[float, float], ...], list[str]] = defaultdict(list)  # one curve for all that are the same
+    for _, _, name, points in found:
+        alike[tuple(points)].append(name)
+    for colour, (curve, names) in enumerate(alike.items()):
+        chart.line([(curve[0][0], 0.0), *curve, (xs[-1], 1.0)], colour, listed(names))
+    for run, rule, name, _ in found:
         row = next(row for row in tables.of("latency", run) if row["rule"] == rule)
-        about = f"{name}: p50 {milliseconds(row['p50_ms'])}, p99 {milliseconds(row['p99_ms'])}"
-        chart.line([(points[0][0], 0.0), *points, (xs[-1], 1.0)], colour, about)
         for share, column in ((0.5, "p50_ms"), (0.9, "p90_ms"), (0.95, "p95_ms"), (0.99, "p99_ms"), (1.0, "max_ms")):
             tip = f"{name}: {100 * share:g} % within {milliseconds(row[column])}"
             chart.spot(row[column], share, tip, run=run, rule=rule, column=column, value=row[column])
-    return chart.svg("latency") + legend([(name, f"c{i % COLOURS}") for i, (_, _, name, _) in enumerate(found)])
+    return chart.svg("latency") + legend([(listed(names), f"c{i % COLOURS}") for i, names in enumerate(alike.values())])
 
 
 def throughput(tables: Tables, run: str) -> str:

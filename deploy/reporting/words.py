@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from pipeline.report.tables import Row, Tables
@@ -133,29 +133,49 @@ def _lost(run: Row) -> str:
 
 
 def _of_several(tables: Tables) -> list[str]:
-    runs = tables["runs"]
-    judged = sorted(
-        (run for run in runs if run["transmission_ratio"] is not None), key=lambda run: run["transmission_ratio"]
-    )
-    said = []
-    if judged:
-        best = judged[0]
+    means = {row["strategy"]: row["mean"] for row in tables["groups"] if row["measure"] == "transmission_ratio"}
+    if len(means) > 1 and len({row["network"] for row in tables["groups"]}) == 1:
+        said = _least(means, "on average over its runs, ")
+    else:
+        said = _least({run["run"]: run["transmission_ratio"] for run in tables["runs"]}, "")
+    timed = {run["run"]: run["latency_p99_ms"] for run in tables["runs"] if run["latency_p99_ms"] is not None}
+    quick, slow = _ends(timed, milliseconds)
+    if slow:
         said.append(
-            f"{best['run']} sent least: {some(best['events_sent'], 'event')} over links, "
-            f"{share(best['transmission_ratio'])} of what sending everything to one node would have taken."
-        )
-        if len(judged) > 1:
-            rest = [f"{run['run']} {share(run['transmission_ratio'])}" for run in judged[1:]]
-            said.append(f"The others: {', '.join(rest)}.")
-    timed = sorted((run for run in runs if run["latency_p99_ms"] is not None), key=lambda run: run["latency_p99_ms"])
-    if len(timed) > 1 and timed[0]["latency_p99_ms"] < timed[-1]["latency_p99_ms"]:
-        said.append(
-            f"{timed[0]['run']} was fastest: 99 % of its composites arrived within "
-            f"{milliseconds(timed[0]['latency_p99_ms'])}; {timed[-1]['run']} took "
-            f"{milliseconds(timed[-1]['latency_p99_ms'])}."
+            f"{_who(quick)} fastest: 99 % of the composites arrived within {milliseconds(timed[quick[0]])}; "
+            f"{listed(slow)} took {milliseconds(timed[slow[0]])}."
         )
     said.append(agreement(tables))
     return said
+
+
+def _least(ratios: Mapping[str, float | None], how: str) -> list[str]:
+    """Who sent least, beside sending everything to one node, and what the others sent."""
+    known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
+    if not known:
+        return []
+    least, _ = _ends(known, share)
+    said = [
+        f"{listed(least)} sent least: {how}{share(known[least[0]])} of the events that sending everything to one node "
+        "would have sent over links."
+    ]
+    rest = sorted((name for name in known if name not in least), key=lambda name: known[name])
+    if rest:
+        said.append(f"The others: {', '.join(f'{name} {share(known[name])}' for name in rest)}.")
+    return said
+
+
+def _ends(values: Mapping[str, float], show: Callable[[float], str]) -> tuple[list[str], list[str]]:
+    """Who has the least and who the greatest; those are equal that look equal. No greatest where all are equal."""
+    if not values:
+        return [], []
+    least, most = show(min(values.values())), show(max(values.values()))
+    first = [name for name, value in values.items() if show(value) == least]
+    return first, [] if least == most else [name for name, value in values.items() if show(value) == most]
+
+
+def _who(names: Sequence[str]) -> str:
+    return f"{listed(names)} {'was' if len(names) == 1 else 'were'}"
 
 
 def agreement(tables: Tables) -> str:

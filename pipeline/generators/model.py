@@ -133,6 +133,7 @@ class Generation:
     duration_us: int
     streams: tuple[Stream, ...]
     places: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    about: str = ""
 
     def expected(self) -> int:
         """How many events there will be, on average over all seeds."""
