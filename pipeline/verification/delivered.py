@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-import msgpack
-
+from pipeline.verification.emitted import composite_id
 from protocol.errors import ConfigError
 from protocol.pattern import Rule
 
@@ -99,7 +97,12 @@ def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
             "read.attributes",
             F.transform(
                 "read.events",
-                lambda part: F.struct(part["role"].alias("role"), part["node"].alias("node"), part["seq"].alias("seq")),
+                lambda part: F.struct(
+                    part["role"].alias("role"),
+                    part["node"].alias("node"),
+                    part["seq"].alias("seq"),
+                    F.coalesce(part["id"], F.lit("")).alias("id"),
+                ),
             ).alias("parts"),
         ),
         bad,
@@ -129,15 +132,10 @@ def other_version(composites: DataFrame, rule: Rule) -> int | None:
 
     rows = composites.filter(F.col("rule") == rule.name).select("id", "parts").limit(SAMPLE).collect()
     for row in rows:
-        parts = [[part["role"], [part["node"], part["seq"]]] for part in row["parts"]]
+        parts = [[part["role"], part["id"] or [part["node"], part["seq"]]] for part in row["parts"]]
         if row["id"] is None or row["id"] == composite_id(rule.name, rule.version, parts):
             continue
         for version in range(1, VERSIONS_TRIED):
             if row["id"] == composite_id(rule.name, version, parts):
                 return version
     return None
-
-
-def composite_id(rule: str, version: int, parts: list[Any]) -> str:
-    """The identity of a composite: 128 bits over rule, version, and role and identity of every part."""
-    return blake2b(msgpack.packb([rule, version, parts]), digest_size=16).hexdigest()
