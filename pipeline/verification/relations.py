@@ -1,8 +1,8 @@
 """Events of a trace as relations with one set of columns per role, and joins of them within windows of time.
 
 The event of role number 3 stands in the columns ``p3_ts``, ``p3_node``, ``p3_seq`` and ``p3_`` with each attribute that
-an expression of the rule names. Of a composite event that is the key of its end; ``p3_#start_ts``, ``p3_#start_node``
-and ``p3_#start_seq`` are that of its start, ``p3_#id`` is its identity, ``p3_#own`` orders it among others with its end.
+an expression of the rule names. Of a composite event that is the key of its end. ``p3_#start_ts``, ``p3_#start_node``
+and ``p3_#start_seq`` are that of its start, ``p3_#id`` is its identity; ``p3_#own`` orders it among those with its end.
 """
 
 from __future__ import annotations
