@@ -11,18 +11,22 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
 from pipeline.verification.compare import KINDS, compared_with
 from pipeline.verification.counted import counted_with
 from pipeline.verification.delivered import read_delivered
-from pipeline.verification.emitted import Emitted, in_order_of_reading
+from pipeline.verification.emitted import Emitted, composite_id, in_order_of_reading
 from pipeline.verification.expected import expected, offer
 from pipeline.verification.relations import Refused, Source
 from protocol.events import Event
 from protocol.pattern import Rule, types_of
+from tests.builders import TYPES as BUILDER_TYPES
+from tests.builders import Rules, listed, trace
 from tests.generators import TYPES, case_of_seed, random_trace, rule_text
 from tests.oracle import Found, TooManyMatches, evaluate
 
@@ -71,8 +75,8 @@ def told_of_seed(seed: int, traces: int = TRACES) -> Told:
     events: list[Event] = []
     found: list[Found] = []
     for number in range(traces):
-        trace = case.events if number == 0 else random_trace(rng, read, SIZE, set())
-        apart = [_moved(event, number) for event in trace]
+        events_here = case.events if number == 0 else random_trace(rng, read, SIZE, set())
+        apart = [_moved(event, number) for event in events_here]
         try:
             found += evaluate(
                 case.rules, apart, case.types, remote=case.remote, matches_max=MATCHES_MAX, read_max=READ_MAX
@@ -195,3 +199,77 @@ def source_of(spark: Any, events: Sequence[Event]) -> Source:
 
 def shown(told: Told) -> str:
     return "\n".join(f"{rule_text(rule)}\n{rule!r}" for rule in told.rules)
+
+
+def by_spark(spark: Any, rules: Rules, text: str) -> list[str]:
+    """What Spark expects of a trace written as in tests.builders, in the words of such matches, sorted.
+
+    Of rules with repeated parts: the parts with the ends of repetitions, and how many matches these stand for.
+    """
+    given = trace(text)
+    source = replace(source_of(spark, given.events), types=BUILDER_TYPES)
+    emitted = Emitted(listed(rules))
+    named: dict[Any, str] = dict(given.names)
+    found: list[str] = []
+    for rule in in_order_of_reading(listed(rules)):
+        should = offer(expected(rule, source, emitted), emitted)
+        for row in should.frame.collect():
+            words = " ".join(named[part["id"] or (part["node"], part["seq"])] for part in row["parts"])
+            parts = [[part["role"], part["id"] or [part["node"], part["seq"]]] for part in row["parts"]]
+            named[composite_id(rule.name, rule.version, parts)] = f"({words})"
+            values = [row[f"v{number}"] for number in range(len(rule.attributes))]
+            shown = f" {'/'.join(map(str, values))}" if values and not should.repeated else ""
+            found.append(f"{int(row['ways'])} x {words}" if should.repeated else words + shown)
+    return sorted(found)
+
+
+@contextmanager
+def for_small_data(spark: Any) -> Iterator[None]:
+    """Settings under which queries over a handful of events are planned and run in a fraction of the time."""
+    settings = {
+        "spark.sql.shuffle.partitions": "1",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+def prepared_from(folder: Path, events: Sequence[Event]) -> Prepared:
+    """The events as ``headwater traces`` would prepare them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    kinds = {"int": pa.int64(), "float": pa.float64(), "string": pa.string()}
+    for node in {event.node for event in events}:
+        mine = sorted((event for event in events if event.node == node), key=lambda event: event.key)
+        columns: dict[str, Any] = {
+            "type": pa.array([event.type for event in mine], pa.string()),
+            "ts": pa.array([event.ts for event in mine], pa.int64()),
+            "seq": pa.array([event.seq for event in mine], pa.int64()),
+        }
+        for name, kind in COLUMNS.items():
+            columns[name] = pa.array([event.attributes.get(name) for event in mine], kinds[kind])
+        (folder / EVENTS / f"node={node}").mkdir(parents=True)
+        pq.write_table(pa.table(columns), folder / EVENTS / f"node={node}" / "part-00000.parquet")
+    times = [event.ts for event in events]
+    span = (min(times), max(times))
+    attributes = {**COLUMNS, "w": "float?", "s": "string?"}
+    types = {
+        name: TypeSummary(sum(event.type == name for event in events), *span, attributes)
+        for name in sorted({event.type for event in events})
+    }
+    nodes = {
+        name: NodeSummary(sum(event.node == name for event in events), *span)
+        for name in sorted({event.node for event in events})
+    }
+    manifest = Manifest("letters", len(events), *span, "00ff", types, nodes, COLUMNS)
+    write_manifest(folder, manifest)
+    return Prepared(folder, manifest)
