@@ -16,6 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from pipeline.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
 from pipeline.verification.compare import KINDS, compared_with
 from pipeline.verification.counted import counted_with
@@ -34,7 +37,6 @@ TRACES: Final = 12
 SIZE: Final = 10
 APART_US: Final = 10_000  # far more than all windows of a rule together
 COLUMNS: Final = {"id": "int", "v": "int", "w": "float", "s": "string"}
-SCHEMA: Final = "node string, type string, ts bigint, seq bigint, id bigint, v bigint, w double, s string"
 MATCHES_MAX: Final = 400
 READ_MAX: Final = 20
 
@@ -191,10 +193,23 @@ def verified(rules: Sequence[Rule], source: Source, composites: Any) -> Iterator
 
 
 def source_of(spark: Any, events: Sequence[Event]) -> Source:
-    rows = [
-        (each.node, each.type, each.ts, each.seq, *(each.attributes.get(name) for name in COLUMNS)) for each in events
-    ]
-    return Source(spark.createDataFrame(rows, SCHEMA).coalesce(1).persist(), TYPES, COLUMNS)
+    frame = spark.createDataFrame(table_of(events, node=True)).persist()
+    return Source(frame, TYPES, COLUMNS)
+
+
+def table_of(events: Sequence[Event], *, node: bool) -> pa.Table:
+    """The events by columns; from such a table Spark makes a frame without starting Python again."""
+    kinds = {"int": pa.int64(), "float": pa.float64(), "string": pa.string()}
+    columns: dict[str, Any] = {
+        "type": pa.array([event.type for event in events], pa.string()),
+        "ts": pa.array([event.ts for event in events], pa.int64()),
+        "seq": pa.array([event.seq for event in events], pa.int64()),
+    }
+    if node:
+        columns["node"] = pa.array([event.node for event in events], pa.string())
+    for name, kind in COLUMNS.items():
+        columns[name] = pa.array([event.attributes.get(name) for event in events], kinds[kind])
+    return pa.table(columns)
 
 
 def shown(told: Told) -> str:
@@ -244,21 +259,10 @@ def for_small_data(spark: Any) -> Iterator[None]:
 
 def prepared_from(folder: Path, events: Sequence[Event]) -> Prepared:
     """The events as ``headwater traces`` would prepare them."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    kinds = {"int": pa.int64(), "float": pa.float64(), "string": pa.string()}
     for node in {event.node for event in events}:
         mine = sorted((event for event in events if event.node == node), key=lambda event: event.key)
-        columns: dict[str, Any] = {
-            "type": pa.array([event.type for event in mine], pa.string()),
-            "ts": pa.array([event.ts for event in mine], pa.int64()),
-            "seq": pa.array([event.seq for event in mine], pa.int64()),
-        }
-        for name, kind in COLUMNS.items():
-            columns[name] = pa.array([event.attributes.get(name) for event in mine], kinds[kind])
         (folder / EVENTS / f"node={node}").mkdir(parents=True)
-        pq.write_table(pa.table(columns), folder / EVENTS / f"node={node}" / "part-00000.parquet")
+        pq.write_table(table_of(mine, node=False), folder / EVENTS / f"node={node}" / "part-00000.parquet")
     times = [event.ts for event in events]
     span = (min(times), max(times))
     attributes = {**COLUMNS, "w": "float?", "s": "string?"}
