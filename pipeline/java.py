@@ -19,7 +19,7 @@ from protocol.errors import ConfigError
 
 LEAST: Final = 17
 MOST: Final = 25
-MOST_OF_SPARK_4_0: Final = 22  # it asks Java for what later ones have not
+MOST_BEFORE_SPARK_4_2: Final = 21  # their Hadoop asks Java for what later ones do not have (Subject.getSubject)
 
 _VERSION: Final = re.compile(r'version "(\d+)')
 _VECTORS: Final = "jdk.incubator.vector"
@@ -57,7 +57,7 @@ def _spark() -> tuple[str, int]:
         version = metadata.version("pyspark")
     except metadata.PackageNotFoundError:
         return "Spark", MOST
-    return f"Spark {version}", MOST_OF_SPARK_4_0 if version.startswith("4.0.") else MOST
+    return f"Spark {version}", MOST_BEFORE_SPARK_4_2 if version.startswith(("4.0.", "4.1.")) else MOST
 
 
 def _candidates() -> Iterator[Path]:

@@ -87,7 +87,7 @@ def spark_session(
         try:
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
-            raise ConfigError(f"Spark does not start: {_why(error, said)}") from None
+            raise ConfigError(f"Spark does not start on {conf.get('spark.master')}: {_why(error, said)}") from None
     with tempfile.TemporaryDirectory(prefix="headwater-code-") as folder:
         try:
             if not local and not is_shipped():
@@ -128,8 +128,11 @@ def _set_apart() -> Iterator[Path]:
 
 
 def _why(error: Exception, said: Path) -> str:
-    heard = [*str(error).splitlines(), *said.read_text(encoding="utf-8", errors="replace").splitlines()]
-    causes = [line.strip() for line in heard if re.search(r"(Exception|Error): \S", line)]
+    log = said.read_text(encoding="utf-8", errors="replace")
+    if (gave_up := re.search(r"Reason: (.+)", log)) is not None:  # of a master; the error tells only what follows
+        return gave_up[1].strip()
+    heard = [*str(error).splitlines(), *log.splitlines()]
+    causes = [line.strip(" :") for line in heard if re.search(r"(Exception|Error): \S", line)]
     return causes[0] if causes else heard[0]
 
 

@@ -13,7 +13,7 @@ from pipeline.java import java_home
 from pipeline.spark import spark_session
 from protocol.errors import ConfigError
 
-ON_THE_MACHINE: Final = "test_bringup", "test_faults_links", "test_end_to_end"
+ON_THE_MACHINE: Final = "test_bringup", "test_faults_links", "test_end_to_end", "test_pipeline_cluster"
 """Files whose tests make devices, containers and networks with ports of their own on this machine, by what their names
 begin with: they take turns, where tests run in several processes."""
 

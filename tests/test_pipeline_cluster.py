@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -56,10 +56,12 @@ class Place:
     def headwater(self, *words: str) -> str:
         return self.run(sys.executable, "-m", "deploy.command", *words)
 
-    def submit(self, *words: str) -> str:
+    def submit(self, *words: str) -> Any:
+        """The JSON that a command prints. spark-submit gives everything that it says on one output."""
         submit = str(Path(self.environment["SPARK_HOME"]) / "bin" / "spark-submit")
         job = ["--py-files", "job/headwater.zip", "job/headwater_job.py"]
-        return self.run(submit, "--master", self.master, *job, *words)
+        said = self.run(submit, "--master", self.master, *job, *words, "--json")
+        return json.loads(said[said.index("{") :])
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +143,7 @@ def until_said(log: Path, text: str, running: list[subprocess.Popen[bytes]]) -> 
 
 def test_commands_run_on_a_cluster_with_relative_names(cluster: Place) -> None:
     cluster.headwater("job", "--out", "job")
-    manifest = json.loads(cluster.submit("traces", "borg.yaml", "--input", ".", "--out", "trace", "--json"))
+    manifest = cluster.submit("traces", "borg.yaml", "--input", ".", "--out", "trace")
     assert manifest["events"] == 5_192
     cluster.headwater("up", "network.yaml", "--name", "borg")
     try:
@@ -150,10 +152,9 @@ def test_commands_run_on_a_cluster_with_relative_names(cluster: Place) -> None:
     finally:
         cluster.headwater("down")
     assert (said["events"], said["late"], said["tasks"]) == (3_606, 0, 2)
-    verdict = json.loads(
-        cluster.submit("verify", "trace", "--network", "network.yaml", "--only", "Retried", "--json",
-                       "--delivered", ".headwater/borg")
-    )  # fmt: skip
+    verdict = cluster.submit(
+        "verify", "trace", "--network", "network.yaml", "--only", "Retried", "--delivered", ".headwater/borg"
+    )
     assert verdict["equal"]
     assert verdict["rules"][0]["expected"] == 115
     brought = {file.name for file in cluster.work.glob("app-*/*/headwater*.zip")}
