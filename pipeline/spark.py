@@ -6,9 +6,12 @@ import logging
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
 LOCAL: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 JAVA_LEAST: Final = 17
+JOBS_END_S: Final = 10.0  # how long a job that is given up may take to end
 
 SETTINGS: Final = {
     # Times are microseconds since 1970 wherever a trace is read.
@@ -58,7 +62,7 @@ def spark_session(
         raise ConfigError(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection, also when nobody can hear
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what goes wrong it raises, too
     for name in CONTEXT_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
@@ -84,11 +88,51 @@ def spark_session(
         except Exception as error:
             raise ConfigError(f"Spark does not start: {_why(error, said)}") from None
     try:
-        with in_a_sentence():
+        with _stopped_by_ctrl_c(), in_a_sentence():
             yield session
     finally:
         with suppress(Exception):  # Java may have ended before
             session.stop()
+
+
+@contextmanager
+def _stopped_by_ctrl_c() -> Iterator[None]:
+    """Ctrl-C ends what is being waited for, and nothing is printed about it.
+
+    PySpark's own handler talks to Java in the middle of another call to it, which fails with long traces; and Py4J
+    writes the trace of every call that was broken off.
+    """
+    ours = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler) if ours else None
+    logging.getLogger().addFilter(_not_of_py4j)
+    try:
+        yield
+    except KeyboardInterrupt:
+        if ours:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left to do is short: to stop Spark, and tidy up
+        raise
+    finally:
+        logging.getLogger().removeFilter(_not_of_py4j)
+        if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, before)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+def end_jobs() -> None:
+    """Has Spark give up whatever it still does, as after Ctrl-C: it would go on writing files."""
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        return
+    with suppress(Exception):  # Java may have ended before
+        session.sparkContext.cancelAllJobs()
+        until_s = time.monotonic() + JOBS_END_S
+        while session.sparkContext.statusTracker().getActiveJobsIds() and time.monotonic() < until_s:
+            time.sleep(0.1)
 
 
 @contextmanager
