@@ -130,7 +130,7 @@ def write_events(
         tell(f"writing {total[0]:,} events")
         seen = _write(ordered, counts, kinds, folder)
         if bad:
-            tell(f"writing {sum(bad.values()):,} bad rows")
+            tell(f"writing {sum(bad.values()):,} bad row{'s' * (sum(bad.values()) != 1)}")
             ordered.where(F.col(REASON).isNotNull()).select(
                 (F.col(SOURCE) + 1).alias("source"), F.col(REASON).alias("reason"), F.col(RAW).alias("row")
             ).coalesce(1).write.parquet(str(folder / BAD_ROWS))
