@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from pipeline.spark_failures import in_a_sentence
@@ -100,21 +101,30 @@ def _stopped_by_ctrl_c() -> Iterator[None]:
     """Ctrl-C ends what is being waited for, and nothing is printed about it.
 
     PySpark's own handler talks to Java in the middle of another call to it, which fails with long traces; and Py4J
-    writes the trace of every call that was broken off.
+    writes the trace of every call that was broken off. What fails after Ctrl-C, as tidying up may, fails because of it.
     """
-    ours = threading.current_thread() is threading.main_thread()
-    before = signal.signal(signal.SIGINT, signal.default_int_handler) if ours else None
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal heard
+        if not heard:  # what is left to do then is short: to stop Spark, and to tidy up
+            heard = True
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
     logging.getLogger().addFilter(_not_of_py4j)
     try:
         yield
-    except KeyboardInterrupt:
-        if ours:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left to do is short: to stop Spark, and tidy up
+    except Exception as error:
+        if heard:
+            raise KeyboardInterrupt from error
         raise
     finally:
         logging.getLogger().removeFilter(_not_of_py4j)
-        if ours and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, before)
 
 
 def _not_of_py4j(record: logging.LogRecord) -> bool:
