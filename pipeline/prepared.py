@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -205,5 +206,14 @@ class Unfinished:
             shutil.rmtree(self.target)
         self.folder.rename(self.target)
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            _end_jobs()  # otherwise tasks would put back what is removed here
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _end_jobs() -> None:
+    if "pyspark" in sys.modules:
+        from pipeline.spark import end_jobs
+
+        end_jobs()

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Final
 
 from pipeline.java import java_home
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
+JOBS_END_S: Final = 10.0  # how long a job that is given up may take to end
 
 SETTINGS: Final = {
     # Times are microseconds since 1970 wherever a trace is read.
@@ -57,7 +62,7 @@ def spark_session(
         raise ConfigError(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection, also when nobody can hear
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what goes wrong it raises, too
     for each in CONTEXT_LOGGERS:
         PySparkLogger.getLogger(each).disabled = True
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java already, and it knows the settings
@@ -94,7 +99,7 @@ def spark_session(
                 code = Path(folder) / "headwater-code.zip"
                 write_code(code)
                 session.sparkContext.addPyFile(str(code))
-            with in_a_sentence():
+            with _stopped_by_ctrl_c(), in_a_sentence():
                 yield session
         finally:
             with suppress(Exception):  # Java may have ended before
@@ -109,6 +114,55 @@ def _defaults() -> dict[str, str]:
     except OSError:
         return {}
     return {found[1]: found[2].strip() for line in lines if (found := _DEFAULT.match(line))}
+
+
+@contextmanager
+def _stopped_by_ctrl_c() -> Iterator[None]:
+    """Ctrl-C ends what is being waited for, and nothing is printed about it.
+
+    PySpark's own handler talks to Java in the middle of another call to it, which fails with long traces; and Py4J
+    writes the trace of every call that was broken off. What fails after Ctrl-C, as tidying up may, fails because of it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    heard = False
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        nonlocal heard
+        if not heard:  # what is left to do then is short: to stop Spark, and to tidy up
+            heard = True
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, stop)
+    logging.getLogger().addFilter(_not_of_py4j)
+    try:
+        yield
+    except Exception as error:
+        if heard:
+            raise KeyboardInterrupt from error
+        raise
+    finally:
+        logging.getLogger().removeFilter(_not_of_py4j)
+        signal.signal(signal.SIGINT, before)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in record.pathname
+
+
+def end_jobs() -> None:
+    """Has Spark give up whatever it still does, as after Ctrl-C: it would go on writing files."""
+    from pyspark.sql import SparkSession
+
+    with suppress(Exception):  # Java may have ended before
+        session = SparkSession.getActiveSession()
+        if session is None:
+            return
+        session.sparkContext.cancelAllJobs()
+        until_s = time.monotonic() + JOBS_END_S
+        while session.sparkContext.statusTracker().getActiveJobsIds() and time.monotonic() < until_s:
+            time.sleep(0.1)
 
 
 @contextmanager

@@ -64,8 +64,10 @@ def failure(error: Exception) -> HeadwaterError:
         where = re.search(r"(/\S+) \(Permission denied\)|Permission denied: (\S+)", text)
         return ConfigError(f"permission denied{f' for {where[1] or where[2]}' if where else ''}; change its rights")
     if any(each in text for each in _DAMAGED):
-        what = file or "a file"
-        return ConfigError(f"{what} is damaged, or only a part of a file: {_reason(text)}; fetch or make it again")
+        what, reason = file or "a file", _reason(text)
+        if file is not None:
+            reason = reason.replace(f"file:{file}", "it")
+        return ConfigError(f"{what} is damaged, or only a part of a file: {reason}; fetch or make it again")
     if "FileNotFoundException" in text or "FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
         return ConfigError(f"{file or 'a file'} is gone, or was never there; nothing may change what is being read")
     if "datetime pattern" in text or "time-zone" in text:

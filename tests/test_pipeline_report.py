@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from deploy.command import main
 from deploy.network_file import read_network
 from deploy.reporting.groups import grouped
 from deploy.reporting.inputs import find_runs
+from deploy.reporting.labels import LONGEST, Circle, placed, short_names
 from deploy.reporting.layout import laid_out
 from deploy.reporting.page import page
 from deploy.reporting.shapes import shape_of
@@ -39,7 +40,7 @@ from pipeline.report.inputs import Recorded, find_files
 from pipeline.report.job import report_tables
 from pipeline.report.metrics import Coverage
 from pipeline.report.synthetic import synthetic_run
-from pipeline.report.tables import KINDS, Tables, write_tables
+from pipeline.report.tables import KINDS, Row, Tables, write_tables
 from protocol.errors import ConfigError
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -433,6 +434,41 @@ def test_maps_are_laid_out_without_two_nodes_in_one_place() -> None:
         assert all(0 <= x <= 1 and 0 <= y <= 1 for x, y in places.values())
     apart = laid_out(["a", "b", "c", "d"], [("a", "b"), ("c", "d")])
     assert len(set(apart.values())) == 4
+
+
+def test_names_on_a_map_are_short_and_stand_where_nothing_else_is() -> None:
+    long = [f"substation-north-{number:02d}.region-1.example" for number in range(9)]
+    assert list(short_names(long).values()) == [f"{number:02d}" for number in range(9)]
+    assert short_names(["p1", "p2"]) == {"p1": "p1", "p2": "p2"}
+    (cut, _) = short_names(["a" * 30 + "1", "b" * 30]).values()
+    assert len(cut) <= LONGEST
+    assert (cut[:3], cut[-3:]) == ("aaa", "aa1")
+
+    beside = {"a": Circle(100, 100, 10), "b": Circle(130, 100, 10), "c": Circle(160, 100, 10)}
+    found = placed(beside, {name: name * 9 for name in beside}, 11, (300, 200))
+    assert (found["a"].x, found["a"].y > 110) == (100, True)  # below, as long as there is room
+    assert len({(label.x, label.y) for label in found.values()}) == 3
+    boxes = [(label.x - 31, label.y - 9, label.x + 31, label.y + 2) for label in found.values()]
+    for one, other in combinations(boxes, 2):
+        assert one[2] <= other[0] or other[2] <= one[0] or one[3] <= other[1] or other[3] <= one[1]
+    assert placed({"a": Circle(5, 5, 4)}, {"a": "far too long for this"}, 11, (20, 20)) == {}
+
+
+def test_runs_that_did_equally_well_are_named_together() -> None:
+    def run(name: str, ratio: float, p99: float) -> Row:
+        return {"run": name, "transmission_ratio": ratio, "latency_p99_ms": p99, "network": "n"}
+
+    runs = [run("centr", 1.0, 35.0), run("st", 0.079, 35.0), run("mt", 0.098, 40.0), run("inev", 0.079, 35.0)]
+    said = headline(Tables({**{name: [] for name in KINDS}, "runs": runs}))
+    assert said[0].startswith("st and inev sent least: 7.9 % of the events")
+    assert said[1] == "The others: mt 9.8 %, centr 100 %."
+    assert said[2] == "centr, st and inev were fastest: 99 % of the composites arrived within 35 ms; mt took 40 ms."
+    means = [
+        {"network": "n", "strategy": name, "measure": "transmission_ratio", "mean": mean}
+        for name, mean in (("centr", 1.0), ("st", 0.07))
+    ]
+    said = headline(Tables({**{name: [] for name in KINDS}, "runs": runs, "groups": means}))
+    assert said[0].startswith("st sent least: on average over all runs, 7.0 %")
 
 
 def test_time_is_cut_into_a_bounded_number_of_steps() -> None:

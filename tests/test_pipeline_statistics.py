@@ -20,8 +20,10 @@ import yaml
 import pipeline.arrivals
 from coordinator.inev.rules import Measured
 from deploy.command import main
+from deploy.commands.statistics import statistics
 from deploy.network_file import NetworkFileError, read_network
 from deploy.network_problem import network_problem, statistics_of
+from deploy.statistics_file import HEAD, check_statistics_target
 from deploy.statistics_task import considered, task_of
 from deploy.trace_statistics import sampled
 from pipeline.arrivals import Spread, arrivals, floor_125, window_sizes
@@ -440,8 +442,12 @@ def described(folder: Path, **changed: Any) -> Path:
         "types": {"A": of_type, "B": of_type}, "nodes": {"n1": at_node, "n3": at_node},
         "kinds": {"id": "int", "v": "int"}, "warnings": [],
     }  # fmt: skip
-    folder.mkdir()
-    (folder / MANIFEST).write_text(json.dumps({**given, **changed}))
+    manifest = {**given, **changed}
+    for node in manifest["nodes"]:
+        place = folder / "events" / f"node={node}"
+        place.mkdir(parents=True)
+        (place / "part.parquet").touch()
+    (folder / MANIFEST).write_text(json.dumps(manifest))
     return folder
 
 
@@ -477,6 +483,24 @@ def test_nodes_that_only_the_network_or_only_the_trace_has_are_named(tmp_path: P
     assert list(task.rules) == ["Both"]
     with pytest.raises(ConfigError, match="no events of any node"):
         task_of(described(tmp_path / "other", nodes={"n7": at_node}), [], told, 3)
+
+
+def test_what_is_doubtful_about_a_trace_is_said_of_its_statistics_too(tmp_path: Path) -> None:
+    trace = described(tmp_path / "trace", warnings=["a clock may have jumped"])
+    assert "a clock may have jumped" in task_of(trace, [], None, 3).warnings
+
+
+def test_nothing_but_statistics_is_overwritten_by_statistics(tmp_path: Path) -> None:
+    trace = described(tmp_path / "trace")
+    precious = tmp_path / "network.yaml"
+    precious.write_text("nodes: [p1]\n")
+    wrong = {precious: "is no file of statistics", tmp_path: "is a folder", tmp_path / "no" / "x": "no folder"}
+    for out, said in wrong.items():
+        with pytest.raises(ConfigError, match=said):
+            statistics(trace, out=out)
+    assert precious.read_text() == "nodes: [p1]\n"
+    (tmp_path / "told.yaml").write_text(HEAD)
+    check_statistics_target(tmp_path / "told.yaml")
 
 
 def test_rules_over_what_other_rules_find_are_left_out_and_said(tmp_path: Path) -> None:

@@ -29,7 +29,8 @@ from pipeline.descriptions import (
     Region,
     TextTime,
 )
-from pipeline.prepared import MANIFEST, Prepared, open_prepared
+from pipeline.prepared import MANIFEST, Prepared, check_target, open_prepared
+from pipeline.spark_failures import in_a_sentence
 from pipeline.traces import prepare
 from protocol.errors import ConfigError
 from protocol.events import EventType
@@ -236,6 +237,12 @@ def test_bad_rows_are_kept_with_their_reasons(spark: Any, tmp_path: Path) -> Non
         ("kind,at,place\nA,1,p1\n", replace(PLAIN, type="kind +"), "the type is no expression of Spark SQL"),
         ("kind,at,place\nA,1211871600000,p1\n", replace(PLAIN, time=NumberTime("at", "s")), "they look like ms"),
         ("kind,at,place\nA,1211871600,p1\n", replace(PLAIN, time=NumberTime("at", "us")), "they look like s$"),
+        (
+            "kind,at,place\nA,1211871600,p1\nA,1211871600000,p1\nA,3,p1\n",
+            replace(PLAIN, time=NumberTime("at", "s")),
+            "2 of 3 times at lie before 1985 or after 2100 .*a clock has jumped, or they are in another unit",
+        ),
+        ("kind,at,place\nA,1,p1\n", replace(PLAIN, type="count(kind)"), "the type cannot be told from 'count.kind"),
         ("kind,at,place,kind\nA,1,p1,A\n", PLAIN, "'kind' stands twice"),
         (
             {"a.csv": "kind,at,place\nA,1,p1\n", "b.csv": "at,kind,place\n1,A,p1\n"},
@@ -259,11 +266,49 @@ def test_what_cannot_be_prepared_leaves_nothing(
 def test_a_clock_that_jumps_is_named(spark: Any, tmp_path: Path) -> None:
     day = 86_400_000_000
     text = (
-        "kind,at,place\n" + "".join(f"A,{number * 3_600_000_000},p1\n" for number in range(48)) + f"A,{9000 * day},p1\n"
+        "kind,at,place\n"
+        + "".join(f"A,{hour * 3_600_000_000},p{hour % 2}\n" for hour in range(48))
+        + f"A,{9000 * day},p1\n"
     )
     trace = prepared(spark, tmp_path, text)
     assert len(trace.manifest.warnings) == 1
-    assert "1 events lie from 1994-08-23" in trace.manifest.warnings[0]
+    assert "1 event lies from 1994-08-23" in trace.manifest.warnings[0]
+
+
+def test_what_may_not_be_meant_is_named(spark: Any, tmp_path: Path) -> None:
+    text = "kind,at,place\n" + "".join(f"A b,{number},p1\n" for number in range(19))
+    assert prepared(spark, tmp_path, text + "A,20,p2\n").manifest.warnings == (
+        "no rule can name the types 'A b'; make them of letters, digits and _ in type: of the description",
+        "95.0% of the events are born at p1; if that is not meant, look at node: in the description",
+    )
+
+
+def test_files_that_are_no_parquet_or_cut_off_are_named(spark: Any, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "a.parquet").write_text("this is no Parquet")
+    whole = gzip.compress(("kind,at,place\n" + "".join(f"A,{n * n},p{n % 7}\n" for n in range(20_000))).encode())
+    (raw / "b.csv.gz").write_bytes(whole[: len(whole) // 2])
+    for pattern, form in (("a.parquet", "parquet"), ("b.csv.gz", "csv")):
+        source = replace(PLAIN, files=Files((pattern,), form))
+        with pytest.raises(ConfigError, match=rf"/raw/{pattern} is damaged, or only a part of a file"), in_a_sentence():
+            prepare(spark, described(source), raw, tmp_path / "out")
+        assert [path.name for path in tmp_path.iterdir()] == ["raw"]
+
+
+def test_only_the_first_line_of_a_file_must_be_utf_8_to_be_read(spark: Any, tmp_path: Path) -> None:
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    (raw / "a.csv").write_bytes("kind,at,place\nA,1,p1\nA,2,caf\xe9\n".encode("latin-1"))
+    found = prepare(spark, described(PLAIN), raw, tmp_path / "out").manifest
+    assert (found.events, list(found.nodes)) == (2, ["caf\ufffd", "p1"])
+    assert "bytes in them that are not UTF-8" in found.warnings[0]
+
+
+def test_where_a_trace_cannot_be_written_is_said_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="/file is a file; name another folder"):
+        check_target(tmp_path / "file" / "below" / "out", overwrite=False)
 
 
 def test_what_is_there_is_not_overwritten_unasked(spark: Any, tmp_path: Path) -> None:
@@ -284,6 +329,8 @@ def test_damage_is_found(spark: Any, tmp_path: Path) -> None:
         file.unlink()
     with pytest.raises(ConfigError, match="1 events with the checksum"):
         trace.check(spark)
+    with pytest.raises(ConfigError, match="lacks the events of p2"):
+        open_prepared(trace.folder)
     (trace.folder / MANIFEST).write_text("{")
     with pytest.raises(ConfigError, match="is damaged"):
         open_prepared(trace.folder)
@@ -306,7 +353,7 @@ def test_mistakes_in_a_description_are_all_named(tmp_path: Path) -> None:
         "sources:\n"
         "  - {files: a.csv, type: kind, time: {value: at, unit: fortnights}, node: {hash: k}}\n"
         "  - {files: ../b.csv, type: kind, time: {clock: at}, node: {region: {latitude: lat}}, atributes: {}}\n"
-        "  - {files: c.xls, type: kind, time: at, node: place, attributes: {v: number}}\n"
+        "  - {files: c.xls, type: kind, time: {value: at, zone: Mars/Phobos}, node: place, attributes: {v: number}}\n"
         "  - {files: d.csv, type: kind}\n"
     )
     with pytest.raises(ConfigError) as caught:
@@ -320,6 +367,7 @@ def test_mistakes_in_a_description_are_all_named(tmp_path: Path) -> None:
         "has no key 'atributes'",
         "write format: and one of csv, jsonl, parquet, zeek",
         "'number' is no kind of attribute",
+        "there is no time zone 'Mars/Phobos'",
         "the source does not say time: and node:",
     ):
         assert part in said, said

@@ -88,7 +88,7 @@ def traces(
     for warning in manifest.warnings:
         say(f"warning: {warning}")
     if manifest.bad_rows:
-        say(f"{sum(manifest.bad_rows.values()):,} rows became no events; they are in {out / 'bad-rows'}:")
+        say(f"{some(sum(manifest.bad_rows.values()), 'row')} became no event; see {out / 'bad-rows'}:")
         for reason, number in manifest.bad_rows.items():
             say(f"  {number:>9,}  {reason}")
     if json_:

@@ -88,5 +88,7 @@ def _fitted(nodes: Sequence[str], places: Sequence[tuple[float, float]]) -> dict
 
 
 def aspect(places: Mapping[str, tuple[float, float]]) -> float:
-    """Height over width that suits a map."""
-    return 0.55 if len({round(y, 3) for _, y in places.values()}) > 1 else 0.2
+    """Height over width that suits a map: the more nodes, the higher."""
+    if len({round(y, 3) for _, y in places.values()}) == 1:
+        return 0.2
+    return min(1.2, max(0.55, 0.12 * math.sqrt(len(places)) + 0.15))

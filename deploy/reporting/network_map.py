@@ -9,6 +9,7 @@ from html import escape
 from typing import Final
 
 from deploy.reporting.drawing import WIDTH, legend, picture, tag, text
+from deploy.reporting.labels import Circle, placed, short_names
 from deploy.reporting.layout import aspect, laid_out
 from deploy.reporting.words import count, milliseconds, size, some
 from pipeline.report.assemble import between_nodes
@@ -17,6 +18,9 @@ from pipeline.report.tables import Row, Tables
 
 MARGIN: Final = 56
 NAMES_MAX: Final = 80  # nodes up to which names are written beside them
+FEW: Final = 12  # nodes up to which names are written large, and a map is flat
+LETTERS, LETTERS_SMALL = 13, 11  # heights, as page.css has them
+RING, TRIANGLE = 6, 13  # what they add to a node
 HEATS: Final = 5  # shades of how busy a node is
 
 
@@ -67,10 +71,11 @@ def network_map(shape: Shape, tables: Tables, run: str) -> str:
         sources[node].append(kind)
     for sink in shape.sinks:
         sinks[sink.node].append(sink.type)
+    radii = {node: 7 + 13 * math.sqrt(busy[node] / busiest) for node in shape.nodes}
     for node in shape.nodes:
         x, y = at(node)
         row = loads[node]
-        radius = 7 + 13 * math.sqrt(busy[node] / busiest)
+        radius = radii[node]
         heat = min(HEATS - 1, int(HEATS * busy[node] / busiest))
         tip = _about(node, shape, row, sources.get(node, ()), sinks.get(node, ()))
         inside = ""
@@ -82,8 +87,17 @@ def network_map(shape: Shape, tables: Tables, run: str) -> str:
         inside += tag("circle", {"cx": x, "cy": y, "r": radius, "class_": f"heat{heat}"}) + _title(tip)
         data = {"data_tip": tip, "data_node": node, "data_busy": busy[node]}
         parts.append(tag("g", {"class_": "node", **data}, inside))
-        if len(shape.nodes) <= NAMES_MAX:
-            parts.append(text(x, y + radius + 18, node, "name", "middle"))
+    if len(shape.nodes) <= NAMES_MAX:
+        # The busiest nodes choose first where their names stand.
+        order = sorted(shape.nodes, key=lambda node: -busy[node])
+        circles = {
+            node: Circle(*at(node), radii[node] + RING * (node in sinks), TRIANGLE * (node in sources))
+            for node in order
+        }
+        letters = LETTERS if len(shape.nodes) <= FEW else LETTERS_SMALL
+        for label in placed(circles, short_names(shape.nodes), letters, (WIDTH, height)).values():
+            style = "name" if letters == LETTERS else "name small"
+            parts.append(text(label.x, label.y, label.text, style, "middle"))
     entries = [("link, as wide as what crossed it", "k-link"), ("source", "k-source"), ("sink", "k-sink")]
     shades = [("little through it", "k-heat0"), ("most through it", f"k-heat{HEATS - 1}")]
     return picture("".join(parts), WIDTH, height, f"map of the network under {run}") + legend(entries + shades)

@@ -135,7 +135,7 @@ def _lost(run: Row) -> str:
 def _of_several(tables: Tables) -> list[str]:
     means = {row["strategy"]: row["mean"] for row in tables["groups"] if row["measure"] == "transmission_ratio"}
     if len(means) > 1 and len({row["network"] for row in tables["groups"]}) == 1:
-        said = _least(means, "on average over its runs, ")
+        said = _least(means, "on average over all runs, ")
     else:
         said = _least({run["run"]: run["transmission_ratio"] for run in tables["runs"]}, "")
     timed = {run["run"]: run["latency_p99_ms"] for run in tables["runs"] if run["latency_p99_ms"] is not None}

@@ -1,0 +1,99 @@
+"""Names on a map: short enough to be read, and none over another or over a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+LONGEST: Final = 20  # letters of a name on a map; the whole name is shown to who points at the node
+LETTER: Final = 0.62  # how wide one is, in units of its height: bold ones of most typefaces are narrower
+GAP: Final = 4.0  # between a node and its name
+SEPARATORS: Final = "-_./: "
+
+
+@dataclass(frozen=True, slots=True)
+class Circle:
+    """A node, and how much stands on top of it."""
+
+    x: float
+    y: float
+    radius: float
+    above: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text with its middle at x and its base line at y."""
+
+    text: str
+    x: float
+    y: float
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """What to write for each: if some are long, without what all have in common, and cut in the middle if need be."""
+    shown = {name: name for name in names}
+    if len(names) > 1 and max(map(len, names)) > LONGEST:
+        before = _common(names)
+        after = len(_common([name[::-1] for name in names]))
+        trimmed = {name: name[len(before) : len(name) - after] for name in names}
+        if all(trimmed.values()):
+            shown = trimmed
+    return {name: _cut(text) for name, text in shown.items()}
+
+
+def _common(names: Sequence[str]) -> str:
+    """The beginning that all have in common, up to a separator: half a word is none."""
+    same = takewhile(lambda letters: len(set(letters)) == 1, zip(*names, strict=False))
+    found = "".join(letters[0] for letters in same)
+    end = max((found.rfind(each) for each in SEPARATORS), default=-1)
+    return found[: end + 1]
+
+
+def _cut(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    half = (LONGEST - 1) // 2
+    return f"{text[:half]}\N{HORIZONTAL ELLIPSIS}{text[-half:]}"
+
+
+def placed(
+    circles: Mapping[str, Circle], texts: Mapping[str, str], height: float, bounds: tuple[float, float]
+) -> dict[str, Label]:
+    """Where each name is written: below its node, or above, or beside it, wherever nothing else is. Who comes first in
+    ``circles`` chooses first; names for which there is no room are left out."""
+    taken = [
+        (each.x - each.radius, each.y - each.radius - each.above, each.x + each.radius, each.y + each.radius)
+        for each in circles.values()
+    ]
+    found: dict[str, Label] = {}
+    for node, circle in circles.items():
+        wide = LETTER * height * len(texts[node])
+        for x, y in _choices(circle, wide, height):
+            box = (x - wide / 2, y - 0.8 * height, x + wide / 2, y + 0.2 * height)
+            inside = box[0] >= 0 and box[1] >= 0 and box[2] <= bounds[0] and box[3] <= bounds[1]
+            if inside and not any(_overlap(box, each) for each in taken):
+                taken.append(box)
+                found[node] = Label(texts[node], x, y)
+                break
+    return found
+
+
+def _choices(circle: Circle, wide: float, height: float) -> Iterable[tuple[float, float]]:
+    below = circle.y + circle.radius + GAP + 0.8 * height
+    above = circle.y - circle.radius - circle.above - GAP - 0.2 * height
+    right, left = (circle.x + sign * (circle.radius + GAP + wide / 2) for sign in (1, -1))
+    middle = circle.y + 0.3 * height
+    yield circle.x, below
+    yield circle.x, above
+    yield right, middle
+    yield left, middle
+    for x in (right, left):
+        yield x, below
+        yield x, above
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> bool:
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
