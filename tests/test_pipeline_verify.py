@@ -272,7 +272,7 @@ REFUSED: Mapping[str, tuple[Rules, str]] = {
     ),
     "unbounded parts": (
         rule(both(seq("A a", "B b"), "C c", within=5)),
-        "nothing bounds how far a and c may lie apart",
+        "nothing bounds how far a and b may lie apart",
     ),
     "elements that decide on a negation": (
         rule(seq("A a", many("B b"), no("C c"), "D d", within=5, bounds="span"), "c.v = b.v"),
