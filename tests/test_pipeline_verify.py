@@ -67,7 +67,7 @@ def test_spark_expects_what_the_oracle_finds(spark: Any, tmp_path: Path) -> None
     for seed in (*FAILED_ONCE, *range(SEEDS)):
         check_seed(spark, seed, tmp_path, outcome)
     assert outcome.share > 0.5, outcome.refused
-    assert outcome.matches > 20 * outcome.verified
+    assert outcome.matches > 5 * outcome.verified
 
 
 # -- operators, one by one ---------------------------------------------------------------------------------------------
@@ -329,7 +329,8 @@ def judged(
     spark: Any, task: Task, lines: Sequence[Mapping[str, Any] | str], folder: Path, **changed: Any
 ) -> tuple[Report, str]:
     """The report on a task whose deliveries are these lines, and its words."""
-    file = folder / "delivered.jsonl"
+    # A name of its own each time: Spark keeps what it has read of a file, as long as the session lasts.
+    file = folder / f"delivered-{len(list(folder.iterdir()))}.jsonl"
     file.write_text("".join(f"{each if isinstance(each, str) else json.dumps(each)}\n" for each in lines))
     report = verify(spark, replace(task, delivered=(file,), **changed), examples=5, out=None, tell=lambda _: None)
     return report, "\n".join(in_words(report))
@@ -389,7 +390,7 @@ def test_lines_that_are_no_composites_are_counted_and_named(spark: Any, task: Ta
     assert report.bad_lines == 2
     assert not report.equal
     assert figures(report)["Pair"] == (3, 3, 0, 0, 0, 0)
-    assert f"{tmp_path / 'delivered.jsonl'}:4: {{torn" in words
+    assert f"{tmp_path / 'delivered-0.jsonl'}:4: {{torn" in words
 
 
 def test_deliveries_of_something_else_are_refused(spark: Any, task: Task, tmp_path: Path) -> None:
