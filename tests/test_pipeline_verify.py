@@ -49,7 +49,7 @@ from tests.verified import Outcome, by_spark, check_seed, for_small_data, line_o
 
 PROJECT = Path(__file__).parent.parent
 SEEDS = int(os.environ.get("HEADWATER_VERIFY_SEEDS", "12"))
-FAILED_ONCE: tuple[int, ...] = ()
+FAILED_ONCE: tuple[int, ...] = (1007,)
 """Seeds that showed a mistake once."""
 
 
@@ -224,6 +224,11 @@ CASES: Mapping[str, tuple[Rules, str, list[str]]] = {
         rule(seq("A a", many("B b", limit=2), "C c", within=9, bounds="span")),
         "A@0 B@1 B@2 C@3 B@4 C@5",
         ["1 x A@0 B@1 C@3", "1 x A@0 B@2 C@3", "1 x A@0 B@1 B@2 C@3"],
+    ),
+    "a limit, with a condition on all elements that says nothing of candidates": (
+        rule(seq("A a", many("B b", limit=2), "C c", within=9, bounds="span"), "b.v >= avg(b.v)"),
+        "A@0 B@1(v=2) B@2(v=1) C@3 B@4 C@5",
+        ["1 x A@0 B@1 C@3", "1 x A@0 B@2 C@3"],
     ),
     "negation beside a repetition": (
         rule(seq("A a", many("B b"), no("D d"), "C c", within=9, bounds="span")),

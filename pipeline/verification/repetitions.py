@@ -136,9 +136,7 @@ def candidates_name(role: str, roles: Roles) -> str:
     return f"candidates_{sorted(roles.repeated).index(role)}"
 
 
-def with_candidates(
-    matches: Matches, conjuncts: Conjuncts, apart: dict[frozenset[str], int], roles: Roles
-) -> Matches:
+def with_candidates(matches: Matches, conjuncts: Conjuncts, apart: dict[frozenset[str], int], roles: Roles) -> Matches:
     """The matches with the candidates between the ends of each repetition, in their order, and the ways to choose."""
     from pyspark.sql import functions as F
 
