@@ -9,7 +9,7 @@ from pipeline.verification.joins import Matches, forbid, joined, negations
 from pipeline.verification.relations import Refused, Roles, first_of, last_of
 from pipeline.verification.repetitions import conjuncts_of, has_inner, repeated_in, with_candidates
 from pipeline.verification.trees import distances, order_pairs, resolved, roles_in
-from protocol.expressions import Attribute, Expression, rewritten, roles_of, walk
+from protocol.expressions import Attribute, Expression, Fold, rewritten, roles_of, walk
 from protocol.pattern import Conjunction, Leaf, Negation, Part, Repetition, Window, leaves
 from protocol.pattern import Sequence as Seq
 
@@ -110,8 +110,8 @@ def _uncrowded(
 
 def _is_own(conjunct: Expression, role: str) -> bool:
     """Whether a conjunct concerns an element alone, so that it says which events are candidates."""
-    names = [part for part in walk(conjunct) if isinstance(part, Attribute)]
-    return roles_of(conjunct) == {role} and bool(names) and all(name.index == "" for name in names)
+    names = [part for part in walk(conjunct) if isinstance(part, Attribute | Fold)]
+    return roles_of(conjunct) == {role} and all(isinstance(name, Attribute) and name.index == "" for name in names)
 
 
 def _of_first(conjunct: Expression, role: str) -> Expression:

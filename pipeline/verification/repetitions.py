@@ -18,6 +18,7 @@ from pipeline.expressions import Lookup, Name, condition
 from pipeline.verification.joins import Matches
 from pipeline.verification.relations import Refused, Roles, first_of, inner_of, last_of, near_join, without_same
 from pipeline.verification.sums import exact_sum
+from pipeline.verification.trees import bounded
 from protocol.expressions import Attribute, Expression, Fold, Parameter, Same, rewritten, roles_of, walk
 
 if TYPE_CHECKING:
@@ -135,9 +136,7 @@ def candidates_name(role: str, roles: Roles) -> str:
     return f"candidates_{sorted(roles.repeated).index(role)}"
 
 
-def with_candidates(
-    matches: Matches, conjuncts: Conjuncts, apart: Mapping[frozenset[str], int], roles: Roles
-) -> Matches:
+def with_candidates(matches: Matches, conjuncts: Conjuncts, apart: dict[frozenset[str], int], roles: Roles) -> Matches:
     """The matches with the candidates between the ends of each repetition, in their order, and the ways to choose."""
     from pyspark.sql import functions as F
 
@@ -156,7 +155,7 @@ def with_candidates(
             for other in matches.bound
             if other not in (first, last) and roles.leaves[other].type == roles.leaves[between].type
         ]
-        reach = (0, apart[frozenset((first, last))])
+        reach = (0, bounded(frozenset((first, last)), apart, roles.rule.name))
         found = near_join(frame, roles.events(between, alone), (roles.ts(first), roles.ts(between)), reach, on, "left")
         identity = [name for other in matches.bound for name in roles.identity_names(other)]
         kept = [F.first(F.col(f"`{name}`")).alias(name) for name in frame.columns if name not in identity]
