@@ -135,10 +135,10 @@ def end_jobs() -> None:
     """Has Spark give up whatever it still does, as after Ctrl-C: it would go on writing files."""
     from pyspark.sql import SparkSession
 
-    session = SparkSession.getActiveSession()
-    if session is None:
-        return
     with suppress(Exception):  # Java may have ended before
+        session = SparkSession.getActiveSession()
+        if session is None:
+            return
         session.sparkContext.cancelAllJobs()
         until_s = time.monotonic() + JOBS_END_S
         while session.sparkContext.statusTracker().getActiveJobsIds() and time.monotonic() < until_s:

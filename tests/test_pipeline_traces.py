@@ -266,11 +266,13 @@ def test_what_cannot_be_prepared_leaves_nothing(
 def test_a_clock_that_jumps_is_named(spark: Any, tmp_path: Path) -> None:
     day = 86_400_000_000
     text = (
-        "kind,at,place\n" + "".join(f"A,{number * 3_600_000_000},p1\n" for number in range(48)) + f"A,{9000 * day},p1\n"
+        "kind,at,place\n"
+        + "".join(f"A,{hour * 3_600_000_000},p{hour % 2}\n" for hour in range(48))
+        + f"A,{9000 * day},p1\n"
     )
     trace = prepared(spark, tmp_path, text)
     assert len(trace.manifest.warnings) == 1
-    assert "1 events lie from 1994-08-23" in trace.manifest.warnings[0]
+    assert "1 event lies from 1994-08-23" in trace.manifest.warnings[0]
 
 
 def test_what_may_not_be_meant_is_named(spark: Any, tmp_path: Path) -> None:
