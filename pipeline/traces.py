@@ -232,8 +232,8 @@ def _check_times(counts: DataFrame, description: Description | None) -> tuple[st
         few, side = (row["earlier"], "before") if row["earlier"] < row["later"] else (row["later"], "from")
         warnings.append(
             f"source {row[SOURCE] + 1}: {few:,} event{'s lie' if few != 1 else ' lies'} {side} "
-            f"{moment(row['_day'] * DAY_US)}, with {row['_day'] - row['_before']:,} days of nothing between this and the rest; a "
-            "clock may have jumped"
+            f"{moment(row['_day'] * DAY_US)}, with {row['_day'] - row['_before']:,} days of nothing between this and "
+            "the rest; a clock may have jumped"
         )
     return tuple(warnings)
 
