@@ -267,7 +267,7 @@ def prepared(spark: Any, folder: Path, rows: Sequence[str], name: str = "trace")
     raw.mkdir(exist_ok=True)
     (raw / "rows.csv").write_text("kind,at,place,id,v\n" + "\n".join(rows) + "\n", encoding="utf-8")
     time = NumberTime("at", "us", epoch=False)
-    kept = (Kept("id", "id", "int"), Kept("v", "v", "int"))
+    kept = {"id": Kept("id", "int"), "v": Kept("v", "int")}
     source = RawSource(Files(("rows.csv",), "csv"), "kind", time, ByValue("place"), kept)
     prepare(spark, Description(name, (source,)), raw, folder / name)
     return folder / name

@@ -60,8 +60,11 @@ class Bench:
         self.calls.append({"births": seed, "until_us": until_us})
         return iter([(10, 0, smoke(10))])
 
-    def run_simulation(self, network: Network, births: Any, *, on_progress: Any, **options: Any) -> Outcome:
+    def run_simulation(
+        self, network: Network, births: Any, *, on_progress: Any, watcher: Any, **options: Any
+    ) -> Outcome:
         assert network is self.network
+        assert watcher is None
         self.calls.append(options)
         for at_us, _, _ in births:
             on_progress(at_us)
