@@ -18,6 +18,7 @@ from deploy.commands.coordinator import coordinator
 from deploy.commands.down import down
 from deploy.commands.experiment import experiment
 from deploy.commands.explain import explain
+from deploy.commands.job import job
 from deploy.commands.keys import keys
 from deploy.commands.logs import logs
 from deploy.commands.node import node
@@ -65,6 +66,7 @@ SECTIONS: Final = {
         "replay": "Stream a prepared trace into a running network.",
         "verify": "Compare what a run delivered with what Spark finds in the trace.",
         "report": "What runs sent, found and took; tables and a page.",
+        "job": "Package these commands for spark-submit.",
     },
     "Research": {
         "experiment": "Repeat the experiments of papers in the simulator.",
@@ -109,6 +111,7 @@ app.command()(statistics)
 app.command()(replay)
 app.command()(verify)
 app.command()(report)
+app.command()(job)
 app.add_typer(experiment, name="experiment")
 
 

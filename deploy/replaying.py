@@ -89,7 +89,7 @@ def targets_of(run: Run, found: list[Taker], prepared: Prepared, *, only_known: 
     keys = None
     if run.keys.is_dir():
         make_keys(run.keys, [REPLAYER])
-        keys = str(run.keys)
+        keys = str(run.keys.absolute())
     return Targets(
         run.name,
         {taker.node: taker.address for taker in feeding},

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 from zoneinfo import available_timezones
 
 import yaml
@@ -34,7 +35,7 @@ from pipeline.descriptions import (
 from pipeline.generators.model import Generation
 from protocol.errors import ConfigError
 
-READY_MADE: Final = Path(__file__).parent.parent / "pipeline" / "data_sets"
+READY_MADE: Final = cast(Path, files("pipeline") / "data_sets")  # in a zip file it is none, and is read alike
 
 KINDS: Final = ("string", "int", "float", "bool")
 TOP: Final = ("name", "about", "sources", "node", "generate")
@@ -57,7 +58,8 @@ T = TypeVar("T")
 
 def ready_made() -> dict[str, Path]:
     """The descriptions that come with the program, by name."""
-    return {path.stem: path for path in sorted(READY_MADE.glob("*.yaml"), key=lambda path: path.stem)}
+    found = {path.stem: path for path in READY_MADE.iterdir() if path.suffix == ".yaml"}
+    return {name: found[name] for name in sorted(found)}
 
 
 def find_description(given: str) -> Path:

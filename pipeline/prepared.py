@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
+from pipeline.paths import to_read
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class Prepared:
                 T.StructField("node", T.StringType()),
             ]
         )
-        return spark.read.schema(schema).parquet(str(self.folder / EVENTS))
+        return spark.read.schema(schema).parquet(to_read(self.folder / EVENTS))
 
     def files_of(self, node: str) -> list[str]:
         """The files with the events of a node, in trace order; none if the trace knows no such node."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pipeline.descriptions import FILE, Files
+from pipeline.paths import to_read
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -70,10 +71,10 @@ def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
     """All rows, with their places (``PLACE``), and the name of their file."""
     from pyspark.sql import functions as F
 
-    paths = [str(path) for path in found.paths]
+    paths = [to_read(path) for path in found.paths]
     match files.format:
         case "csv":
-            rows = _csv(spark, files, paths)
+            rows = _csv(spark, files, found.paths)
         case "jsonl":
             rows = spark.read.json(
                 paths, primitivesAsString=True, mode="PERMISSIVE", columnNameOfCorruptRecord="_broken"
@@ -94,10 +95,10 @@ def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
     )
 
 
-def _csv(spark: SparkSession, files: Files, paths: Sequence[str]) -> DataFrame:
+def _csv(spark: SparkSession, files: Files, paths: Sequence[Path]) -> DataFrame:
     columns = files.columns if files.columns is not None else _common_header(files, paths)
     return spark.read.csv(
-        list(paths),
+        [to_read(path) for path in paths],
         schema=_all_text(columns, "_broken"),
         header=files.columns is None,
         sep=files.delimiter,
@@ -112,13 +113,13 @@ def _all_text(columns: Sequence[str], *more: str) -> str:
     return ", ".join(f"`{name.replace('`', '``')}` STRING" for name in [*columns, *more])
 
 
-def _common_header(files: Files, paths: Sequence[str]) -> tuple[str, ...]:
+def _common_header(files: Files, paths: Sequence[Path]) -> tuple[str, ...]:
     """The header that all files have; files that differ would put values into the wrong columns."""
     import csv
 
     first: tuple[str, ...] = ()
     for path in paths:
-        with bytes_of(Path(path)) as stream:
+        with bytes_of(path) as stream:
             try:
                 # Only the first line is looked at here, and a header may go over several.
                 lines = (line.decode("utf-8-sig") for line in stream)
@@ -156,7 +157,7 @@ def _zeek(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
         columns = found
     assert columns is not None
     rows = spark.read.csv(
-        [str(path) for path in paths],
+        [to_read(path) for path in paths],
         schema=_all_text(columns, "_broken"),
         sep="\t",
         comment="#",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.prepared import Prepared
@@ -95,11 +95,11 @@ def replay(
     ``speed``: how many times faster than the times say; 0: as fast as the nodes take it. ``tasks``: how many run at
     once; None: as many as there is room for. ``watch`` hears, from another thread, how far the tasks have come.
     """
-    slots = spark.sparkContext.defaultParallelism
-    if tasks is not None and not 1 <= tasks <= slots:
-        raise ConfigError(f"--tasks {tasks}: all tasks run at once, and there is room for {slots}")
     tell(f"counting {prepared.manifest.events:,} events")
     counts, before, left_out = _counts(spark, prepared, targets, only_known=only_known)
+    slots = _slots(spark)
+    if tasks is not None and not 1 <= tasks <= slots:
+        raise ConfigError(f"--tasks {tasks}: all tasks run at once, and there is room for {slots}")
     groups = grouped(counts, targets.addresses, min(tasks or slots, max(1, len(counts))))
     bounds = _bounds(spark, prepared, targets)
     assignment = Assignment(bounds, targets.attributes, speed, targets.sources, ends)
@@ -112,7 +112,9 @@ def replay(
         Place(targets.network, {node: addresses[node] for node in group}, checksum, targets.keys) for group in groups
     ]
     with Council(len(groups), host=host, reached_at=reached_at, watch=watch) as council:
-        rows = _run(spark, _Task(prepared, places, assignment, council.invitation()))
+        # Tasks may run in another folder than this.
+        here = replace(prepared, folder=prepared.folder.absolute())
+        rows = _run(spark, _Task(here, places, assignment, council.invitation()))
         if council.stopped is not None:
             raise Refused(council.stopped)
     return Outcome(tuple(Fed(*row) for row in rows), before, sum(counts.values()) - before, left_out, len(groups))
@@ -155,6 +157,12 @@ def _counts(
     if not counts:
         raise ConfigError("nothing of this trace is for the network; is it the right one?")
     return counts, before, sum(unknown.values())
+
+
+def _slots(spark: SparkSession) -> int:
+    """How many tasks can run at once. A cluster has room only when its executors are there, as after a first job."""
+    context = spark.sparkContext._jsc.sc()
+    return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
 
 
 def grouped(counts: Mapping[str, int], nodes: Sequence[str] | Mapping[str, Any], tasks: int) -> list[list[str]]:

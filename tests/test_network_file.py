@@ -97,6 +97,17 @@ def test_nodes_may_be_a_mapping_and_a_sink_may_have_several_subscriptions(folder
     assert network.sinks == (Sink("p1", Subscription("Fire")), Sink("p1", parse_subscription("Temp(value > 3)")))
 
 
+def test_a_source_with_lists_stands_for_each_type_at_each_node(folder: Path) -> None:
+    (folder / "smoke.csv").write_text("type,ts,node,area\nSmoke,1000,p2,A1\n")
+    text = changed("{node: p2, type: Smoke, trace", "{node: [p2, p1], type: [Rain, Smoke], trace")
+    found = read(folder, text)
+    assert [(each.node, each.type) for each in found.network.sources] == [
+        ("p2", "Rain"), ("p2", "Smoke"), ("p1", "Rain"), ("p1", "Smoke"), ("p3", "Temp"),
+    ]  # fmt: skip
+    assert {each.lateness_us for each in found.network.sources[:4]} == {2_000_000}
+    assert found.feeds[:4] == (TraceFeed(str(folder / "smoke.csv")),) * 4
+
+
 def test_names_are_taken_as_written(folder: Path) -> None:
     network = read(folder, GOOD.replace("p1", "no").replace("p2", "007").replace("p3", "1.50")).network
     assert network.nodes == ("no", "007", "1.50")
@@ -187,6 +198,9 @@ def test_the_network_file_of_the_documentation_can_be_read(folder: Path) -> None
         ("type: Smoke,", "type: Smok,", ["10: event type 'Smok' is not declared [did you mean 'Smoke'?]"]),
         ("type: Smoke,", "type: Fire,", ["10: Fire is what a rule makes of other events"]),
         ("node: p2, type: Smoke, ", "", ["10: this source does not say its node and type"]),
+        ("{node: p2, type: Smoke,", "{node: [p2, P2], type: Smoke,", ["10: there is no node 'P2'"]),
+        ("type: Smoke,", "type: [Smoke, Fire, Smok],", ["10: Fire is what a rule makes", "10: 'Smok' is not declared"]),
+        ("node: p2, type: Smoke,", "node: [], type: Smoke,", ["10: this source names no node"]),
         ("trace: smoke.csv, ", "", ["10: does not say where its events come from [write one of trace: FILE"]),
         ("trace: smoke.csv", "trace: smoke.csv, mqtt: x", ["10: has both trace and mqtt"]),
         ("trace: smoke.csv", "trace: fog.csv", ["10: there is no trace"]),

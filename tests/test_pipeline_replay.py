@@ -172,13 +172,13 @@ def test_the_command_replays_into_a_run(case: NetworkCase, trace: Prepared, tmp_
             ("odd", "events for nodes that letters does not have, or that replay nothing: p9 (7 events)"),
             ("typed", "some B have no k there; declare it int?", "B has no v there, and the network declares it float"),
         ):
-            refused = headwater(tmp_path, "replay", name, "--run", "letters")
+            refused = headwater(tmp_path, "replay", name, "--name", "letters")
             assert refused.returncode == 2
             assert all(sentence in refused.stderr for sentence in sentences), refused.stderr
-        slow = headwater(tmp_path, "replay", str(trace.folder), "--run", "letters", "--speed", "fast")
+        slow = headwater(tmp_path, "replay", str(trace.folder), "--name", "letters", "--speed", "fast")
         assert slow.returncode == 2
         assert "--speed: 'fast' is not a speed" in slow.stderr
-        done = headwater(tmp_path, "replay", str(trace.folder), "--run", "letters", "--json", "--master", "local[1]")
+        done = headwater(tmp_path, "replay", str(trace.folder), "--name", "letters", "--json", "--master", "local[1]")
         assert done.returncode == 0, done.stderr
         told = json.loads(done.stdout)
         assert (told["events"], told["before"], told["late"], told["tasks"]) == (1_500, 0, 0, 1)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
 
 def replay(
     trace: Annotated[Path, typer.Argument(help="A trace that headwater traces has prepared.", metavar="TRACE")],
-    run: Annotated[
-        str | None,
-        typer.Option(help="The run (headwater up). [default: the only one]", metavar="NAME", show_default=False),
+    name: Annotated[
+        str | None, typer.Option(help="The run, if there are several.", metavar="NAME", show_default=False)
     ] = None,
     folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
     speed: Annotated[
@@ -65,7 +64,7 @@ def replay(
     prepared = open_prepared(trace)
     for warning in prepared.manifest.warnings:
         say(f"warning: {warning}")
-    into = the_run(folder, run, purpose="replay into")
+    into = the_run(folder, name, purpose="replay into")
     found = takers(into)
     targets = targets_of(into, found, prepared, only_known=only_known)
     say("starting Spark")
@@ -91,7 +90,7 @@ def replay(
         say("waiting until the network has drained")
         wait_until_drained(found, say)
     told = _told(outcome, prepared.manifest, seconds, watch.seconds())
-    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(_in_words(told, into.name)))
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(_in_words(told, into.name, paced=bool(pace))))
 
 
 def _speed(text: str) -> float:
@@ -160,13 +159,14 @@ def _told(outcome: Outcome, manifest: Manifest, seconds: float, drained_s: float
     }
 
 
-def _in_words(told: dict[str, Any], run: str) -> list[str]:
+def _in_words(told: dict[str, Any], run: str, *, paced: bool) -> list[str]:
     rate = f" ({told['events_per_s']:,.0f}/s)" if told["events_per_s"] is not None else ""
     lines = [
         f"{told['trace']} into {run}: {told['events']:,} events to {len(told['nodes'])} nodes "
         f"in {told['seconds']:,.1f} s{rate}, by {told['tasks']} tasks",
-        f"behind the pace by {told['lag_mean_s']:.2f} s on average, {told['lag_max_s']:.2f} s at most",
     ]
+    if paced:
+        lines.append(f"behind the pace by {told['lag_mean_s']:.2f} s on average, {told['lag_max_s']:.2f} s at most")
     lines += [
         f"{told[key]:,} events {what}"
         for key, what in (

@@ -22,6 +22,7 @@ from protocol.errors import ConfigError, RuleError
 from protocol.events import EventType
 from protocol.languages import parse_rules
 from protocol.pattern import types_of
+from protocol.subscriptions import Subscription
 
 EXAMPLES = 3
 
@@ -29,9 +30,13 @@ EXAMPLES = 3
 def verify(
     trace: Annotated[Path, typer.Argument(help="A trace that headwater traces has prepared.", metavar="TRACE")],
     delivered: Annotated[
-        list[Path],
+        list[Path] | None,
         typer.Option(help="What was delivered: JSON lines, a folder of them, or the folder of a run.", metavar="PATH"),
-    ],
+    ] = None,
+    counts: Annotated[
+        Path | None,
+        typer.Option(help="What headwater run --count --json has printed, instead of deliveries.", metavar="FILE"),
+    ] = None,
     rules: Annotated[
         list[Path] | None, typer.Option("--rules", help="Rule files, .tesla or .sase.", metavar="FILE")
     ] = None,
@@ -60,10 +65,17 @@ def verify(
 
     if (rules is None) == (network is None):
         raise ConfigError("say what to verify: either rule files with --rules, or a network with --network")
+    if (not delivered) == (counts is None):
+        raise ConfigError("say what a run has found: either deliveries with --delivered, or numbers with --counts")
+    if counts is not None and network is not None:
+        raise ConfigError("--counts are the numbers of a single engine; name its rules with --rules, not a network")
     prepared = open_prepared(trace)
     if out is not None and out.exists():
         raise ConfigError(f"{out} exists already; name another folder")
-    task = _of_network(prepared, read_network(network), delivered) if network else _of_rules(prepared, rules, delivered)
+    given = delivered or ()
+    task = _of_network(prepared, read_network(network), given) if network else _of_rules(prepared, rules, given)
+    if counts is not None:
+        task = replace(task, counts=_numbers(counts, task))
     task = _chosen(task, only or ())
     _check_types(task)
     say("starting Spark")
@@ -90,31 +102,55 @@ def _of_rules(trace: Prepared, files: Sequence[Path] | None, delivered: Sequence
     return Task(trace, found.rules, found.types, tuple(_files(delivered, None)))
 
 
+def _numbers(file: Path, task: Task) -> dict[str, int]:
+    """The composites of each rule, as a run has counted them."""
+    try:
+        given = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from None
+    except ValueError:
+        given = None
+    if not isinstance(given, dict) or not all(type(number) is int for number in given.values()):
+        raise ConfigError(f"{file} is not what headwater run --count --json prints: an object of rules and numbers")
+    names = {rule.name for rule in task.rules}
+    if set(given) != names:
+        raise ConfigError(
+            f"{file} has numbers of the rules {', '.join(sorted(given))}, and those to verify are "
+            f"{', '.join(sorted(names))}; name the rules that were run"
+        )
+    return given
+
+
 def _types_in(trace: Prepared) -> list[EventType]:
     return [EventType(name, each.attributes) for name, each in trace.manifest.types.items()]
 
 
 def _of_network(trace: Prepared, network_file: NetworkFile, delivered: Sequence[Path]) -> Task:
     network = network_file.network
-    sinks: dict[str, list[Any]] = {}
-    for number, sink in enumerate(network.sinks):
-        # Running sinks write their number, the simulator the name of their node.
-        sinks.setdefault(str(number), []).append(sink.subscription)
-        sinks.setdefault(sink.node, []).append(sink.subscription)
     files = tuple(_files(delivered, network_file))
-    labels = _labels(files)
-    wanted = tuple(Wanted(label, tuple(of)) for label, of in sinks.items() if label.isdigit() == labels)
+    by_number = _by_number(files)
+    elsewhere = _elsewhere(network_file) if any(Run(path).exists() for path in delivered) else frozenset()
+    sinks: dict[str, list[Subscription]] = {}
+    for number, sink in enumerate(network.sinks):
+        if number not in elsewhere:
+            sinks.setdefault(str(number) if by_number else sink.node, []).append(sink.subscription)
+    wanted = tuple(Wanted(label, tuple(of)) for label, of in sinks.items())
     return Task(
         trace,
         network.rules,
         {each.name: each for each in network.types},
         files,
-        wanted,
-        frozenset((source.node, source.type) for source in network.sources),
+        sinks=wanted,
+        sources=frozenset((source.node, source.type) for source in network.sources),
     )
 
 
-def _labels(files: Sequence[Path]) -> bool:
+def _elsewhere(network_file: NetworkFile) -> frozenset[int]:
+    """The sinks that do not go to files, so that a run has left nothing of them to read."""
+    return frozenset(number for number, each in enumerate(network_file.destinations) if not isinstance(each, FileTo))
+
+
+def _by_number(files: Sequence[Path]) -> bool:
     """Whether deliveries call sinks by their number, as running networks do; otherwise by node, as simulations do."""
     for file in files:
         with file.open(encoding="utf-8", errors="replace") as lines:
@@ -159,14 +195,14 @@ def _chosen(task: Task, names: Sequence[str]) -> Task:
     for name in names:
         if name not in known:
             raise ConfigError(f"there is no rule {name!r}; there are: {', '.join(sorted(known))}")
-    return replace(task, rules=tuple(known[name] for name in names)) if names else task
+    return replace(task, only=frozenset(names)) if names else task
 
 
 def _check_types(task: Task) -> None:
     """A ConfigError if the trace is not one that these rules could find anything in."""
     held = set(task.trace.manifest.types)
     emitted = {rule.emits for rule in task.rules}
-    for rule in task.rules:
+    for rule in (rule for rule in task.rules if task.only is None or rule.name in task.only):
         missing = sorted(types_of(rule.pattern) - held - emitted)
         if missing:
             say(f"note: the trace has no events of the type {', '.join(missing)}, which rule {rule.name} reads")
@@ -201,17 +237,21 @@ def _in_words(problem: dict[str, Any]) -> str:
     what = f"{problem['rule']} [{parts}]{at}"
     match problem["kind"]:
         case "missing":
-            return f"missing: {what} with {_values(problem['expected'])} was not delivered"
+            if problem["times"] > 1:
+                return f"missing: {problem['times']:,} of {what} were not delivered"
+            return f"missing: {what}{_with(problem['expected'])} was not delivered"
         case "extra":
-            return f"extra: {what} with {_values(problem['delivered'])} was delivered, and should not have been"
+            return f"extra: {what}{_with(problem['delivered'])} was delivered, and should not have been"
         case "duplicate":
             return f"duplicate: {what} was delivered {problem['times']} time{'s' * (problem['times'] != 1)} too often"
         case _:
             return (
-                f"altered: {what} was delivered with {_values(problem['delivered'])}, and should have "
-                f"{_values(problem['expected'])} and the times of its parts"
+                f"altered: {what} was delivered{_with(problem['delivered'])}, and should have"
+                f"{_with(problem['expected'])[5:] or ' what follows from its parts,'} and the times of its parts"
             )
 
 
-def _values(given: dict[str, Any] | None) -> str:
-    return ", ".join(f"{name} = {value!r}" for name, value in (given or {}).items()) or "no attributes"
+def _with(given: dict[str, Any] | None) -> str:
+    """The attributes of a composite; nothing where there are none, or they are not known."""
+    listed = ", ".join(f"{name} = {value!r}" for name, value in (given or {}).items())
+    return f" with {listed}" if listed else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Final, TypeVar
 
 import yaml
@@ -263,7 +264,10 @@ def read_sources(
     composites: Mapping[str, EventType] | None,
     brokers: Brokers,
 ) -> list[SourceEntry]:
-    """All sources. ``composites`` is None where the rules are broken, so that not every type can be known."""
+    """All sources; an entry with several nodes or types is one for each of them together.
+
+    ``composites`` is None where the rules are broken, so that not every type can be known.
+    """
     found = []
     for item in sheet.items(node, "sources", SOURCE_EXAMPLE):
         entries = sheet.entries(item, "a source", SOURCE_KEYS, SOURCE_EXAMPLE)
@@ -272,22 +276,37 @@ def read_sources(
             if isinstance(item, yaml.MappingNode):
                 sheet.error(item, f"this source does not say its {' and '.join(missing)}", SOURCE_EXAMPLE)
             continue
-        place = known_node(sheet, entries["node"][1], nodes, "the node of a source")
-        type_place = entries["type"][1]
-        name = sheet.word(type_place, "the type of a source")
-        if name is not None and composites is not None and name in composites:
-            sheet.error(type_place, f"{name} is what a rule makes of other events", "no source can have it")
-            continue
-        event_type = types.get(name or "")
-        if name is not None and event_type is None and composites is not None:
-            cure = suggestion(name, types, "declared") or ""
-            cure = cure if cure.startswith("did") else f"declare it under events: {name}: {{attribute: kind}}"
-            sheet.error(type_place, f"event type {name!r} is not declared", cure)
+        for key in ("node", "type"):
+            if not list(scalars(entries[key][1])):
+                sheet.error(entries[key][1], f"this source names no {key}", SOURCE_EXAMPLE)
+        places = [known_node(sheet, each, nodes, "the node of a source") for each in scalars(entries["node"][1])]
         lateness = _setting(sheet, entries, "lateness", duration_us) or 0
-        feed, simulated, gives_seq = read_feeds(sheet, item, entries, event_type, brokers)
-        if place is not None and name is not None:
-            found.append(SourceEntry(item, type_place, Source(place, name, lateness), feed, simulated, gives_seq))
+        kinds = []
+        for type_place in scalars(entries["type"][1]):
+            name = _source_type(sheet, type_place, types, composites)
+            feeds = read_feeds(sheet, item, entries, types.get(name or ""), brokers)
+            kinds.append((type_place, name, feeds))
+        for place, (type_place, name, feeds) in product(places, kinds):
+            if place is not None and name is not None:
+                found.append(SourceEntry(item, type_place, Source(place, name, lateness), *feeds))
     return found
+
+
+def _source_type(
+    sheet: Sheet, place: yaml.Node, types: Mapping[str, EventType], composites: Mapping[str, EventType] | None
+) -> str | None:
+    """The name of a type that a source can have; None where it cannot, which is then said."""
+    name = sheet.word(place, "the type of a source")
+    if name is None or composites is None:
+        return name
+    if name in composites:
+        sheet.error(place, f"{name} is what a rule makes of other events", "no source can have it")
+        return None
+    if name not in types:
+        cure = suggestion(name, types, "declared") or ""
+        cure = cure if cure.startswith("did") else f"declare it under events: {name}: {{attribute: kind}}"
+        sheet.error(place, f"event type {name!r} is not declared", cure)
+    return name
 
 
 def read_sinks(sheet: Sheet, node: yaml.Node, nodes: Mapping[str, yaml.Node], brokers: Brokers) -> list[SinkEntry]:

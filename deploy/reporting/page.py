@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from pathlib import Path
+from importlib.resources import files
 from typing import Any, Final
 
 from deploy.reporting import charts
@@ -15,8 +15,8 @@ from deploy.reporting.words import NOTHING, count, headline, milliseconds, rate,
 from pipeline.report.shape import Shape
 from pipeline.report.tables import Row, Tables
 
-STYLE: Final = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
-SCRIPT: Final = (Path(__file__).parent / "page.js").read_text(encoding="utf-8")
+STYLE: Final = (files("deploy.reporting") / "page.css").read_text(encoding="utf-8")
+SCRIPT: Final = (files("deploy.reporting") / "page.js").read_text(encoding="utf-8")
 
 Show = Callable[[Any], str]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from pipeline.paths import to_read
 from pipeline.report.shape import Shape
 from protocol.errors import ConfigError
 
@@ -19,7 +20,6 @@ VERSION: Final = 1
 """Of the lines that this report understands."""
 
 _FILE: Final = re.compile(r"(metrics|matches|births)-(\d+)\.jsonl")
-_GLOB: Final = re.compile(r"([\[\]{}*?\\,])")
 
 SCHEMAS: Final = {
     "metrics": "v INT, run STRING, network STRING, strategy STRING, node STRING, life STRING, time LONG, since LONG, "
@@ -125,7 +125,7 @@ def read_lines(spark: SparkSession, kind: str, runs: Iterable[tuple[int, Sequenc
     read = (
         spark.read.schema(f"{SCHEMAS[kind]}, _bad STRING")
         .option("columnNameOfCorruptRecord", "_bad")
-        .json([_GLOB.sub(r"\\\1", path) for path in given])
+        .json([to_read(Path(path)) for path in given])
         .withColumn("i", _number_of_run(given))
     )
     known = F.col("_bad").isNull() & (F.col("v") == VERSION)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
 from pipeline.verification.joins import Matches
-from pipeline.verification.relations import HEADER, Refused, Roles, near_join
+from pipeline.verification.relations import Refused, Roles, near_join
 from pipeline.verification.sums import exact_sum
 from protocol.expressions import Expression, parameters_of, roles_of
 from protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
@@ -56,8 +56,7 @@ class ChainPlan:
         role = step.leaf.role
         found = self._beside(frame, step.leaf, step.within, number, "inner", distinct=True)
         if step.policy != "each":
-            keys = [self.roles.column(role, name) for name in HEADER]
-            ordered = [key.desc() if step.policy == "last" else key.asc() for key in keys]
+            ordered = [key.desc() if step.policy == "last" else key.asc() for key in self.roles.order(role)]
             of_match = Window.partitionBy(*self._identity()).orderBy(*ordered)
             found = found.withColumn("_place", F.row_number().over(of_match))
             found = found.filter(F.col("_place") <= step.count).drop("_place")
@@ -141,13 +140,13 @@ class ChainPlan:
         ts = roles.ts(role)
         if isinstance(range_, Within):
             here, reach = roles.ts(range_.origin), (range_.length_us, 0)
-            on = [roles.before(role, range_.origin), ts >= here - range_.length_us]
+            on = [roles.ends_before(role, range_.origin), ts >= here - range_.length_us]
         else:
             one, other = range_.one, range_.other
             here, reach = F.least(roles.ts(one), roles.ts(other)), (0, self._apart(one, other))
             on = [
-                (roles.before(one, role) & roles.before(role, other))
-                | (roles.before(other, role) & roles.before(role, one))
+                (roles.ends_before(one, role) & roles.ends_before(role, other))
+                | (roles.ends_before(other, role) & roles.ends_before(role, one))
             ]
         if distinct:
             on += [roles.differ(role, part) for part in self.bound if roles.leaves[part].type == leaf.type]
@@ -175,4 +174,4 @@ class ChainPlan:
         return [column for role in self.bound for column in self.roles.identity(role)]
 
     def _identity_names(self) -> set[str]:
-        return {f"p{self.roles.numbers[role]}_{name}" for role in self.bound for name in ("node", "seq")}
+        return {name for role in self.bound for name in self.roles.identity_names(role)}

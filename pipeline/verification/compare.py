@@ -7,9 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.cells import WIDE, Cell
+from pipeline.cells import Cell
 from pipeline.expressions import Name, condition
-from pipeline.verification.expected import PARTS, SPARK_KINDS, Expected
+from pipeline.verification.emitted import column_type
+from pipeline.verification.expected import PARTS, Expected
+from pipeline.verification.relations import Refused
 from protocol.expressions import Attribute
 from protocol.subscriptions import Subscription
 
@@ -59,14 +61,17 @@ class Difference:
 
 
 def compared_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wanted] | None) -> Difference:
-    """One rule's composites, each sink's on its own where sinks are known. Computes everything once."""
+    """One rule's composites, each sink's on its own where sinks are known. Computes everything once.
+
+    Of rules with repeated parts see `counted.counted_with`.
+    """
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
     rule = wanted.rule
     mine = composites.filter(F.col("rule") == rule.name)
-    should = _for_sinks(wanted, sinks)
-    has = _counted(mine, wanted, by_sink=sinks is not None)
+    should = for_sinks(wanted, sinks)
+    has = deliveries(said_of(mine, wanted), by_sink=sinks is not None)
     keys = [PARTS, "sink"] if sinks is not None else [PARTS]
     if sinks is None:
         should = should.drop("sink")
@@ -74,10 +79,10 @@ def compared_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wante
     if sinks is None:
         joined = joined.withColumn("sink", F.lit(None).cast("string"))
     due, got, repeated = (F.coalesce(F.col(name), F.lit(0)) for name in ("wanted", "got", "repeated"))
-    altered = (due > 0) & F.coalesce(F.exists("found", lambda one: ~_same(one, wanted)), F.lit(False))
+    altered = (due > 0) & F.coalesce(F.exists("found", lambda one: ~same(one, wanted)), F.lit(False))
     numbers = {
         "missing": F.greatest(due - got, F.lit(0)),
-        "extra": F.when(due == 0, got).otherwise(0),
+        "extra": F.when(due == 0, got + repeated).otherwise(0),
         "duplicate": F.when(due == 0, 0).otherwise(F.greatest(got - due, F.lit(0)) + repeated),
         "altered": altered.cast("int"),
     }
@@ -88,37 +93,36 @@ def compared_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wante
         F.sum(got + repeated).alias("delivered"),
         *(F.sum(f"n_{kind}").alias(kind) for kind in KINDS),
     )
-    each = F.explode(
-        F.filter(
-            F.array(
-                *(
-                    F.struct(F.lit(kind).alias("kind"), F.col(f"n_{kind}").cast("bigint").alias("times"))
-                    for kind in KINDS
-                )
-            ),
-            lambda one: one["times"] > 0,
-        )
-    )
     values = [F.col(f"v{number}").alias(made.name) for number, made in enumerate(rule.attributes)]
     given = F.when(due > 0, F.to_json(F.struct(*values))) if values else F.lit(None).cast("string")
-    problems = (
+    problems = problems_of(judged, rule.name, given).persist()
+    problems.count()
+    return Difference(Figures(rule.name, **{name: int(value or 0) for name, value in seen.get.items()}), problems)
+
+
+def problems_of(judged: DataFrame, rule: str, given: Column) -> DataFrame:
+    """A row for each problem, from columns ``n_missing``, ..; ``given``: the attributes as they should be."""
+    from pyspark.sql import functions as F
+
+    kinds = [
+        F.struct(F.lit(kind).alias("kind"), F.col(f"n_{kind}").cast("decimal(38,0)").alias("times")) for kind in KINDS
+    ]
+    each = F.explode(F.filter(F.array(*kinds), lambda one: one["times"] > 0))
+    return (
         judged.filter(reduce(lambda a, b: a | b, [F.col(f"n_{kind}") > 0 for kind in KINDS]))
         .select(
             each.alias("one"),
-            F.lit(rule.name).alias("rule"),
+            F.lit(rule).alias("rule"),
             "sink",
             PARTS,
             given.alias("expected"),
             F.element_at("found", 1)["text"].alias("delivered"),
         )
         .select("one.kind", "rule", "sink", "one.times", PARTS, "expected", "delivered")
-        .persist()
     )
-    problems.count()
-    return Difference(Figures(rule.name, **{name: int(value or 0) for name, value in seen.get.items()}), problems)
 
 
-def _for_sinks(wanted: Expected, sinks: Sequence[Wanted] | None) -> DataFrame:
+def for_sinks(wanted: Expected, sinks: Sequence[Wanted] | None) -> DataFrame:
     """Which composite should come to which sink, and how often: a node may have several sinks."""
     from pyspark.sql import functions as F
 
@@ -136,6 +140,11 @@ def _for_sinks(wanted: Expected, sinks: Sequence[Wanted] | None) -> DataFrame:
         number = numbers.get(name.name)
         if number is None:
             return None
+        if name.name in wanted.late:
+            raise Refused(
+                f"rule {rule.name}: a sink asks for some values of {name.name}, which depends on the elements of a "
+                "repetition, and these are counted, not listed"
+            )
         known = wanted.values[number]
         return Cell(F.col(f"v{number}"), known.kind, known.low, known.high, known.nan, known.rough)
 
@@ -155,26 +164,33 @@ def _for_sinks(wanted: Expected, sinks: Sequence[Wanted] | None) -> DataFrame:
     return told.select("*", "_sink.sink", "_sink.wanted").drop("_sink").filter("wanted > 0")
 
 
-def _counted(mine: DataFrame, wanted: Expected, *, by_sink: bool) -> DataFrame:
+def said_of(mine: DataFrame, wanted: Expected) -> DataFrame:
+    """``parts``, ``sink``, and what each delivered composite ``said`` of itself, with its attributes read as they
+    should be."""
+    from pyspark.sql import functions as F
+
+    rule = wanted.rule
+    fields = [
+        f"`{made.name}` {'string' if known.kind == 'none' else column_type(known)}"
+        for made, known in zip(rule.attributes, wanted.values, strict=True)
+    ]
+    parsed = F.from_json("attributes", ", ".join(fields)) if fields else F.lit(None)
+    said = [parsed[made.name].alias(f"d{number}") for number, made in enumerate(rule.attributes)]
+    return mine.select(
+        PARTS,
+        "sink",
+        F.struct("type", "ts", "start", "end", *said, F.col("attributes").alias("text")).alias("said"),
+    )
+
+
+def deliveries(said: DataFrame, *, by_sink: bool) -> DataFrame:
     """How often each composite was delivered, and all that was said of it.
 
     Where nothing is known of sinks, the same composite may come once to each: more than that is ``repeated``.
     """
     from pyspark.sql import functions as F
 
-    rule = wanted.rule
-    fields = [
-        f"`{made.name}` {WIDE if known.wide else 'string' if known.kind == 'none' else SPARK_KINDS[known.kind]}"
-        for made, known in zip(rule.attributes, wanted.values, strict=True)
-    ]
-    parsed = F.from_json("attributes", ", ".join(fields)) if fields else F.lit(None)
-    said = [parsed[made.name].alias(f"d{number}") for number, made in enumerate(rule.attributes)]
-    typed = mine.select(
-        PARTS,
-        "sink",
-        F.struct("type", "ts", "start", "end", *said, F.col("attributes").alias("text")).alias("said"),
-    )
-    per_sink = typed.groupBy(PARTS, "sink").agg(F.count("*").alias("lines"), F.collect_set("said").alias("found"))
+    per_sink = said.groupBy(PARTS, "sink").agg(F.count("*").alias("lines"), F.collect_set("said").alias("found"))
     if by_sink:
         return per_sink.select(PARTS, "sink", F.col("lines").alias("got"), F.lit(0).alias("repeated"), "found")
     return per_sink.groupBy(PARTS).agg(
@@ -184,7 +200,7 @@ def _counted(mine: DataFrame, wanted: Expected, *, by_sink: bool) -> DataFrame:
     )
 
 
-def _same(one: Column, wanted: Expected) -> Column:
+def same(one: Column, wanted: Expected) -> Column:
     """Whether a delivered composite says of itself what it should."""
     from pyspark.sql import functions as F
 

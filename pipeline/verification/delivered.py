@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-import msgpack
-
+from pipeline.paths import to_read
+from pipeline.verification.emitted import composite_id
 from protocol.errors import ConfigError
 from protocol.pattern import Rule
 
@@ -63,7 +62,7 @@ def delivered_files(given: Sequence[Path]) -> list[Path]:
 def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
     from pyspark.sql import functions as F
 
-    lines = spark.read.text([str(file) for file in files]).select(
+    lines = spark.read.text([to_read(file) for file in files]).select(
         F.col("value").alias("line"), F.col("_metadata.file_path").alias("file")
     )
     parsed = lines.filter(F.trim("line") != "").withColumn("read", F.from_json("line", SCHEMA))
@@ -73,10 +72,30 @@ def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
     composite = F.col("read.rule").isNotNull() & (F.size("read.events") > 0) & is_part
     event = F.col("read.rule").isNull() & F.col("read.node").isNotNull() & F.col("read.seq").isNotNull()
     kind = F.when(F.coalesce(composite, F.lit(False)), "composite").when(event, "event").otherwise("bad")
-    known = parsed.withColumn("kind", kind).persist()
+    parts = F.transform(
+        "read.events",
+        lambda part: F.struct(
+            part["role"].alias("role"),
+            part["node"].alias("node"),
+            part["seq"].alias("seq"),
+            F.coalesce(part["id"], F.lit("")).alias("id"),
+        ),
+    )
+    is_bad = F.col("kind") == "bad"
+    # Only what is compared is kept while the rules take their turns; of bad lines, the lines.
+    known = (
+        parsed.withColumn("kind", kind)
+        .select(
+            "kind",
+            *(f"read.{name}" for name in ("rule", "type", "sink", "id", "ts", "start", "end", "attributes")),
+            parts.alias("parts"),
+            *(F.when(is_bad, F.col(name)).alias(name) for name in ("file", "line")),
+        )
+        .persist()
+    )
     numbers = {
         (row["kind"], row["rule"]): row["count"]
-        for row in known.groupBy("kind", F.when(F.col("kind") == "composite", F.col("read.rule")).alias("rule"))
+        for row in known.groupBy("kind", F.when(F.col("kind") == "composite", F.col("rule")).alias("rule"))
         .count()
         .orderBy(F.desc("count"))
         .limit(10_000)
@@ -88,20 +107,7 @@ def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
         first = known.filter("kind = 'bad'").select("file", "line").limit(LINES_NAMED).collect()
         examples = tuple(_placed(_path(row["file"]), row["line"]) for row in first)
     return Delivered(
-        known.filter("kind = 'composite'").select(
-            "read.rule",
-            "read.type",
-            "read.sink",
-            "read.id",
-            "read.ts",
-            "read.start",
-            "read.end",
-            "read.attributes",
-            F.transform(
-                "read.events",
-                lambda part: F.struct(part["role"].alias("role"), part["node"].alias("node"), part["seq"].alias("seq")),
-            ).alias("parts"),
-        ),
+        known.filter("kind = 'composite'").drop("kind", "file", "line"),
         bad,
         examples,
         numbers.get(("event", None), 0),
@@ -129,15 +135,10 @@ def other_version(composites: DataFrame, rule: Rule) -> int | None:
 
     rows = composites.filter(F.col("rule") == rule.name).select("id", "parts").limit(SAMPLE).collect()
     for row in rows:
-        parts = [[part["role"], [part["node"], part["seq"]]] for part in row["parts"]]
+        parts = [[part["role"], part["id"] or [part["node"], part["seq"]]] for part in row["parts"]]
         if row["id"] is None or row["id"] == composite_id(rule.name, rule.version, parts):
             continue
         for version in range(1, VERSIONS_TRIED):
             if row["id"] == composite_id(rule.name, version, parts):
                 return version
     return None
-
-
-def composite_id(rule: str, version: int, parts: list[Any]) -> str:
-    """The identity of a composite: 128 bits over rule, version, and role and identity of every part."""
-    return blake2b(msgpack.packb([rule, version, parts]), digest_size=16).hexdigest()

@@ -2,67 +2,149 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pipeline.cells import WIDE, Cell, floating
-from pipeline.expressions import Name, cell
+from pipeline.cells import Cell, floating
+from pipeline.expressions import Lookup, Name, cell
+from pipeline.verification.branches import Branch, branches_of
 from pipeline.verification.chains import ChainPlan
-from pipeline.verification.joins import Matches, forbid, joined
+from pipeline.verification.emitted import Emitted, as_events, column_type, common, own_text
+from pipeline.verification.joins import Matches
 from pipeline.verification.next_match import next_matches
-from pipeline.verification.relations import HEADER, Refused, Roles, Source, without_same
-from pipeline.verification.trees import earliest, last_key, resolved, roles_in
+from pipeline.verification.relations import HEADER, Refused, Roles, Source, first_of, key_text, last_of
+from pipeline.verification.repetitions import (
+    WAYS,
+    candidates_name,
+    finished_holds,
+    has_inner,
+    lookup_of,
+    repeated_in,
+    whole,
+)
+from pipeline.verification.trees import first_key, last_key
 from protocol.errors import ConfigError
-from protocol.expressions import Attribute, Expression, Remote, roles_of, walk
-from protocol.pattern import Chain, Part, Rule, Window, leaves, positive_leaves, repeated_roles
+from protocol.expressions import Attribute, Fold, Remote, walk
+from protocol.pattern import Chain, Negation, Part, Repetition, Rule, leaves, positive_leaves
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
 
 PARTS: Final = "parts"
-SPARK_KINDS: Final = {"int": "bigint", "float": "double", "string": "string", "bool": "boolean", "none": "boolean"}
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a rule should find. ``frame``: ``parts`` (role, node and seq of each, in the order of the pattern), the ts
-    of the earliest (``start_ts``), the key of the latest (``end_ts``, ``end_node``, ``end_seq``), and a column ``v0``,
-    ``v1``, .. for each attribute of the composite."""
+    """What a rule should find. ``frame``: ``parts`` (role, node and seq of each, in the order of the pattern, and the
+    ``id`` of composite ones), the key of the earliest start (``start_ts``, ..) and of the latest end (``end_ts``, ..),
+    and a column ``v0``, ``v1``, .. for each attribute of the composite.
+
+    Where roles are repeated, a row stands for as many composites as its ``ways``, and ``parts`` holds the first and the
+    last element of each.
+    """
 
     rule: Rule
     frame: DataFrame
     values: tuple[Cell, ...]
     """Kind of each attribute, and whether its last digits are certain; "none" where it never has a value."""
+    repeated: tuple[str, ...] = ()
+    late: frozenset[str] = frozenset()
+    """Attributes that depend on which elements were chosen."""
+    counted: tuple[CountedBranch, ...] = ()
 
 
-def expected(rule: Rule, source: Source, emitted: Collection[str] = ()) -> Expected:
-    """What the rule should find; Refused where that cannot be computed. ``emitted``: the types that rules emit."""
-    check(rule, source, emitted)
+@dataclass(frozen=True, slots=True)
+class CountedBranch:
+    """The part of ``Expected.frame`` that one branch gives, with all that is known of the choices it stands for."""
+
+    frame: DataFrame
+    branch: Branch
+    expected: tuple[Cell, ...]
+    rule: Rule
+    roles: Roles
+
+    def elements(self, chosen: Mapping[str, Column]) -> dict[str, Column]:
+        """All elements of each repeated role, given those chosen between the first and the last one."""
+        from pyspark.sql import functions as F
+
+        roles, bound = self.roles, self.branch.matches.bound
+        return {
+            role: whole(role, chosen[role], roles) if has_inner(role, bound) else F.array(roles.element(first_of(role)))
+            for role in repeated_in(bound, roles)
+        }
+
+    def candidates(self, role: str) -> Column:
+        """What may stand between the first and the last element, in order."""
+        from pyspark.sql import functions as F
+
+        if has_inner(role, self.branch.matches.bound):
+            return F.col(candidates_name(role, self.roles))
+        return F.array().cast("array<struct<`#id`: string, node: string, seq: bigint>>")
+
+    def holds(self, elements: Mapping[str, Column]) -> Column:
+        return finished_holds(self.branch.finished, self.branch.matches.bound, elements, self.roles)
+
+    def values(self, elements: Mapping[str, Column]) -> list[Column]:
+        """The attributes of the composite with these elements."""
+        cells = _cells(self.rule, lookup_of(self.branch.matches.bound, elements, self.roles))
+        return _columns(cells, self.expected)
+
+
+def expected(rule: Rule, source: Source, emitted: Emitted) -> Expected:
+    """What the rule should find; Refused where that cannot be computed. ``emitted``: what the rules before it found."""
+    check(rule)
+    composites = emitted.read_by(rule)
+    for leaf in leaves(rule.pattern.root):
+        if leaf.type not in source.types and leaf.type not in composites:
+            raise Refused(f"rule {rule.name}: the trace has no events of the type {leaf.type}")
     try:
-        roles = Roles(rule, source)
-        found = [(matches, _cells(matches, rule, roles)) for matches in _matches(rule, roles)]
+        roles = Roles(rule, source, composites)
+        found = _branches(rule, roles)
+        made = [_cells(rule, _lookup(branch.matches, roles)) for branch in found]
     except Refused:
         raise
     except ConfigError as error:
         raise Refused(f"rule {rule.name}: {error}") from None
-    values = tuple(_common([cells[i] for _, cells in found], rule, i) for i in range(len(rule.attributes)))
-    frames = [_finished(matches, cells, values, rule, roles) for matches, cells in found]
-    return Expected(rule, reduce(lambda one, other: one.unionByName(other), frames), values)
+    values = tuple(
+        common([cells[number] for cells in made], f"rule {rule.name}: {attribute.name}")
+        for number, attribute in enumerate(rule.attributes)
+    )
+    frames = [
+        _finished(branch, cells, values, roles, own=emitted.is_read(rule))
+        for branch, cells in zip(found, made, strict=True)
+    ]
+    frame = reduce(lambda one, other: one.unionByName(other), [each.select(*_columns_of(each)) for each in frames])
+    if not roles.repeated:
+        return Expected(rule, frame, values)
+    late = frozenset(
+        attribute.name
+        for attribute in rule.attributes
+        if any(isinstance(part, Fold) and part.role in roles.repeated for part in walk(attribute.value))
+    )
+    counted = tuple(
+        CountedBranch(each, branch, values, rule, roles) for branch, each in zip(found, frames, strict=True)
+    )
+    return Expected(rule, frame, values, tuple(sorted(roles.repeated)), late, counted)
 
 
-def check(rule: Rule, source: Source, emitted: Collection[str]) -> None:
+def offer(made: Expected, emitted: Emitted) -> Expected:
+    """Makes what a rule should find known to the rules that read it. The result is to be used in place of the first."""
+    rule = made.rule
+    if not emitted.is_read(rule):
+        return made
+    if made.repeated:
+        emitted.refuse(rule, f"composites with a repeated part {made.repeated[0]}[] are counted, not listed")
+        return made
+    kept = Expected(rule, made.frame.persist(), made.values)
+    emitted.add(rule, as_events(kept.frame, rule, kept.values))
+    return kept
+
+
+def check(rule: Rule) -> None:
     """Refuses what is never verified, by name."""
     root = rule.pattern.root
-    for leaf in leaves(root):
-        if leaf.type in emitted:
-            raise Refused(
-                f"rule {rule.name}: {leaf.role} is a composite event {leaf.type} of another rule; rules over the "
-                "composites of others cannot be verified yet, only the rules that they are made by"
-            )
-        if leaf.type not in source.types:
-            raise Refused(f"rule {rule.name}: the trace has no events of the type {leaf.type}")
     for expression in (*rule.pattern.where, *(each.value for each in rule.attributes)):
         for part in walk(expression):
             if isinstance(part, Remote):
@@ -73,36 +155,58 @@ def check(rule: Rule, source: Source, emitted: Collection[str]) -> None:
     window = getattr(root, "window", None)
     if window is not None and window.unit == "events":
         raise Refused(f"rule {rule.name}: a window that counts events cannot be verified")
-    if repeated_roles(root):
-        raise Refused(f"rule {rule.name}: the repeated part {min(repeated_roles(root))}[] cannot be verified")
+    if not isinstance(root, Chain):
+        _check_repetitions(root, rule)
 
 
-def _matches(rule: Rule, roles: Roles) -> list[Matches]:
-    root = rule.pattern.root
+def _check_repetitions(part: Part, rule: Rule) -> None:
+    if isinstance(part, Repetition):
+        if len(part.parts) > 1:
+            named = ", ".join(f"{leaf.type} {leaf.role}" for leaf in part.parts)
+            raise Refused(f"rule {rule.name}: the repeated group ({named})+ cannot be verified")
+        if rule.pattern.skip == "next":
+            role = part.parts[0].role
+            raise Refused(f"rule {rule.name}: the repeated part {role}[] under SKIP TILL NEXT MATCH cannot be verified")
+    for inner in getattr(part, "parts", ()):
+        if not isinstance(inner, Negation):
+            _check_repetitions(inner, rule)
+
+
+def _branches(rule: Rule, roles: Roles) -> list[Branch]:
+    root, where = rule.pattern.root, rule.pattern.where
     if isinstance(root, Chain):
-        return [ChainPlan(root, rule.pattern.where, roles).matches()]
+        return [Branch(ChainPlan(root, where, roles).matches())]
     window = getattr(root, "window", None)
+    assert window is not None  # the outermost window is mandatory
     if rule.pattern.skip == "next":
-        assert window is not None  # the outermost window is mandatory
-        return next_matches(root, window, rule.pattern.where, roles)
-    return [_of_branch(branch, window, rule.pattern.where, roles) for branch in resolved(root)]
+        return [Branch(each) for each in next_matches(root, window, where, roles)]
+    return branches_of(root, window, where, roles)
 
 
-def _of_branch(branch: Part, window: Window | None, where: Sequence[Expression], roles: Roles) -> Matches:
-    bound = roles_in(branch)
-    applicable = [each for each in without_same(where, bound) if roles_of(each) <= set(bound)]
-    matches = joined(branch, window, applicable, roles)
-    return matches if window is None else forbid(matches, branch, window, where, roles)
-
-
-def _cells(matches: Matches, rule: Rule, roles: Roles) -> list[Cell]:
-    """The attributes of the composite of a match."""
+def _lookup(matches: Matches, roles: Roles) -> Lookup:
+    """What names of attributes stand for where elements between the first and the last are not known yet."""
 
     def lookup(name: Name) -> Cell | None:
-        if isinstance(name, Attribute) and name.role not in matches.bound:
+        if isinstance(name, Attribute) and name.role not in roles.repeated and name.role not in matches.bound:
             return None  # the branch of an OR that was not taken
-        return roles.lookup(name)
+        if not roles.repeated:
+            return roles.lookup(name)
+        known = {role: _all_candidates(role, matches, roles) for role in repeated_in(matches.bound, roles)}
+        return lookup_of(matches.bound, known, roles)(name)
 
+    return lookup
+
+
+def _all_candidates(role: str, matches: Matches, roles: Roles) -> Column:
+    from pyspark.sql import functions as F
+
+    if has_inner(role, matches.bound):
+        return whole(role, F.col(candidates_name(role, roles)), roles)
+    return F.array(roles.element(first_of(role)))
+
+
+def _cells(rule: Rule, lookup: Lookup) -> list[Cell]:
+    """The attributes of the composite of a match."""
     made = []
     for each in rule.attributes:
         value = cell(each.value, lookup)
@@ -110,37 +214,38 @@ def _cells(matches: Matches, rule: Rule, roles: Roles) -> list[Cell]:
     return made
 
 
-def _finished(matches: Matches, cells: Sequence[Cell], values: Sequence[Cell], rule: Rule, roles: Roles) -> DataFrame:
-    """Parts and attributes of every match, in columns that are alike for all branches."""
+def _columns(cells: Sequence[Cell], values: Sequence[Cell]) -> list[Column]:
+    """The attributes in columns that are alike for all branches."""
+    return [
+        made.column.cast(column_type(known)).alias(f"v{number}")
+        for number, (made, known) in enumerate(zip(cells, values, strict=True))
+    ]
+
+
+def _finished(branch: Branch, cells: Sequence[Cell], values: Sequence[Cell], roles: Roles, *, own: bool) -> DataFrame:
+    """Parts, times and attributes of every match, beside the columns of its roles."""
     from pyspark.sql import functions as F
 
-    named = [leaf.role for leaf in positive_leaves(rule.pattern.root) if leaf.role in matches.bound]
-    parts = [
-        F.struct(
-            F.lit(role).alias("role"), roles.column(role, "node").alias("node"), roles.column(role, "seq").alias("seq")
-        )
-        for role in named
+    matches, rule = branch.matches, roles.rule
+    named = [
+        (role, leaf.role)
+        for leaf in positive_leaves(rule.pattern.root)
+        for role in ((first_of(leaf.role), last_of(leaf.role)) if leaf.role in roles.repeated else (leaf.role,))
+        if role in matches.bound
     ]
-    columns = [
-        made.column.cast(SPARK_KINDS[common.kind] if not common.wide else WIDE).alias(f"v{number}")
-        for number, (made, common) in enumerate(zip(cells, values, strict=True))
-    ]
-    end = last_key(named, roles)
-    times = [
-        earliest(named, roles).alias("start_ts"),
-        *(end[name].alias(f"end_{name}") for name in HEADER),
-    ]
-    return matches.frame.select(F.array(*parts).alias(PARTS), *times, *columns)
+    bound = [role for role, _ in named]
+    start, end = first_key(bound, roles), last_key(bound, roles)
+    added = [F.array(*(roles.part(role, called) for role, called in named)).alias(PARTS)]
+    added += [start[name].alias(f"start_{name}") for name in HEADER]
+    added += [end[name].alias(f"end_{name}") for name in HEADER]
+    if own:
+        texts = [(called, roles.own_text(role)) for role, called in named]
+        added.append(own_text(rule, key_text(*(end[name] for name in HEADER)), texts).alias("own"))
+    if WAYS not in matches.frame.columns:
+        added.append(F.lit(1).alias(WAYS))
+    return matches.frame.select("*", *added, *_columns(cells, values))
 
 
-def _common(cells: Sequence[Cell], rule: Rule, number: int) -> Cell:
-    """What is known of an attribute over all branches: they differ only where one has no value at all."""
-    known = [each for each in cells if each.kind != "none"] or list(cells)
-    kinds = {each.kind for each in known}
-    if len(kinds) > 1:
-        raise Refused(
-            f"rule {rule.name}: {rule.attributes[number].name} is {' or '.join(sorted(kinds))}, depending "
-            "on the branch of an OR, which has no common column in Spark"
-        )
-    low, high = min(each.low for each in known), max(each.high for each in known)
-    return Cell(known[0].column, known[0].kind, low, high, any(c.nan for c in known), any(c.rough for c in known))
+def _columns_of(frame: DataFrame) -> list[str]:
+    """The columns that all branches have."""
+    return [name for name in frame.columns if not name.startswith(("p", "candidates_")) or name == PARTS]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.verification.relations import Refused, Roles, near_join, without_same
+from pipeline.verification.relations import Refused, Roles, all_of, near_join, without_same
 from pipeline.verification.trees import (
     Held,
     bounded,
@@ -43,10 +43,12 @@ def joined(root: Part, window: Window | None, where: Sequence[Expression], roles
     apart = distances(root, window)
     ordered = order_pairs(root)
     equal = {frozenset(roles_of(each)) for each in where if isinstance(each, Binary) and each.operator == "="}
-    conditions = [*structural(root, window, roles), *(Held(roles_of(c), roles.judged(c)) for c in where)]
+    structure = list(structural(root, window, roles))
+    conditions = [*structure, *(Held(roles_of(c), roles.judged(c)) for c in where)]
 
     def alone(role: str) -> DataFrame:
-        return roles.events(role, [each for each in where if roles_of(each) <= {role}])
+        events = roles.events(role, [each for each in where if roles_of(each) <= {role}])
+        return events.filter(all_of([each.condition for each in structure if each.roles == {role}]))
 
     def preference(role: str) -> tuple[bool, int, int]:
         linked = any(role in pair and pair & set(bound) for pair in equal if len(pair) == 2)
@@ -158,7 +160,7 @@ def _without(
 
 def _after(end: Column, inner: list[str], others: list[str], roles: Roles) -> Column:
     if len(inner) == 1 and len(others) == 1:
-        return roles.before(others[0], inner[0])
+        return roles.ends_before(others[0], inner[0])
     return last_key(others, roles) < end
 
 

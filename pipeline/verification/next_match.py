@@ -79,13 +79,13 @@ def _taken(
         on = [roles.before(bound[-1], role)]
         on += [roles.judged(each) for each in judged if role in roles_of(each) and each not in alone]
         found = near_join(frame, roles.events(role, alone), (roles.ts(bound[-1]), roles.ts(role)), (0, gap), on)
-        key = [roles.column(role, name).alias(f"_next_{name}") for name in HEADER]
+        key = [column.alias(f"_next_{number_of}") for number_of, column in enumerate(roles.order(role))]
         candidates.append(found.select("*", *key, F.lit(number).alias("_opening")))
     if frame is None:
         return candidates  # every event that fits begins a run
     together = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), candidates)
     identity = [column for role in bound for column in roles.identity(role)]
-    least = Over.partitionBy(*identity).orderBy(*(F.col(f"_next_{name}") for name in HEADER))
+    least = Over.partitionBy(*identity).orderBy(*(F.col(f"_next_{number}") for number in range(len(HEADER) + 1)))
     chosen = together.withColumn("_rank", F.rank().over(least)).filter(F.col("_rank") == 1)
     return [
         chosen.filter(F.col("_opening") == number).select(

@@ -1,7 +1,8 @@
 """Events of a trace as relations with one set of columns per role, and joins of them within windows of time.
 
 The event of role number 3 stands in the columns ``p3_ts``, ``p3_node``, ``p3_seq`` and ``p3_`` with each attribute that
-an expression of the rule names.
+an expression of the rule names. Of a composite event that is the key of its end. ``p3_#start_ts``, ``p3_#start_node``
+and ``p3_#start_seq`` are that of its start, ``p3_#id`` is its identity; ``p3_#own`` orders it among those with its end.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ from pipeline.expressions import Name, condition, equality
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, rewritten, walk
-from protocol.pattern import Leaf, Rule, leaves
+from protocol.pattern import Leaf, Rule, leaves, repeated_roles
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 HEADER: Final = ("ts", "node", "seq")
+START: Final = ("#start_ts", "#start_node", "#start_seq")
+OF_COMPOSITES: Final = (*START, "#id", "#own")
+"""No attribute has such a name."""
 
 
 class Refused(ConfigError):
@@ -43,13 +47,45 @@ class Source:
     """The least and the greatest value of columns of whole numbers, where they are known."""
 
 
-class Roles:
-    """The roles of one rule: their columns, and what names in its expressions stand for."""
+@dataclass(frozen=True, slots=True)
+class Composites:
+    """The composite events of one type that rules have found, as an input of other rules."""
 
-    def __init__(self, rule: Rule, source: Source) -> None:
+    events: DataFrame
+    """The key of the end (``ts``, ``node``, ``seq``), what OF_COMPOSITES names, and the attributes."""
+    values: Mapping[str, Cell]
+    """What is known of each attribute; the columns of these cells mean nothing."""
+
+
+def first_of(role: str) -> str:
+    """The role that the first element of a repeated role has here."""
+    return f"{role}[first]"
+
+
+def last_of(role: str) -> str:
+    return f"{role}[last]"
+
+
+def inner_of(role: str) -> str:
+    """The role of an element between the first and the last."""
+    return f"{role}[]"
+
+
+class Roles:
+    """The roles of one rule: their columns, and what names in its expressions stand for.
+
+    A repeated role has three in its place: of its first, its last, and an inner element.
+    """
+
+    def __init__(self, rule: Rule, source: Source, composites: Mapping[str, Composites]) -> None:
         self.rule = rule
         self.source = source
-        self.leaves: dict[str, Leaf] = {leaf.role: leaf for leaf in leaves(rule.pattern.root)}
+        self.composites = composites
+        self.repeated = repeated_roles(rule.pattern.root)
+        self.leaves: dict[str, Leaf] = {}
+        for leaf in leaves(rule.pattern.root):
+            for role in self.stands_for(leaf.role):
+                self.leaves[role] = Leaf(role, leaf.type)
         self.numbers = {role: number for number, role in enumerate(self.leaves)}
         self.parameters: dict[str, Cell] = {}
         named = [*rule.pattern.where, *(each.value for each in rule.attributes)]
@@ -57,8 +93,11 @@ class Roles:
         for expression in named:
             for part in walk(expression):
                 if isinstance(part, Attribute | Fold) and part.name is not None:
-                    for role in [part.role] if part.role else list(self.leaves):
+                    for role in self.stands_for(part.role) if part.role else list(self.leaves):
                         self._needed[role].add(part.name)
+
+    def stands_for(self, role: str) -> list[str]:
+        return [first_of(role), last_of(role), inner_of(role)] if role in self.repeated else [role]
 
     def need(self, role: str, name: str) -> None:
         self._needed[role].add(name)
@@ -76,17 +115,82 @@ class Roles:
 
         return F.struct(*(self.column(role, name).alias(name) for name in HEADER))
 
+    def composite(self, role: str) -> bool:
+        return self.leaves[role].type in self.composites
+
+    def start_ts(self, role: str) -> Column:
+        return self.column(role, "#start_ts" if self.composite(role) else "ts")
+
+    def start_key(self, role: str) -> Column:
+        from pyspark.sql import functions as F
+
+        names = START if self.composite(role) else HEADER
+        return F.struct(*(self.column(role, name).alias(word) for name, word in zip(names, HEADER, strict=True)))
+
+    def order(self, role: str) -> list[Column]:
+        """What candidates are ordered by: where composites have one end, a primitive event comes first."""
+        from pyspark.sql import functions as F
+
+        own = self.column(role, "#own") if self.composite(role) else F.lit("")
+        return [*(self.column(role, name) for name in HEADER), own]
+
+    def identity_names(self, role: str) -> list[str]:
+        names = ("#id",) if self.composite(role) else ("node", "seq")
+        return [f"p{self.numbers[role]}_{name}" for name in names]
+
     def identity(self, role: str) -> list[Column]:
-        return [self.column(role, "node"), self.column(role, "seq")]
+        from pyspark.sql import functions as F
+
+        return [F.col(f"`{name}`") for name in self.identity_names(role)]
+
+    def part(self, role: str, called: str) -> Column:
+        """The event of a role as a part of a composite, under the name that it has there."""
+        from pyspark.sql import functions as F
+
+        identity = self.column(role, "#id") if self.composite(role) else F.lit("")
+        return F.struct(
+            F.lit(called).alias("role"),
+            self.column(role, "node").alias("node"),
+            self.column(role, "seq").alias("seq"),
+            identity.alias("id"),
+        )
+
+    def own_text(self, role: str) -> Column:
+        """A text by which events are ordered as they are in the global trace, composites after their latest part."""
+        from pyspark.sql import functions as F
+
+        if self.composite(role):
+            return self.column(role, "#own")
+        ts, node, seq = (self.column(role, name) for name in HEADER)
+        return F.concat(*key_text(ts, node, seq), F.lit("0"))
 
     def before(self, one: str, other: str) -> Column:
-        """Whether the event of a role comes before that of another in the global trace."""
-        (t, n, s), (u, m, r) = ([self.column(role, name) for name in HEADER] for role in (one, other))
+        """Whether the event of a role has ended before that of another starts, in the global trace."""
+        return self._earlier(one, other, START if self.composite(other) else HEADER)
+
+    def ends_before(self, one: str, other: str) -> Column:
+        return self._earlier(one, other, HEADER)
+
+    def _earlier(self, one: str, other: str, names: Sequence[str]) -> Column:
+        t, n, s = (self.column(one, name) for name in HEADER)
+        u, m, r = (self.column(other, name) for name in names)
         return (t < u) | ((t == u) & ((n < m) | ((n == m) & (s < r))))
 
     def differ(self, one: str, other: str) -> Column:
-        (n, s), (m, r) = self.identity(one), self.identity(other)
-        return (s != r) | (n != m)
+        pairs = zip(self.identity(one), self.identity(other), strict=True)
+        return reduce(lambda a, b: a | b, [a != b for a, b in pairs])
+
+    def fields(self, role: str) -> list[str]:
+        """The columns of a role, without the mark of the role."""
+        words = sorted(word for word in self._needed[role] - {*HEADER, "type"} if self._held(role, word))
+        return [*HEADER, *(OF_COMPOSITES if self.composite(role) else ()), *words]
+
+    def element(self, role: str) -> Column:
+        """The event of a role as one value; alike for all roles that a repeated role has here."""
+        from pyspark.sql import functions as F
+
+        columns = [self.column(role, name).alias(name) for name in self.fields(role)]
+        return F.struct(*columns if self.composite(role) else [F.lit("").alias("#id"), *columns])
 
     def lookup(self, name: Name) -> Cell | None:
         match name:
@@ -96,16 +200,21 @@ class Roles:
                 return self.lookup_attribute(role, word)
         raise Refused(f"{name.function}(..) over a repeated part cannot be verified here")
 
-    def lookup_attribute(self, role: str, word: str) -> Cell | None:
-        """What ``role.word`` stands for; None where it never has a value."""
+    def lookup_attribute(self, role: str, word: str, element: Column | None = None) -> Cell | None:
+        """What ``role.word`` stands for, of an ``element`` if one is given; None where it never has a value."""
         from pyspark.sql import functions as F
 
         if word == "type":
             return Cell(F.lit(self.leaves[role].type), "string")
-        column = self.column(role, word)
+        column = self.column(role, word) if element is None else element[word]
         if word in HEADER:
             low, high = self.source.ranges.get(word, (LONG_LEAST, LONG_MOST))
             return Cell(column, "string") if word == "node" else Cell(column, "int", low, high)
+        if self.composite(role):
+            known = self.composites[self.leaves[role].type].values.get(word)
+            if known is None or known.kind == "none":
+                return None
+            return Cell(column, known.kind, known.low, known.high, known.nan, known.rough)
         kind = self.kind(role, word)
         if kind is None:
             return None
@@ -120,21 +229,27 @@ class Roles:
         kind = declared.kind(word)
         return self.source.columns.get(word) if kind == "any" else kind
 
+    def _held(self, role: str, word: str) -> bool:
+        if self.composite(role):
+            return word in self.composites[self.leaves[role].type].values
+        return self.kind(role, word) is not None and word in self.source.columns
+
     def events(self, role: str, where: Iterable[Expression] = ()) -> DataFrame:
         """The events that may stand in a role, by the conjuncts that name it alone."""
         from pyspark.sql import functions as F
 
-        number = self.numbers[role]
-        chosen = [F.col(name).alias(f"p{number}_{name}") for name in HEADER]
-        for word in sorted(self._needed[role] - {*HEADER, "type"}):
-            kind = self.kind(role, word)
-            if kind is None or word not in self.source.columns:
-                continue
+        type_, number = self.leaves[role].type, self.numbers[role]
+        chosen = []
+        for word in self.fields(role):
             column = F.col(f"`{word}`")
-            if kind == "float" and self.source.columns[word] == "int":
+            primitive = word not in HEADER and not self.composite(role)
+            if primitive and self.kind(role, word) == "float" and self.source.columns[word] == "int":
                 column = column.cast("double")
             chosen.append(column.alias(f"p{number}_{word}"))
-        found = self.source.events.filter(F.col("type") == self.leaves[role].type).select(*chosen)
+        if self.composite(role):
+            found = self.composites[type_].events.select(*chosen)
+        else:
+            found = self.source.events.filter(F.col("type") == type_).select(*chosen)
         for each in where:
             found = found.filter(condition(each, self.lookup))
         return found
@@ -163,6 +278,16 @@ def without_same(where: Iterable[Expression], roles: Sequence[str]) -> list[Expr
 
 def _for_role(key: Expression, role: str) -> Expression:
     return rewritten(key, lambda name: Attribute(role, name.name, name.index) if name.role == "" else name)
+
+
+def key_text(ts: Column, node: Column, seq: Column) -> list[Column]:
+    """The pieces of a text by which keys are ordered as they are themselves."""
+    from pyspark.sql import functions as F
+
+    def whole(number: Column) -> Column:
+        return F.lpad(F.hex(number.bitwiseXOR(F.lit(LONG_LEAST).cast("bigint"))), 16, "0")
+
+    return [whole(ts), node, F.lit("\0"), whole(seq)]
 
 
 def all_of(conditions: Sequence[Column]) -> Column:

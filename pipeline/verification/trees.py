@@ -11,13 +11,19 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
-from pipeline.verification.relations import Refused, Roles
+from pipeline.verification.relations import Refused, Roles, first_of, last_of
 from protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Sequence, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 Operator = Sequence | Conjunction
+
+
+class Elements(Sequence):
+    """The first and the last element of a repetition, as far as order and windows are concerned."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +35,20 @@ class Held:
 
 
 def resolved(part: Part) -> list[Part]:
-    """The tree for each way of choosing the branches of its disjunctions; SEQ directly inside SEQ is dissolved."""
+    """The tree for each way of choosing the branches of its disjunctions; SEQ directly inside SEQ is dissolved.
+
+    A repetition has one element, or a first and a last one: two ways.
+    """
     match part:
+        case Repetition((leaf,)):
+            first, last = Leaf(first_of(leaf.role), leaf.type), Leaf(last_of(leaf.role), leaf.type)
+            return [first, Elements((first, last))]
         case Disjunction(parts):
             return [made for branch in parts for made in resolved(branch)]
         case Sequence(parts) | Conjunction(parts):
             chosen = product(*(resolved(inner) for inner in parts))
             return [_flat(replace(part, parts=tuple(combination))) for combination in chosen]
-        case Negation():
-            return [part]
-        case _:
-            return [part]
+    return [part]
 
 
 def _flat(operator: Operator) -> Operator:
@@ -54,13 +63,16 @@ def positive(operator: Operator) -> list[Part]:
     return [part for part in operator.parts if not isinstance(part, Negation)]
 
 
+def ending(operator: Operator) -> list[Part]:
+    """The parts whose ends a window bounds: every element of a repetition is one."""
+    return [each for part in positive(operator) for each in (part.parts if isinstance(part, Elements) else (part,))]
+
+
 def slots(part: Part) -> list[Leaf]:
-    """The leaves that a match binds, in the order of the text; of a repetition its one element."""
+    """The leaves that a match binds, in the order of the text."""
     match part:
         case Leaf():
             return [part]
-        case Repetition(parts):
-            return list(parts)
         case Sequence() | Conjunction():
             return [leaf for inner in positive(part) for leaf in slots(inner)]
     return []
@@ -107,10 +119,17 @@ def _within(operator: Operator, window: Window, roles: Roles) -> Iterator[Held]:
     from pyspark.sql import functions as F
 
     if window.bounds == "span":
+        for a in roles_in(operator):
+            if roles.composite(a):
+                yield Held(frozenset((a,)), roles.ts(a) - roles.start_ts(a) <= window.length)
         for a, b in combinations(roles_in(operator), 2):
-            yield Held(frozenset((a, b)), F.abs(roles.ts(a) - roles.ts(b)) <= window.length)
+            if roles.composite(a) or roles.composite(b):
+                spans = [roles.ts(x) - roles.start_ts(y) <= window.length for x, y in ((a, b), (b, a))]
+                yield Held(frozenset((a, b)), spans[0] & spans[1])
+            else:
+                yield Held(frozenset((a, b)), F.abs(roles.ts(a) - roles.ts(b)) <= window.length)
         return
-    for left, right in combinations(positive(operator), 2):
+    for left, right in combinations(ending(operator), 2):
         ends = [latest(roles_in(part), roles) for part in (left, right)]
         yield Held(frozenset(roles_in(left) + roles_in(right)), F.abs(ends[0] - ends[1]) <= window.length)
 
@@ -124,7 +143,7 @@ def latest(named: list[str], roles: Roles) -> Column:
 def earliest(named: list[str], roles: Roles) -> Column:
     from pyspark.sql import functions as F
 
-    return roles.ts(named[0]) if len(named) == 1 else F.least(*(roles.ts(role) for role in named))
+    return roles.start_ts(named[0]) if len(named) == 1 else F.least(*(roles.start_ts(role) for role in named))
 
 
 def last_key(named: list[str], roles: Roles) -> Column:
@@ -136,16 +155,16 @@ def last_key(named: list[str], roles: Roles) -> Column:
 def first_key(named: list[str], roles: Roles) -> Column:
     from pyspark.sql import functions as F
 
-    return roles.key(named[0]) if len(named) == 1 else F.least(*(roles.key(role) for role in named))
+    return roles.start_key(named[0]) if len(named) == 1 else F.least(*(roles.start_key(role) for role in named))
 
 
 def reach(part: Part, window: Window | None) -> int | None:
-    """How far the earliest event of a part may lie before its latest; None where nothing bounds it."""
+    """How far the earliest end of an event of a part may lie before the latest; None where nothing bounds it."""
     if isinstance(part, Leaf):
         return 0
     if not isinstance(part, Sequence | Conjunction):
         return None
-    parts = positive(part)
+    parts = ending(part)
     if len(parts) == 1:
         inner = reach(parts[0], getattr(parts[0], "window", None))
         return window.length if inner is None and window is not None and window.bounds == "span" else inner
@@ -159,7 +178,7 @@ def reach(part: Part, window: Window | None) -> int | None:
 
 
 def distances(root: Part, window: Window | None) -> dict[frozenset[str], int]:
-    """How far the events of two roles may lie apart, for every pair of which it is bounded."""
+    """How far the ends of the events of two roles may lie apart, for every pair of which it is bounded."""
     made: dict[frozenset[str], int] = {}
 
     def note(a: str, b: str, length: int) -> None:
@@ -174,7 +193,7 @@ def distances(root: Part, window: Window | None) -> dict[frozenset[str], int]:
             for a, b in combinations(roles_in(operator), 2):
                 note(a, b, own.length)
             continue
-        for left, right in combinations(positive(operator), 2):
+        for left, right in combinations(ending(operator), 2):
             # Whichever ends first reaches back from its end, and the other one's end lies within the window.
             reaches = [reach(part, getattr(part, "window", None)) for part in (left, right)]
             known = [each for each in reaches if each is not None]

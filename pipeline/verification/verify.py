@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pipeline.paths import to_write
 from pipeline.prepared import Prepared, Unfinished
 from pipeline.verification.compare import KINDS, Difference, Figures, Wanted, compared_with
+from pipeline.verification.counted import counted_with
 from pipeline.verification.delivered import Delivered, other_version, read_delivered
-from pipeline.verification.expected import expected
+from pipeline.verification.emitted import Emitted, in_order_of_reading
+from pipeline.verification.expected import Expected, expected, offer
 from pipeline.verification.relations import Refused, Source
+from pipeline.verification.repetitions import WAYS
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.pattern import Rule, types_of
@@ -22,6 +27,7 @@ if TYPE_CHECKING:
 
 PROBLEMS: Final = "problems"
 SUMMARY: Final = "summary.json"
+_RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\]\s*(.+?)(?:\s+SQLSTATE|\n|$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +39,10 @@ class Task:
     types: Mapping[str, EventType]
     """All primitive types that the rules read."""
     delivered: tuple[Path, ...]
+    counts: Mapping[str, int] | None = None
+    """Composites of each rule, where a run has only counted them; nothing is then read from files."""
+    only: frozenset[str] | None = None
+    """The rules to compare; None: all. Others are computed where these read them."""
     sinks: tuple[Wanted, ...] | None = None
     """None where there is no network: everything should then have been delivered."""
     sources: frozenset[tuple[str, str]] | None = None
@@ -68,24 +78,55 @@ class Report:
 def verify(spark: SparkSession, task: Task, *, examples: int, out: Path | None, tell: Callable[[str], None]) -> Report:
     """Computes what every rule should have found and compares. ``examples``: how many of each kind to name."""
     report = Report()
-    delivered = _delivered(spark, task, report, tell)
+    delivered = _delivered(spark, task, report, tell) if task.counts is None else None
     source = source_of(spark, task, report)
-    emitted = {rule.emits for rule in task.rules}
+    emitted = Emitted(task.rules)
     differences: list[Difference] = []
-    for rule in task.rules:
+    for rule in in_order_of_reading(task.rules):
+        asked = task.only is None or rule.name in task.only
+        if not asked and not emitted.is_read(rule):
+            continue
         tell(f"computing what {rule.name} should have found")
         try:
-            should = expected(rule, source, emitted)
-        except Refused as refused:
-            report.refused[rule.name] = str(refused)
+            should = offer(expected(rule, source, emitted), emitted)
+            if not asked:
+                continue
+            if delivered is None:
+                assert task.counts is not None
+                report.figures.append(_by_number(should, task.counts.get(rule.name, 0)))
+                continue
+            found = (counted_with if should.repeated else compared_with)(should, delivered.composites, task.sinks)
+        except Exception as error:
+            refused = _refusal(rule, error)
+            if refused is None:
+                raise
+            emitted.refuse(rule, refused)
+            if asked:
+                report.refused[rule.name] = refused
             continue
-        found = compared_with(should, delivered.composites, task.sinks)
         differences.append(found)
         report.figures.append(found.figures)
         report.examples += _examples(found, examples)
     if out is not None:
         _write(spark, out, differences, report)
     return report
+
+
+def _refusal(rule: Rule, error: Exception) -> str | None:
+    """Why a rule cannot be verified, as was said when its relations were made, or by a row that cannot be judged."""
+    if isinstance(error, Refused):
+        return str(error)
+    said = _RAISED.search(str(error))
+    return f"rule {rule.name}: {said[1]}" if said else None
+
+
+def _by_number(should: Expected, delivered: int) -> Figures:
+    from pyspark.sql import functions as F
+
+    row = should.frame.agg(F.sum(WAYS).alias("number")).first()
+    assert row is not None
+    wanted = int(row["number"] or 0)
+    return Figures(should.rule.name, wanted, delivered, max(0, wanted - delivered), max(0, delivered - wanted), 0, 0)
 
 
 def source_of(spark: SparkSession, task: Task, report: Report) -> Source:
@@ -131,7 +172,8 @@ def _entering(events: DataFrame, task: Task, read: Collection[str], report: Repo
 def _delivered(spark: SparkSession, task: Task, report: Report, tell: Callable[[str], None]) -> Delivered:
     tell(f"reading what was delivered, from {len(task.delivered)} file{'s' * (len(task.delivered) != 1)}")
     found = read_delivered(spark, task.delivered)
-    names = {rule.name for rule in task.rules}
+    names = {rule.name for rule in task.rules if task.only is None or rule.name in task.only}
+    known = {rule.name for rule in task.rules}
     report.bad_lines = found.bad_lines
     if found.bad_lines:
         report.notes.append(f"{found.bad_lines:,} delivered lines are no composite events, such as")
@@ -140,15 +182,15 @@ def _delivered(spark: SparkSession, task: Task, report: Report, tell: Callable[[
         report.notes.append(f"{found.events:,} deliveries of primitive events were not compared")
     if not found.rules and not found.bad_lines:
         report.notes.append("nothing was delivered")
-    unknown = {rule: number for rule, number in found.rules.items() if rule not in names}
+    unknown = {rule: number for rule, number in found.rules.items() if rule not in known}
     for name, number in list(unknown.items())[:10]:
         report.notes.append(f"{number:,} composites are of a rule {name}, which is not among the rules that were given")
-    if unknown and not set(found.rules) & names:
+    if unknown and not set(found.rules) & known:
         raise ConfigError(
             f"what was delivered is of the rules {', '.join(sorted(unknown)[:10])}, and those to verify are "
             f"{', '.join(sorted(names))}; name the rules that were run, or other deliveries"
         )
-    for rule in task.rules:
+    for rule in (rule for rule in task.rules if rule.name in names):
         version = other_version(found.composites, rule) if rule.name in found.rules else None
         if version is not None:
             raise ConfigError(
@@ -169,6 +211,7 @@ def _examples(found: Difference, most: int) -> list[dict[str, Any]]:
         for row in rows:
             each = row.asDict(recursive=True)
             each |= {name: json.loads(each[name]) if each[name] else None for name in ("expected", "delivered")}
+            each["times"] = int(each["times"])
             made.append(each)
     return made
 
@@ -177,7 +220,7 @@ def _write(spark: SparkSession, out: Path, differences: Sequence[Difference], re
     with Unfinished(out, overwrite=False) as unfinished:
         for number, each in enumerate(differences):
             mode = "overwrite" if number == 0 else "append"
-            each.problems.write.mode(mode).parquet(str(unfinished.folder / PROBLEMS))
+            each.problems.write.mode(mode).parquet(to_write(unfinished.folder / PROBLEMS))
         text = json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n"
         (unfinished.folder / SUMMARY).write_text(text, encoding="utf-8")
         unfinished.publish()
