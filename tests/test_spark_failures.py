@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.spark import java_home
+from pipeline.java import java_home
 from pipeline.spark_failures import JobFailed, failure, in_a_sentence
 from protocol.errors import ConfigError
 
