@@ -77,6 +77,7 @@ class Parts:
 
 def parts_of(spark: SparkSession, counts: DataFrame, slots: Slots, by_node: Mapping[str, int], number: int) -> Parts:
     """``counts``: ``events`` by ``node`` and slot (``_slot``), and whatever else. ``by_node``: all events of each."""
+    import pyarrow as pa
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
@@ -89,7 +90,7 @@ def parts_of(spark: SparkSession, counts: DataFrame, slots: Slots, by_node: Mapp
         if at * number // total != (at + by_node[node] - 1) * number // total:
             shared.add(node)
         at += by_node[node]
-    starts = spark.createDataFrame(list(before.items()), "node string, _before long")
+    starts = spark.createDataFrame(pa.table({"node": list(before), "_before": list(before.values())}))
     earlier = Window.partitionBy("node").orderBy(SLOT).rowsBetween(Window.unboundedPreceding, -1)
     keys = F.array(*map(F.lit, keys_of_partitions(number)))
     table = (

@@ -78,7 +78,9 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
         node.alias("node"),
         *attributes,
         reason.alias(REASON),
-        *PLACE,
+        *PLACE[:2],
+        # A number that is not a function of the row also keeps Spark from asking for reasons a second time in a filter.
+        F.monotonically_increasing_id().alias(PLACE[2]),
         F.struct(*(F.col(f"`{name}`") for name in given)).alias(RAW),
     )
     # What is wrong with a row is told once, and only such a row keeps what stood in the file.

@@ -32,6 +32,8 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "snappy",
+    # Java never compiles a method beyond this many bytes; Spark then makes several of it, which Java does compile.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 
 _VERSION: Final = re.compile(r'version "(\d+)')
