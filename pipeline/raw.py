@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PLACE: Final = ("_file", "_block", "_row")
-"""The order of rows in their files: the path, where in it the block begins, and the row in the block."""
+"""The order of rows in their files: the path, where in it the block begins, and the row in the block, which shaping
+numbers."""
 
 ZEEK_HEADER_LINES_MAX: Final = 50
 
@@ -68,7 +69,7 @@ def is_empty(path: Path) -> bool:
 
 
 def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
-    """All rows, with their places (``PLACE``), and the name of their file."""
+    """All rows, with the file and block of their places (``PLACE``), and the name of their file."""
     from pyspark.sql import functions as F
 
     paths = [to_read(path) for path in found.paths]
@@ -91,7 +92,6 @@ def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
         metadata["file_name"].alias(FILE),
         metadata["file_path"].alias(PLACE[0]),
         metadata["file_block_start"].alias(PLACE[1]),
-        F.monotonically_increasing_id().alias(PLACE[2]),
     )
 
 

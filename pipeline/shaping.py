@@ -37,7 +37,6 @@ SPARK_KINDS: Final = {"string": "string", "int": "bigint", "float": "double", "b
 NODE_BYTES_MAX: Final = 200  # a folder is called after it
 
 _CLOCK: Final = r"^\s*([0-9]+):([0-5]?[0-9]):([0-5]?[0-9](?:\.[0-9]+)?)\s*$"
-_WHOLE: Final = r"^\s*[+-]?[0-9]{1,18}\s*$"
 
 
 def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, str]) -> DataFrame:
@@ -80,7 +79,9 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
         node.alias("node"),
         *attributes,
         reason.alias(REASON),
-        *PLACE,
+        *PLACE[:2],
+        # A number that is not a function of the row also keeps Spark from asking for reasons a second time in a filter.
+        F.monotonically_increasing_id().alias(PLACE[2]),
         F.struct(*(F.col(f"`{name}`") for name in given)).alias(RAW),
     )
     # What is wrong with a row is told once, and only such a row keeps what stood in the file.
@@ -167,10 +168,20 @@ def _value(rows: DataFrame, cell: Column, kind: str) -> tuple[Column, Column | N
         number = cell.cast("decimal(38,6)")
         value = F.when(number == F.floor(number), number.cast("bigint"))
         if was == "string":
-            value = F.when(cell.rlike(_WHOLE), cell.cast("bigint")).otherwise(value)
+            value = F.coalesce(_digits(cell, 18), value)
     else:
         value = cell.cast(SPARK_KINDS[kind])
     return value, cell.isNotNull() & value.isNull()
+
+
+def _digits(cell: Column, most: int) -> Column:
+    """The whole number that a text of at most so many characters is, and nothing where it is something else.
+
+    What is longer, or has a fraction, takes a decimal: several times as long.
+    """
+    from pyspark.sql import functions as F
+
+    return F.when(~cell.contains(".") & (F.length(cell) <= most), cell.cast("bigint"))
 
 
 # ---------------------------------------------------------------------------------------------------------------- times
@@ -190,6 +201,9 @@ def _time(rows: DataFrame, time: Time, number: int) -> tuple[Column, list[tuple[
                 ts = F.round(cell * UNITS[unit]).cast("bigint")
             else:
                 ts = F.round(cell.cast("decimal(24,6)") * UNITS[unit]).cast("bigint")
+                if was == "string":
+                    whole = _digits(cell, 18 - len(str(UNITS[unit]))) * F.lit(UNITS[unit]).cast("bigint")
+                    ts = F.coalesce(whole, ts)
             meant = f"is no number of {unit}"
         case TextTime(pattern=pattern, zone=zone):
             if was.startswith("timestamp"):

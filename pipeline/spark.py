@@ -37,6 +37,8 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "snappy",
+    # Java never compiles a method beyond this many bytes; Spark then makes several of it, which Java does compile.
+    "spark.sql.codegen.hugeMethodLimit": "8000",
 }
 
 CONTEXT_LOGGERS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")

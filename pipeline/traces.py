@@ -1,19 +1,23 @@
 """Raw data to prepared traces: shape rows into events, sort them as the global trace would, number them, write them.
 
-The rows are read once to find out how they spread over nodes and time and once more to sort them; what is sorted is
-kept by Spark until it is counted, checked and written. No node and no moment has to fit into one task: events are
-divided by node *and* time, and the numbers of a node go on from one task to the next.
+The rows are read once to count them, which also says how they spread over nodes and time, and once more to sort,
+number and write them; nothing is kept in between. No node has to fit into one task: events are divided by node *and*
+time, and the numbers of a node go on from one task to the next.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
+from functools import reduce
+from operator import xor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.descriptions import UNITS, Description, NumberTime
+from pipeline.parts import LOOKED_AT, SLOT, Parts, Slots, parts_of
 from pipeline.paths import to_write
 from pipeline.prepared import (
     BAD_ROWS,
@@ -32,11 +36,12 @@ from pipeline.shaping import RAW, REASON, SOURCE, all_events, check_names, shape
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, Row, SparkSession
 
 BYTES_PER_TASK: Final = 64 << 20
 TASKS_MAX: Final = 2000
 DAY_US: Final = 86_400_000_000
+BAD_ROWS_PER_FILE: Final = 1_000_000
 REASONS_MAX: Final = 20  # kinds of bad rows that a manifest lists; values in them are left out
 YEAR_US: Final = 365 * DAY_US
 EARLIEST_US: Final = 15 * YEAR_US  # 1985: times before it and after 2100 are taken for times in another unit
@@ -97,49 +102,36 @@ def write_events(
     from pyspark.sql import functions as F
 
     tasks = _tasks(spark, size)
-    tell(f"reading and sorting, in {tasks} parts")
-    ordered = (
-        events.repartitionByRange(tasks, "node", "ts")
-        .sortWithinPartitions("node", "ts", SOURCE, *PLACE)
-        .withColumn("_part", F.spark_partition_id())
-        .withColumn("_position", F.monotonically_increasing_id().bitwiseAND(F.lit((1 << 33) - 1)))
-        .drop(*PLACE)
-        .persist()
-    )
-    counts = None
+    tell("reading and counting")
+    seen = events.where("ts is not null").select("ts").limit(LOOKED_AT).collect()
+    slots = Slots.around([row["ts"] for row in seen], tasks)
+    counts = _counted(events, kinds, slots).persist()
     try:
-        lacking = [F.count(F.when(F.col(f"`{each}`").isNull(), 1)).alias(f"_lacks_{each}") for each in kinds]
-        counts = (
-            ordered.where(F.col(REASON).isNull())
-            .groupBy("_part", "node", SOURCE, "type", F.floor(F.col("ts") / DAY_US).alias("_day"))
-            .agg(
-                F.count("*").alias("events"),
-                F.min("ts").alias("first"),
-                F.max("ts").alias("last"),
-                F.min("_position").alias("_start"),
-                *lacking,
-            )
-            .persist()
-        )
-        total = counts.agg(F.sum("events")).first()
-        assert total is not None
-        bad = _bad_rows(ordered)
-        if not total[0]:
+        by_source = counts.groupBy(REASON, SOURCE).agg(*_span(), F.bit_xor("_sum").alias("sum")).collect()
+        good = [row for row in by_source if row[REASON] is None]
+        bad = _bad_rows(row for row in by_source if row[REASON] is not None)
+        if not good:
             reasons = "; ".join(f"{reason}: {number:,}" for reason, number in bad.items()) or "there are no rows"
             raise ConfigError(f"{name}: no row became an event ({reasons})")
-        warnings = _check_times(counts, description)
-        tell(f"writing {total[0]:,} events")
-        seen = _write(ordered, counts, kinds, folder)
-        if bad:
-            tell(f"writing {sum(bad.values()):,} bad row{'s' * (sum(bad.values()) != 1)}")
-            ordered.where(F.col(REASON).isNotNull()).select(
-                (F.col(SOURCE) + 1).alias("source"), F.col(REASON).alias("reason"), F.col(RAW).alias("row")
-            ).coalesce(1).write.parquet(to_write(folder / BAD_ROWS))
-        return _manifest(name, counts, kinds, bad, warnings, shown_sum(seen))
+        counts_of_events = counts.where(F.col(REASON).isNull())
+        warnings = _check_times(good, counts_of_events, description)
+        total = sum(row["events"] for row in good)
+        nodes = _of_nodes(counts_of_events)
+        parts = parts_of(spark, counts_of_events, slots, {node: each.events for node, each in nodes.items()}, tasks)
+        tell(f"sorting and writing {total:,} events, in {tasks} parts")
+        written = _write(events, parts, kinds, folder)
+        if (written["events"], written["content"]) != (total, reduce(xor, (row["sum"] for row in good))):
+            raise ConfigError(
+                f"{name}: {total:,} events were counted, and {written['events']:,} others were there to be written; "
+                "do not change the files meanwhile, and use no expression that differs from time to time, as rand()"
+            )
+        lost = sum(row["events"] for row in by_source if row[REASON] is not None)
+        if lost:
+            tell(f"writing {lost:,} bad row{'s' * (lost != 1)}")
+            _write_bad_rows(events, lost, folder)
+        return _manifest(name, counts_of_events, nodes, kinds, bad, warnings, shown_sum(written["sum"]))
     finally:
-        if counts is not None:
-            counts.unpersist()
-        ordered.unpersist()
+        counts.unpersist()
 
 
 def _tasks(spark: SparkSession, size: int) -> int:
@@ -147,69 +139,94 @@ def _tasks(spark: SparkSession, size: int) -> int:
     return max(cores, min(TASKS_MAX, -(-size // BYTES_PER_TASK)))
 
 
-def _write(ordered: DataFrame, counts: DataFrame, kinds: Mapping[str, str], folder: Path) -> int | None:
-    """Number the events and write them; their checksum, which is taken on the way."""
-    from pyspark.sql import Observation, Window
+def _span() -> list[Column]:
     from pyspark.sql import functions as F
 
-    by_part = counts.groupBy("_part", "node").agg(F.sum("events").alias("events"), F.min("_start").alias("_start"))
-    before = F.coalesce(
-        F.sum("events").over(Window.partitionBy("node").orderBy("_part").rowsBetween(Window.unboundedPreceding, -1)),
-        F.lit(0),
+    beyond = (F.col("first") < EARLIEST_US) | (F.col("last") > LATEST_US)
+    return [
+        F.sum("events").alias("events"),
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        F.sum(F.when(beyond, F.col("events")).otherwise(0)).alias("beyond"),
+    ]
+
+
+def _content() -> Column:
+    """Tells whether the same events are read again."""
+    from pyspark.sql import functions as F
+
+    return F.bit_xor(F.xxhash64(SOURCE, "node", "type", "ts"))
+
+
+def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataFrame:
+    """All that is ever asked about how many there are; of bad rows only why they are."""
+    from pyspark.sql import functions as F
+
+    is_good = F.col(REASON).isNull()
+    # What a reason names after the colon is a value.
+    reason = F.regexp_replace(REASON, r"(?s):.*$", "")
+    # A column that is null for bad rows by itself is not asked twice.
+    type_, ts = (F.when(is_good, F.col(each)).alias(each) for each in ("type", "ts"))
+    rows = events.select(SOURCE, reason.alias(REASON), "node", type_, ts, *(F.col(f"`{each}`") for each in kinds))
+    lacking = [F.count_if(F.col(f"`{each}`").isNull()).alias(f"_lacks_{each}") for each in kinds]
+    day = F.floor(F.col("ts") / DAY_US)
+    return rows.groupBy(REASON, SOURCE, "node", "type", slots.of(F.col("ts")).alias(SLOT), day.alias("_day")).agg(
+        F.count("*").alias("events"),
+        F.min("ts").alias("first"),
+        F.max("ts").alias("last"),
+        _content().alias("_sum"),
+        *lacking,
     )
-    offsets = by_part.select("_part", "node", (before - F.col("_start") + 1).alias("_offset"))
-    numbered = (
-        ordered.where(F.col(REASON).isNull())
-        .join(F.broadcast(offsets), ["_part", "node"])
-        .withColumn("seq", F.col("_position") + F.col("_offset"))
-        .select("type", "ts", "seq", *(F.col(f"`{each}`") for each in kinds), "node")
-    )
+
+
+def _write(events: DataFrame, parts: Parts, kinds: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    """Sort, number and write the events; how many there were, and sums over them, which are taken on the way."""
+    from pyspark.sql import Observation
+    from pyspark.sql import functions as F
+
     observed = Observation()
-    numbered.observe(observed, checksum(kinds).alias("sum")).write.partitionBy("node").parquet(
-        to_write(folder / EVENTS)
+    (
+        parts.numbered(events.where(F.col(REASON).isNull()), SOURCE, *PLACE)
+        .observe(observed, F.count("*").alias("events"), _content().alias("content"), checksum(kinds).alias("sum"))
+        .select("type", "ts", "seq", *(F.col(f"`{each}`") for each in kinds), "node")
+        .write.partitionBy("node")
+        .parquet(to_write(folder / EVENTS))
     )
-    value: int | None = observed.get["sum"]
-    return value
+    return observed.get
 
 
-def _bad_rows(ordered: DataFrame) -> dict[str, int]:
-    """How many rows are bad for which reason, whatever value each names after the colon."""
+def _write_bad_rows(events: DataFrame, many: int, folder: Path) -> None:
+    """The files are read once more: most data sets have no bad rows, and those of others are few."""
     from pyspark.sql import functions as F
 
-    kind = F.regexp_replace(F.col(REASON), r"(?s):.*$", "")
-    found = (
-        ordered.where(F.col(REASON).isNotNull())
-        .groupBy(kind.alias("reason"))
-        .count()
-        .orderBy(F.desc("count"), "reason")
-        .limit(REASONS_MAX)
-        .collect()
+    (
+        events.where(F.col(REASON).isNotNull())
+        .select((F.col(SOURCE) + 1).alias("source"), F.col(REASON).alias("reason"), F.col(RAW).alias("row"), *PLACE)
+        .repartition(-(-many // BAD_ROWS_PER_FILE), "source", *PLACE)
+        .sortWithinPartitions("source", *PLACE)
+        .drop(*PLACE)
+        .write.parquet(to_write(folder / BAD_ROWS))
     )
-    return {row["reason"]: row["count"] for row in found}
+
+
+def _bad_rows(rows: Iterable[Row]) -> dict[str, int]:
+    """How many rows are bad for which reason; the most frequent ones first."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found[row[REASON]] += row["events"]
+    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:REASONS_MAX])
 
 
 # ----------------------------------------------------------------------------------------------------- what looks wrong
 
 
-def _check_times(counts: DataFrame, description: Description | None) -> tuple[str, ...]:
-    """Raise what cannot be right about times; what may be wrong, as sentences."""
+def _check_times(spans: Iterable[Row], counts: DataFrame, description: Description | None) -> tuple[str, ...]:
+    """Raise what cannot be right about the times of the sources; what may be wrong, as sentences."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     warnings = []
-    beyond = (F.col("first") < EARLIEST_US) | (F.col("last") > LATEST_US)
-    spans = (
-        counts.groupBy(SOURCE)
-        .agg(
-            F.min("first").alias("first"),
-            F.max("last").alias("last"),
-            F.sum("events").alias("events"),
-            F.sum(F.when(beyond, F.col("events")).otherwise(0)).alias("beyond"),
-        )
-        .orderBy(SOURCE)
-        .collect()
-    )
-    for row in spans:
+    for row in sorted(spans, key=lambda row: row[SOURCE]):
         time = description.sources[row[SOURCE]].time if description is not None else None
         if isinstance(time, NumberTime) and time.epoch and row["beyond"]:
             raise ConfigError(f"source {row[SOURCE] + 1}: {_wrong_times(row, time)}")
@@ -263,16 +280,25 @@ def moment(ts: int) -> str:
         return f"the year {1970 + ts // YEAR_US:,}"
 
 
+def _of_nodes(counts: DataFrame) -> dict[str, NodeSummary]:
+    by_node = counts.groupBy("node").agg(*_span()).collect()
+    found = {row["node"]: NodeSummary(row["events"], row["first"], row["last"]) for row in by_node}
+    return dict(sorted(found.items(), key=lambda pair: pair[0].encode()))
+
+
 def _manifest(
-    name: str, counts: DataFrame, kinds: Mapping[str, str], bad: dict[str, int], warnings: tuple[str, ...], seen: str
+    name: str,
+    counts: DataFrame,
+    nodes: Mapping[str, NodeSummary],
+    kinds: Mapping[str, str],
+    bad: dict[str, int],
+    warnings: tuple[str, ...],
+    seen: str,
 ) -> Manifest:
     from pyspark.sql import functions as F
 
-    span = [F.sum("events").alias("events"), F.min("first").alias("first"), F.max("last").alias("last")]
     lacking = [F.sum(f"_lacks_{each}").alias(f"_lacks_{each}") for each in kinds]
-    by_type = counts.groupBy("type").agg(*span, *lacking).orderBy("type").collect()
-    by_node = counts.groupBy("node").agg(*span).collect()
-    nodes = {row["node"]: NodeSummary(row["events"], row["first"], row["last"]) for row in by_node}
+    by_type = counts.groupBy("type").agg(*_span(), *lacking).orderBy("type").collect()
     types = {
         row["type"]: TypeSummary(row["events"], row["first"], row["last"], _attributes(row, kinds)) for row in by_type
     }
@@ -284,7 +310,7 @@ def _manifest(
         max(each.last_us for each in types.values()),
         seen,
         types,
-        dict(sorted(nodes.items(), key=lambda pair: pair[0].encode())),
+        nodes,
         dict(kinds),
         bad,
         (*warnings, *_doubts(types, nodes, total)),

@@ -71,6 +71,7 @@ def report_tables(
             born = born_over_time(metrics, identities, buckets)
         metrics.unpersist()
     if births is not None:
+        births = births.persist()  # small beside the events, and asked three times
         told, traces = _born(births, identities, buckets)
         born = {i: each for i, each in born.items() if i not in with_births} | told
         runs = [_of_trace(run, traces.get(i, ()), notes) for i, run in enumerate(runs)]
@@ -80,8 +81,8 @@ def report_tables(
     repeated: dict[int, int] = {}
     if matches is not None:
         tell("reading the matches")
-        replayed = [(i, each.files["births"]) for i, each in enumerate(found) if runs[i].shape.replayed]
-        timed = read_lines(spark, "births", replayed)
+        replayed = [i for i in sorted(with_births) if runs[i].shape.replayed]
+        timed = births.where(births["i"].isin(replayed)) if births is not None and replayed else None
         lines, seen = watched(matches, len(runs))
         kept = deliveries(lines, timed, identities).persist()
         try:
@@ -96,6 +97,8 @@ def report_tables(
             bad[i] = bad.get(i, 0) + counts[f"bad_{i}"]
             once = sum(sink[0] for sink in delivered[i].sinks.values()) + sum(delivered[i].strangers.values())
             repeated[i] = counts[f"good_{i}"] - once
+    if births is not None:
+        births.unpersist()
     events: dict[tuple[str, str], int] | None = None
     if trace is not None:
         tell(f"counting {trace.manifest.events:,} events of the trace")

@@ -24,7 +24,8 @@ ACCURACY: Final = 10_000  # a percentile is off by no more than one in so many r
 WORD: Final = 62  # sinks that fit into one number, as bits
 SPREAD: Final = 8  # batches of births that a match is compared with, about
 
-KEY: Final = ("i", "run", "node", "sink", "number", "id", "rule", "version", "type", "ts")
+KEY: Final = ("i", "run", "node", "sink", "number", "id", "rule")
+"""What tells deliveries apart; the identity of a composite holds its version and its time."""
 
 
 @dataclass(slots=True)
@@ -95,9 +96,7 @@ def deliveries(lines: DataFrame, births: DataFrame | None, runs: Mapping[int, st
     else:
         timed = _with_births(whole, mine(births, runs))
     latency = F.coalesce(F.min("latency_us"), F.min("delivered") - F.max("_born"))
-    return timed.groupBy(*KEY).agg(
-        F.min("delivered").alias("delivered"), latency.alias("latency"), F.count("*").alias("lines")
-    )
+    return timed.groupBy(*KEY).agg(F.min("delivered").alias("delivered"), latency.alias("latency"))
 
 
 def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
@@ -141,7 +140,7 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
     own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
     shares = [each / 100 for each in PERCENTILES] + list(CDF_SHARES)
     rows = (
-        own.rollup("i", "rule")
+        own.groupingSets([["i", "rule"], ["i"]], "i", "rule")
         .agg(
             F.count("*").alias("composites"),
             F.count("latency").alias("known"),
@@ -149,7 +148,6 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
             F.max("latency").alias("max"),
             F.percentile_approx("latency", shares, ACCURACY).alias("shares"),
         )
-        .where("i is not null")
         .collect()
     )
     for row in rows:

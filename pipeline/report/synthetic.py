@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -59,17 +59,16 @@ def synthetic_run(
     )
     folders = {node: folder / "data" / node / "records" for node in names}
     random = Random(f"{seed}/{strategy}")
-    per_node = -(-born // nodes)
+    owned = [born // nodes + (number < born % nodes) for number in range(nodes)]
     duration_us = max(METRICS_EVERY_US, born * 20)
-    for number, node in enumerate(names):
+    for number, (node, own) in enumerate(zip(names, owned, strict=True)):
         folders[node].mkdir(parents=True)
-        own = max(0, min(per_node, born - number * per_node))
         _write(folders[node], "births", _births(shape, node, own, duration_us))
         _write(folders[node], "metrics", _metrics(shape, number, own, duration_us))
     sinks = len(shape.sinks)
     for number, sink in enumerate(shape.sinks):
         count = matches // sinks + (number < matches % sinks)
-        lines = _matches(shape, number, sink.node, count, per_node, duration_us, random)
+        lines = _matches(shape, number, sink.node, count, owned, duration_us, random)
         _write(folders[sink.node], "matches", lines)
     write_recording(folder, shape)
     return Recorded(folder.name, shape, folders)
@@ -90,18 +89,21 @@ def _birth_us(seq: int, events: int, duration_us: int) -> int:
 
 
 def _matches(
-    shape: Shape, sink: int, node: str, count: int, events: int, duration_us: int, random: Random
+    shape: Shape, sink: int, node: str, count: int, owned: Sequence[int], duration_us: int, random: Random
 ) -> Iterator[dict[str, Any]]:
+    """Matches whose latest part is any event of any node that has some."""
     nodes, rules, draw, bits = shape.nodes, shape.rules, random.random, random.getrandbits
+    born = sum(1 for each in owned if each)
     for number in range(1, count + 1):
-        seq = 1 + int(draw() * events)
-        born_us = _birth_us(seq, events, duration_us)
+        place = int(draw() * born)
+        seq = 1 + int(draw() * owned[place])
+        born_us = _birth_us(seq, owned[place], duration_us)
         latency_us = 1 + int(random.lognormvariate(8, 1))
         rule = int(draw() * len(rules))
         yield {
             "v": VERSION, "run": shape.run, "node": node, "sink": sink, "number": number, "id": f"{bits(128):032x}",
             "rule": rules[rule], "version": 1, "type": f"X{rule}", "ts": seq,
-            "end_node": nodes[int(draw() * len(nodes))], "end_seq": seq, "delivered": born_us + latency_us,
+            "end_node": nodes[place], "end_seq": seq, "delivered": born_us + latency_us,
             "latency_us": None if shape.replayed else latency_us,
         }  # fmt: skip
 
