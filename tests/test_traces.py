@@ -348,6 +348,9 @@ def test_unknown_formats_and_files_are_said_in_a_sentence(tmp_path: Path) -> Non
         TraceSource.at(str(tmp_path / "none.csv"))
     with pytest.raises(ConfigError, match="is a folder"):
         TraceSource.at(str(tmp_path))
+    (tmp_path / "manifest.json").touch()
+    with pytest.raises(ConfigError, match="is a prepared trace; one engine reads files"):
+        TraceSource.at(str(tmp_path))
     (tmp_path / "t.txt").touch()
     with pytest.raises(ConfigError, match="cannot tell the format"):
         TraceSource.at(str(tmp_path / "t.txt"))

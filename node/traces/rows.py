@@ -18,6 +18,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import IO, Any, Final
 
+from node.traces.folders import is_prepared
 from protocol.errors import ConfigError, EventError
 from protocol.events import Value
 
@@ -100,6 +101,9 @@ class TraceSource:
         if not path.exists():
             raise ConfigError(f"there is no file {name}")
         if path.is_dir():
+            if is_prepared(name):
+                cure = "one engine reads files; a network reads it where a source says trace:, simulated or running"
+                raise ConfigError(f"{name} is a prepared trace; {cure}")
             raise ConfigError(f"{name} is a folder; name a file of events")
         return cls(name, format or _format_of(path), required)
 
