@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -159,10 +160,11 @@ def _indented(text: str) -> str:
 
 def test_the_command_replays_into_a_run(case: NetworkCase, trace: Prepared, tmp_path: Path) -> None:
     (tmp_path / "letters.yaml").write_text(network_text(trace))
-    (tmp_path / "odd").mkdir()
+    for name in ("odd", "typed"):
+        shutil.copytree(trace.folder, tmp_path / name)
+    shutil.copytree(trace.folder / "events" / "node=p1", tmp_path / "odd" / "events" / "node=p9")
     odd = replace(trace.manifest, nodes={**trace.manifest.nodes, "p9": NodeSummary(7, 0, 0)})
     write_manifest(tmp_path / "odd", odd)
-    (tmp_path / "typed").mkdir()
     types = {**trace.manifest.types, "B": TypeSummary(1, 0, 0, {"k": "string?"})}
     write_manifest(tmp_path / "typed", replace(trace.manifest, types=types))
     started = headwater(tmp_path, "up", "letters.yaml")

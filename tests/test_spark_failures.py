@@ -90,7 +90,7 @@ def test_ctrl_c_ends_a_command_quietly_and_leaves_nothing(tmp_path: Path) -> Non
         heard = []
         for line in process.stderr:
             heard.append(line)
-            if line.startswith("reading and sorting"):
+            if line.startswith("reading and counting"):
                 break
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: Java hears it, too
         _, rest = process.communicate()
