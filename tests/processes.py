@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.layouts import Layout
+from deploy.bringup.local import HOST, free_ports
 from node.core import NodeSettings
 from node.edge.interfaces import identity
 from protocol.control import COORDINATOR
@@ -48,7 +50,7 @@ DELAY_US_MAX = 20_000
 class Place:
     """Where a node runs: the address it listens at, and the network namespace (None: that of the test)."""
 
-    host: str = "127.0.0.1"
+    host: str = HOST
     namespace: str | None = None
 
 
@@ -65,7 +67,7 @@ class Cluster:
         *,
         settings: NodeSettings | None = None,
         places: Mapping[str, Place] | None = None,
-        coordinator_host: str = "127.0.0.1",
+        coordinator_host: str = HOST,
         with_keys: bool = False,
         snapshot_bytes: int | None = None,
         layout: Layout | None = None,
@@ -90,6 +92,7 @@ class Cluster:
             make_keys(self.keys, [COORDINATOR, *network.nodes])
         self.running: dict[str, Any] = {}
         self.kills = 0
+        self._ports = free_ports(zlib.crc32(str(folder).encode()))
 
     def __enter__(self) -> Cluster:
         self.start_coordinator()
@@ -106,11 +109,13 @@ class Cluster:
         from tests.process_mains import coordinator_main
 
         endpoints = self.folder / "coordinator" / "endpoints.json"
-        listen, http = f"tcp://{self.coordinator_host}:0", "127.0.0.1:0"
         if endpoints.exists():  # nodes and programs look for it where it was
             known = json.loads(endpoints.read_text())
             listen, http = known["hub"], known["http"].removeprefix("http://")
             endpoints.unlink()
+        else:
+            host = self.coordinator_host
+            listen, http = f"tcp://{host}:{self._port(host)}", f"{HOST}:{self._port()}"
         setup = (self.network, self.feeds, self.destinations, self.durability, self.told)
         where = (listen, http, self.keys)
         turned = (self.snapshot_bytes, self.layout)
@@ -123,12 +128,14 @@ class Cluster:
 
         data = self.data(node)
         place = self.places.get(node, Place())
-        listen = f"tcp://{place.host}:0"
         known = self.log(node).with_suffix(".address")
-        if known.exists():
-            listen = known.read_text()
+        listen = known.read_text() if known.exists() else f"tcp://{place.host}:{self._port(place.host)}"
         where = (self.coordinator["hub"], listen, f"{place.host}:0", self.keys, place.namespace)
         self._run(node, node_main, node, data, *where, self.settings, self.snapshot_bytes)
+
+    def _port(self, host: str = HOST) -> int:
+        """One that no connection gets between two lives of a process; elsewhere than on loopback, whichever is free."""
+        return next(self._ports) if host == HOST else 0
 
     def _run(self, name: str, main: Any, *arguments: Any) -> None:
         log = self.log(name)
