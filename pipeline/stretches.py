@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -147,10 +147,3 @@ def stretches(first_us: int, last_us: int, reach_us: int, seed: int) -> Stretche
     order = list(range(number))
     random.Random(seed).shuffle(order)
     return Stretches(first_us, length_us, number, number, tuple(order))
-
-
-def by_stretch(rows: Sequence[tuple[int, float]]) -> dict[int, float]:
-    found: dict[int, float] = {}
-    for at, value in rows:
-        found[at] = found.get(at, 0.0) + value
-    return found
