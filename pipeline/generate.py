@@ -88,7 +88,7 @@ def _stream(spark: SparkSession, generation: Generation, number: int, tasks: int
             for name, kind in generation.kinds().items()
         ),
         F.lit(None).cast("string").alias(REASON),
-        F.lit("").alias(PLACE[0]),
+        F.lit(0).alias(PLACE[0]),
         F.col("_cell").alias(PLACE[1]),
         F.col("_number").alias(PLACE[2]),
         F.lit(None).cast("string").alias(RAW),

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote
 
 from pipeline.descriptions import FILE, Files
 from pipeline.paths import to_read
@@ -17,9 +18,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 PLACE: Final = ("_file", "_block", "_row")
-"""The order of rows in their files: the path, where in it the block begins, and the row in the block, which shaping
-numbers."""
+"""The place of a row, which shaping finds out: a hash of the file's path, where in the file the row's block begins, and
+a number that grows within the block."""
 
+BROKEN: Final = "_broken"  # the column with all of a row that cannot be read
+
+UNPACKED: Final = {".gz": 8, ".parquet": 3}  # times as much
 ZEEK_HEADER_LINES_MAX: Final = 50
 
 
@@ -31,8 +35,8 @@ class RawFiles:
 
     @property
     def size(self) -> int:
-        """About how many bytes they hold when they are unpacked."""
-        return sum(path.stat().st_size * (8 if path.suffix == ".gz" else 1) for path in self.paths)
+        """About how many bytes they would hold as plain text."""
+        return sum(path.stat().st_size * UNPACKED.get(path.suffix, 1) for path in self.paths)
 
 
 def found_files(files: Files, folder: Path) -> RawFiles:
@@ -69,7 +73,7 @@ def is_empty(path: Path) -> bool:
 
 
 def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
-    """All rows, with the file and block of their places (``PLACE``), and the name of their file."""
+    """All rows, and the name of their file."""
     from pyspark.sql import functions as F
 
     paths = [to_read(path) for path in found.paths]
@@ -77,34 +81,44 @@ def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
         case "csv":
             rows = _csv(spark, files, found.paths)
         case "jsonl":
-            rows = spark.read.json(
-                paths, primitivesAsString=True, mode="PERMISSIVE", columnNameOfCorruptRecord="_broken"
-            )
+            rows = spark.read.json(paths, primitivesAsString=True, mode="PERMISSIVE", columnNameOfCorruptRecord=BROKEN)
         case "parquet":
             rows = spark.read.parquet(*paths)
         case "zeek":
             rows = _zeek(spark, found.paths)
         case other:
             raise AssertionError(other)
-    metadata = F.col("_metadata")
-    return rows.select(
-        "*",
-        metadata["file_name"].alias(FILE),
-        metadata["file_path"].alias(PLACE[0]),
-        metadata["file_block_start"].alias(PLACE[1]),
-    )
+    # Spark's column _metadata says it, too, but is made for every row from its first mention on, asked for or not.
+    encoded = F.replace(F.input_file_name(), F.lit("+"), F.lit("%2B"))
+    return rows.select("*", F.substring_index(F.url_decode(encoded), "/", -1).alias(FILE))
+
+
+def in_order_of_files(events: DataFrame, read: Sequence[DataFrame]) -> DataFrame:
+    """Events with the rank of their file among all that were read in place of the hash of its path.
+
+    Paths themselves are long, and would be moved and compared with every event.
+    """
+    import pyarrow as pa
+    from pyspark.sql import functions as F
+
+    paths = sorted({path for rows in read for path in rows.inputFiles()}, key=unquote)
+    if len(paths) == 1:
+        return events
+    ranks = events.sparkSession.createDataFrame(pa.table({"_path": paths, "_rank": range(len(paths))}))
+    by_hash = ranks.select(F.xxhash64("_path").alias(PLACE[0]), F.col("_rank").cast("int"))
+    return events.join(F.broadcast(by_hash), PLACE[0]).withColumn(PLACE[0], F.col("_rank")).drop("_rank")
 
 
 def _csv(spark: SparkSession, files: Files, paths: Sequence[Path]) -> DataFrame:
     columns = files.columns if files.columns is not None else _common_header(files, paths)
     return spark.read.csv(
         [to_read(path) for path in paths],
-        schema=_all_text(columns, "_broken"),
+        schema=_all_text(columns, BROKEN),
         header=files.columns is None,
         sep=files.delimiter,
         enforceSchema=True,
         mode="PERMISSIVE",
-        columnNameOfCorruptRecord="_broken",
+        columnNameOfCorruptRecord=BROKEN,
         escape='"',
     )
 
@@ -158,15 +172,15 @@ def _zeek(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
     assert columns is not None
     rows = spark.read.csv(
         [to_read(path) for path in paths],
-        schema=_all_text(columns, "_broken"),
+        schema=_all_text(columns, BROKEN),
         sep="\t",
         comment="#",
         quote="",
         mode="PERMISSIVE",
-        columnNameOfCorruptRecord="_broken",
+        columnNameOfCorruptRecord=BROKEN,
     )
     unset = [F.when(~F.col(f"`{name}`").isin("-", "(empty)"), F.col(f"`{name}`")).alias(name) for name in columns]
-    return rows.select(*unset, "_broken", "_metadata")
+    return rows.select(*unset, BROKEN)
 
 
 def _zeek_columns(path: Path) -> list[str]:

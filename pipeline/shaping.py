@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
@@ -21,7 +22,7 @@ from pipeline.descriptions import (
     TextTime,
     Time,
 )
-from pipeline.raw import PLACE
+from pipeline.raw import BROKEN, PLACE
 from pipeline.spark_failures import without_code
 from protocol.errors import ConfigError
 from protocol.events import RESERVED_ATTRIBUTES
@@ -40,44 +41,45 @@ _CLOCK: Final = r"^\s*([0-9]+):([0-5]?[0-9]):([0-5]?[0-9](?:\.[0-9]+)?)\s*$"
 
 
 def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, str]) -> DataFrame:
-    """Events of one source: ``type``, ``ts``, ``node``, all attributes of the set, and what is wrong with a row."""
+    """Events of one source: ``type``, ``ts``, ``node``, all attributes of the set, and what is wrong with a row.
+
+    Values are made in one step and judged in the next: Spark makes a value that is asked for twice in one step twice.
+    """
     from pyspark.sql import functions as F
 
-    given = [name for name in rows.columns if name not in (*PLACE, "_broken")]
+    given = [name for name in rows.columns if name != BROKEN]
     if source.where is not None:
         rows = rows.where(_checked(rows, source.where, "where", number))
-    type_ = _checked(rows, source.type, "the type", number).cast("string")
-    ts, ts_wrong = _time(rows, source.time, number)
-    node, node_wrong = _node(rows, source.place, number)
-    broken = F.col("_broken").isNotNull() if "_broken" in rows.columns else F.lit(False)
-    wrong = [
-        (broken, F.lit("the row cannot be read (too many or too few cells, or no JSON)")),
-        (type_.isNull() | (type_ == ""), F.lit("it has no type")),
-        *ts_wrong,
-        (ts.isNull(), F.lit("it has no time")),
-        *node_wrong,
-        (node.isNull() | (node == ""), F.lit("it has no node")),
-    ]
-    attributes = []
+    made = {
+        "type": _type(rows, source.type, number),
+        "ts": _time(rows, source.time, number),
+        "node": _node(rows, source.place, number),
+    }
+    absent = {}
     for name, kind in kinds.items():
         kept = source.attributes.get(name)
         if kept is None:
-            attributes.append(F.lit(None).cast(SPARK_KINDS[kind]).alias(name))
-            continue
-        cell = _checked(rows, kept.value, f"the attribute {name}", number)
-        value, failed = _value(rows, cell, kind)
-        attributes.append(value.alias(name))
-        if failed is not None:
-            wrong.append((failed, F.concat(F.lit(f"{name} is no {kind}: "), cell.cast("string"))))
+            absent[name] = F.lit(None).cast(SPARK_KINDS[kind]).alias(name)
+        else:
+            made[name] = _value(rows, _checked(rows, kept.value, f"the attribute {name}", number), name, kind)
+    names = {name: f"_made_{name}" for name in made}
+    values = rows.select(
+        "*",
+        *(value.made.alias(names[name]) for name, value in made.items()),
+        F.xxhash64(F.input_file_name()).alias(PLACE[0]),
+        F.input_file_block_start().alias(PLACE[1]),
+    )
+    broken = F.col(BROKEN).isNotNull() if BROKEN in rows.columns else F.lit(False)
+    wrong = [(broken, F.lit("the row cannot be read (too many or too few cells, or no JSON)"))]
+    for name, value in made.items():
+        wrong += value.wrong(F.col(f"`{names[name]}`"))
     reason = reduce(
         lambda rest, each: F.when(each[0], each[1]).otherwise(rest), reversed(wrong), F.lit(None).cast("string")
     )
-    made = rows.select(
+    judged = values.select(
         F.lit(number).alias(SOURCE),
-        type_.alias("type"),
-        ts.alias("ts"),
-        node.alias("node"),
-        *attributes,
+        *(F.col(f"`{names[name]}`").alias(name) for name in ("type", "ts", "node")),
+        *(absent[name] if name in absent else F.col(f"`{names[name]}`").alias(name) for name in kinds),
         reason.alias(REASON),
         *PLACE[:2],
         # A number that is not a function of the row also keeps Spark from asking for reasons a second time in a filter.
@@ -85,17 +87,16 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
         F.struct(*(F.col(f"`{name}`") for name in given)).alias(RAW),
     )
     # What is wrong with a row is told once, and only such a row keeps what stood in the file.
-    is_wrong = F.col(REASON).isNotNull()
-    raw = F.when(is_wrong, F.to_json(RAW)).alias(RAW)
-    nothing = {"node": "string"}
-    return made.select(
-        *(
-            F.when(~is_wrong, F.col(name)).alias(name) if name in nothing else F.col(f"`{name}`")
-            for name in made.columns
-            if name != RAW
-        ),
-        raw,
-    )
+    raw = F.when(F.col(REASON).isNotNull(), F.to_json(RAW)).alias(RAW)
+    return judged.select(*(F.col(f"`{name}`") for name in judged.columns if name != RAW), raw)
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A value of an event, and of the column that holds it: when it is wrong, and what to say then."""
+
+    made: Column
+    wrong: Callable[[Column], list[tuple[Column, Column]]]
 
 
 def all_events(shaped_sources: list[DataFrame]) -> DataFrame:
@@ -151,44 +152,54 @@ def _kind(rows: DataFrame, column: Column) -> str:
     return rows.select(column.alias("it")).schema["it"].dataType.simpleString()
 
 
-def _value(rows: DataFrame, cell: Column, kind: str) -> tuple[Column, Column | None]:
-    """The value of an attribute, and when it is not of the kind. What is empty is absent."""
+def _type(rows: DataFrame, text: str, number: int) -> _Made:
+    from pyspark.sql import functions as F
+
+    made = _checked(rows, text, "the type", number).cast("string")
+    return _Made(made, lambda type_: [(type_.isNull() | (type_ == ""), F.lit("it has no type"))])
+
+
+def _value(rows: DataFrame, cell: Column, name: str, kind: str) -> _Made:
+    """The value of an attribute. What is empty is absent."""
     from pyspark.sql import functions as F
 
     was = _kind(rows, cell)
-    if kind == "string":
-        return cell.cast("string"), None
-    if was == SPARK_KINDS[kind] or (kind == "int" and was in ("int", "smallint", "tinyint")):
-        return cell.cast(SPARK_KINDS[kind]), None
+    if kind == "string" or was == SPARK_KINDS[kind] or (kind == "int" and was in ("int", "smallint", "tinyint")):
+        return _Made(cell.cast(SPARK_KINDS[kind]), lambda _: [])
     if kind == "float" and was in ("float", "int", "bigint", "smallint", "tinyint"):
-        return cell.cast("double"), None
-    if was == "string":
-        cell = F.nullif(F.trim(cell), F.lit(""))
+        return _Made(cell.cast("double"), lambda _: [])
     if kind == "int":
         number = cell.cast("decimal(38,6)")
-        value = F.when(number == F.floor(number), number.cast("bigint"))
+        made = F.when(number == F.floor(number), number.cast("bigint"))
         if was == "string":
-            value = F.coalesce(_digits(cell, 18), value)
+            made = F.coalesce(_digits(cell, 18), made)
     else:
-        value = cell.cast(SPARK_KINDS[kind])
-    return value, cell.isNotNull() & value.isNull()
+        made = cell.cast(SPARK_KINDS[kind])
+    text = F.concat(F.lit(f"{name} is no {kind}: "), cell.cast("string"))
+    return _Made(made, lambda value: [(value.isNull() & _is_there(cell, was), text)])
+
+
+def _is_there(cell: Column, kind: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return cell.isNotNull() & (F.trim(cell) != "") if kind == "string" else cell.isNotNull()
 
 
 def _digits(cell: Column, most: int) -> Column:
-    """The whole number that a text of at most so many characters is, and nothing where it is something else.
+    """The whole number that a text of at most so many bytes is, and nothing where it is something else.
 
     What is longer, or has a fraction, takes a decimal: several times as long.
     """
     from pyspark.sql import functions as F
 
-    return F.when(~cell.contains(".") & (F.length(cell) <= most), cell.cast("bigint"))
+    return F.when(~cell.contains(".") & (F.octet_length(cell) <= most), cell.cast("bigint"))
 
 
 # ---------------------------------------------------------------------------------------------------------------- times
 
 
-def _time(rows: DataFrame, time: Time, number: int) -> tuple[Column, list[tuple[Column, Column]]]:
-    """Microseconds, and when there is something that is none, with what to say of it."""
+def _time(rows: DataFrame, time: Time, number: int) -> _Made:
+    """Microseconds."""
     from pyspark.sql import functions as F
 
     cell = _checked(rows, time.value, "the time", number)
@@ -222,46 +233,53 @@ def _time(rows: DataFrame, time: Time, number: int) -> tuple[Column, list[tuple[
             ts = seconds * F.lit(1_000_000) + F.round(parts[2].cast("decimal(12,6)") * 1_000_000).cast("bigint")
             ts = F.when(cell.rlike(_CLOCK), ts)
             meant = "is no time like 12:34:56"
-    is_wrong = cell.isNotNull() & ts.isNull()
-    if was == "string":
-        is_wrong = is_wrong & (F.trim(cell) != "")
-    return ts, [(is_wrong, F.concat(F.lit(f"its time {meant}: "), cell.cast("string")))]
+    text = F.concat(F.lit(f"its time {meant}: "), cell.cast("string"))
+    return _Made(
+        ts, lambda made: [(made.isNull() & _is_there(cell, was), text), (made.isNull(), F.lit("it has no time"))]
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- nodes
 
 
-def _node(rows: DataFrame, place: Place, number: int) -> tuple[Column, list[tuple[Column, Column]]]:
+def _node(rows: DataFrame, place: Place, number: int) -> _Made:
+    from pyspark.sql import functions as F
+
+    node, wrong = _placed(rows, place, number)
+    return _Made(node, lambda made: [*wrong(made), (made.isNull() | (made == ""), F.lit("it has no node"))])
+
+
+def _placed(
+    rows: DataFrame, place: Place, number: int
+) -> tuple[Column, Callable[[Column], list[tuple[Column, Column]]]]:
     from pyspark.sql import functions as F
 
     match place:
         case ByValue(value, names):
             said = _checked(rows, value, "the node", number).cast("string")
             if names is None:
-                return said, [(F.octet_length(said) > NODE_BYTES_MAX, F.lit("the name of its node is too long"))]
+                too_long = F.lit("the name of its node is too long")
+                return said, lambda made: [(F.octet_length(made) > NODE_BYTES_MAX, too_long)]
+            unnamed = F.concat(F.lit("no node is named for: "), said)
             node = F.create_map(*(F.lit(each) for pair in names.items() for each in pair))[said]
-            return node, [(said.isNotNull() & node.isNull(), F.concat(F.lit("no node is named for: "), said))]
+            return node, lambda made: [(made.isNull() & said.isNotNull(), unnamed)]
         case ByHash(value, nodes):
             hashed = _checked(rows, value, "the node", number)
             chosen = F.pmod(F.xxhash64(hashed.cast("string")), F.lit(len(nodes))).cast("int")
             node = F.array(*map(F.lit, nodes))[chosen]
-            return F.when(hashed.isNotNull(), node), []
+            return F.when(hashed.isNotNull(), node), lambda _: []
         case ByRegion(latitude, longitude, regions, otherwise):
-            north, east, wrong = _point(rows, latitude, longitude, number)
+            north, east, off = _point(rows, latitude, longitude, number)
             node = F.lit(otherwise).cast("string")
             for name, region in reversed([*regions.items()]):
                 inside = (north >= region.south) & (north < region.north) & (east >= region.west) & (east < region.east)
                 node = F.when(inside, F.lit(name)).otherwise(node)
             there = north.isNotNull() & east.isNotNull()
-            node = F.when(there, node)
-            outside = there & node.isNull()
-            return node, [
-                wrong,
-                (outside, F.concat_ws(" ", F.lit("it lies in no region:"), north.cast("string"), east.cast("string"))),
-            ]
+            outside = F.concat_ws(" ", F.lit("it lies in no region:"), north.cast("string"), east.cast("string"))
+            return F.when(there, node), lambda made: [off, (made.isNull() & there, outside)]
         case ByNearest(latitude, longitude, nodes):
-            north, east, wrong = _point(rows, latitude, longitude, number)
-            return F.when(north.isNotNull() & east.isNotNull(), nearest(north, east, nodes)), [wrong]
+            north, east, off = _point(rows, latitude, longitude, number)
+            return F.when(north.isNotNull() & east.isNotNull(), nearest(north, east, nodes)), lambda _: [off]
 
 
 def _point(rows: DataFrame, latitude: str, longitude: str, number: int) -> tuple[Column, Column, tuple[Column, Column]]:

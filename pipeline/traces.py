@@ -11,8 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import reduce
-from operator import xor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,18 +26,18 @@ from pipeline.prepared import (
     Prepared,
     TypeSummary,
     Unfinished,
-    checksum,
+    event_hash,
     shown_sum,
     write_manifest,
 )
-from pipeline.raw import PLACE, RawFiles, found_files, read_raw
+from pipeline.raw import PLACE, RawFiles, found_files, in_order_of_files, read_raw
 from pipeline.shaping import RAW, REASON, SOURCE, all_events, check_names, shaped
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-BYTES_PER_TASK: Final = 64 << 20
+BYTES_PER_TASK: Final = 128 << 20
 TASKS_MAX: Final = 2000
 DAY_US: Final = 86_400_000_000
 BAD_ROWS_PER_FILE: Final = 1_000_000
@@ -67,13 +66,24 @@ def prepare(
     size = sum(files.size for files in found)
     with Unfinished(target, overwrite=overwrite) as unfinished:
         kinds = description.kinds()
+        read = [read_raw(spark, source.files, files) for source, files in zip(description.sources, found, strict=True)]
         events = all_events(
             [
-                shaped(read_raw(spark, source.files, files), source, number, kinds)
-                for number, (source, files) in enumerate(zip(description.sources, found, strict=True))
+                shaped(rows, source, number, kinds)
+                for number, (rows, source) in enumerate(zip(read, description.sources, strict=True))
             ]
         )
-        manifest = write_events(spark, description.name, events, kinds, unfinished.folder, tell, description, size)
+        manifest = write_events(
+            spark,
+            description.name,
+            events,
+            kinds,
+            unfinished.folder,
+            tell,
+            description,
+            size,
+            partial(in_order_of_files, read=read),
+        )
         write_manifest(unfinished.folder, manifest)
         unfinished.publish()
     return Prepared(target, manifest)
@@ -94,10 +104,12 @@ def write_events(
     tell: Tell,
     description: Description | None = None,
     size: int = 0,
+    in_order: Callable[[DataFrame], DataFrame] = lambda events: events,
 ) -> Manifest:
     """Sort, number and write events (``shaped``) into the folder; what a manifest says of them.
 
-    ``size``: about how many bytes they take, by which the tasks are counted.
+    ``size``: about how many bytes they take, by which the tasks are counted. ``in_order`` gives them places that can be
+    compared.
     """
     from pyspark.sql import functions as F
 
@@ -107,7 +119,7 @@ def write_events(
     slots = Slots.around([row["ts"] for row in seen], tasks)
     counts = _counted(events, kinds, slots).persist()
     try:
-        by_source = counts.groupBy(REASON, SOURCE).agg(*_span(), F.bit_xor("_sum").alias("sum")).collect()
+        by_source = counts.groupBy(REASON, SOURCE).agg(*_span(), F.sum("_sum").alias("sum")).collect()
         good = [row for row in by_source if row[REASON] is None]
         bad = _bad_rows(row for row in by_source if row[REASON] is not None)
         if not good:
@@ -119,8 +131,11 @@ def write_events(
         nodes = _of_nodes(counts_of_events)
         parts = parts_of(spark, counts_of_events, slots, {node: each.events for node, each in nodes.items()}, tasks)
         tell(f"sorting and writing {total:,} events, in {tasks} parts")
-        written = _write(events, parts, kinds, folder)
-        if (written["events"], written["content"]) != (total, reduce(xor, (row["sum"] for row in good))):
+        # Where no row is bad, none is judged a second time; what is read otherwise then is found out by counting.
+        good_events = events.where(F.col(REASON).isNull()) if bad else events
+        written = _write(in_order(good_events.drop(REASON, RAW)), parts, kinds, folder)
+        counted = shown_sum(sum(row["sum"] for row in good))
+        if (written["events"], shown_sum(written["content"])) != (total, counted):
             raise ConfigError(
                 f"{name}: {total:,} events were counted, and {written['events']:,} others were there to be written; "
                 "do not change the files meanwhile, and use no expression that differs from time to time, as rand()"
@@ -128,15 +143,16 @@ def write_events(
         lost = sum(row["events"] for row in by_source if row[REASON] is not None)
         if lost:
             tell(f"writing {lost:,} bad row{'s' * (lost != 1)}")
-            _write_bad_rows(events, lost, folder)
+            _write_bad_rows(in_order(events.where(F.col(REASON).isNotNull())), lost, folder)
         return _manifest(name, counts_of_events, nodes, kinds, bad, warnings, shown_sum(written["sum"]))
     finally:
         counts.unpersist()
 
 
 def _tasks(spark: SparkSession, size: int) -> int:
+    """As many for each core, so that none waits for the last one."""
     cores = spark.sparkContext.defaultParallelism
-    return max(cores, min(TASKS_MAX, -(-size // BYTES_PER_TASK)))
+    return cores * max(1, min(TASKS_MAX // cores, -(-size // (BYTES_PER_TASK * cores))))
 
 
 def _span() -> list[Column]:
@@ -152,10 +168,10 @@ def _span() -> list[Column]:
 
 
 def _content() -> Column:
-    """Tells whether the same events are read again."""
+    """Summed up, it tells whether the same events are read again."""
     from pyspark.sql import functions as F
 
-    return F.bit_xor(F.xxhash64(SOURCE, "node", "type", "ts"))
+    return F.xxhash64(SOURCE, "node", "type", "ts")
 
 
 def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataFrame:
@@ -165,16 +181,15 @@ def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataF
     is_good = F.col(REASON).isNull()
     # What a reason names after the colon is a value.
     reason = F.regexp_replace(REASON, r"(?s):.*$", "")
-    # A column that is null for bad rows by itself is not asked twice.
-    type_, ts = (F.when(is_good, F.col(each)).alias(each) for each in ("type", "ts"))
-    rows = events.select(SOURCE, reason.alias(REASON), "node", type_, ts, *(F.col(f"`{each}`") for each in kinds))
-    lacking = [F.count_if(F.col(f"`{each}`").isNull()).alias(f"_lacks_{each}") for each in kinds]
+    node, type_, ts = (F.when(is_good, F.col(each)).alias(each) for each in ("node", "type", "ts"))
+    rows = events.select(SOURCE, reason.alias(REASON), node, type_, ts, *(F.col(f"`{each}`") for each in kinds))
+    lacking = [F.count(F.when(F.col(f"`{each}`").isNull(), 1)).alias(f"_lacks_{each}") for each in kinds]
     day = F.floor(F.col("ts") / DAY_US)
     return rows.groupBy(REASON, SOURCE, "node", "type", slots.of(F.col("ts")).alias(SLOT), day.alias("_day")).agg(
         F.count("*").alias("events"),
         F.min("ts").alias("first"),
         F.max("ts").alias("last"),
-        _content().alias("_sum"),
+        F.sum(_content()).alias("_sum"),
         *lacking,
     )
 
@@ -186,8 +201,15 @@ def _write(events: DataFrame, parts: Parts, kinds: Mapping[str, str], folder: Pa
 
     observed = Observation()
     (
-        parts.numbered(events.where(F.col(REASON).isNull()), SOURCE, *PLACE)
-        .observe(observed, F.count("*").alias("events"), _content().alias("content"), checksum(kinds).alias("sum"))
+        parts.numbered(events, SOURCE, *PLACE)
+        # An observation takes its expressions apart row by row, with no code made for them: it is given numbers only.
+        .withColumns({"_content": _content(), "_hash": event_hash(kinds)})
+        .observe(
+            observed,
+            F.count("*").alias("events"),
+            F.sum("_content").alias("content"),
+            F.sum("_hash").alias("sum"),
+        )
         .select("type", "ts", "seq", *(F.col(f"`{each}`") for each in kinds), "node")
         .write.partitionBy("node")
         .parquet(to_write(folder / EVENTS))
@@ -200,8 +222,9 @@ def _write_bad_rows(events: DataFrame, many: int, folder: Path) -> None:
     from pyspark.sql import functions as F
 
     (
-        events.where(F.col(REASON).isNotNull())
-        .select((F.col(SOURCE) + 1).alias("source"), F.col(REASON).alias("reason"), F.col(RAW).alias("row"), *PLACE)
+        events.select(
+            (F.col(SOURCE) + 1).alias("source"), F.col(REASON).alias("reason"), F.col(RAW).alias("row"), *PLACE
+        )
         .repartition(-(-many // BAD_ROWS_PER_FILE), "source", *PLACE)
         .sortWithinPartitions("source", *PLACE)
         .drop(*PLACE)

@@ -80,6 +80,25 @@ def test_rows_are_sorted_and_numbered_by_node(spark: Any, tmp_path: Path) -> Non
     assert {name: each.events for name, each in manifest.nodes.items()} == {"p1": 3, "p2": 2}
 
 
+def test_equal_times_keep_the_order_of_files_whatever_they_are_called(spark: Any, tmp_path: Path) -> None:
+    names = [
+        "50%20 a.csv",
+        "a b+c.csv",
+        "a{1}[2].csv",
+        "a~.csv",
+        "b, é.csv",
+        "z*?.csv",
+    ]  # in the order of their letters
+    texts = {name: f"kind,at,place\n{kind},7,p\n,1,q\n" for name, kind in zip(names, "FEDCBA", strict=True)}
+    source = replace(PLAIN, attributes={"of": Kept("file", "string")})
+    trace = prepared(spark, tmp_path, texts, source)
+    assert [(kind, seq, of) for kind, _, seq, of, _ in rows(spark, trace)] == [
+        (kind, seq, name) for seq, (kind, name) in enumerate(zip("FEDCBA", names, strict=True), start=1)
+    ]
+    bad = spark.read.parquet(str(trace.folder / "bad-rows")).collect()
+    assert [json.loads(row["row"])["file"] for row in bad] == names
+
+
 def test_numbers_go_on_from_task_to_task(spark: Any, tmp_path: Path) -> None:
     """One node has nearly everything, so several tasks share it; equal times lie on both sides of every border."""
     text = "kind,at,place\n" + "".join(f"A,{number // 7},{'p1' if number % 50 else 'p2'}\n" for number in range(5000))
