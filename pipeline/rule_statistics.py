@@ -291,7 +291,7 @@ class _Counting:
         if asks:
             pairs = f"{len(self.pairs)} pair{'s' * (len(self.pairs) != 1)}"
             self.tell(f"{self.asked.rule.name}: counting {pairs} of roles{self._how(self.cut)}")
-            self.counts = count_pairs(self.frames, asks, self.facts.first_us)
+            self.counts = count_pairs(self.frames, asks, self.facts.first_us, self.facts.last_us)
         for roles, pair in self.pairs.items():
             self._of_pair(roles, pair)
         self._agreement()

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -47,6 +48,7 @@ EARLIEST_US: Final = 15 * YEAR_US  # 1985: times before it and after 2100 are ta
 LATEST_US: Final = 131 * YEAR_US
 FAR_DAYS: Final = 30  # an empty stretch as long as this, and longer than all the rest, is a clock that jumped
 
+NO_UTF_8: Final = "\ufffd"  # what Spark reads in place of bytes that are none
 SKEW_MOST: Final = 0.9  # of all events at one node, above which it is named
 
 Tell = Callable[[str], None]
@@ -119,32 +121,31 @@ def write_events(
     slots = Slots.around([row["ts"] for row in seen], tasks)
     counts = _counted(events, kinds, slots).persist()
     try:
-        by_source = counts.groupBy(REASON, SOURCE).agg(*_span(), F.sum("_sum").alias("sum")).collect()
-        good = [row for row in by_source if row[REASON] is None]
-        bad = _bad_rows(row for row in by_source if row[REASON] is not None)
-        if not good:
+        totals = _totals(counts, kinds)
+        bad = _bad_rows(totals.of_bad_rows)
+        if not totals.of_sources:
             reasons = "; ".join(f"{reason}: {number:,}" for reason, number in bad.items()) or "there are no rows"
             raise ConfigError(f"{name}: no row became an event ({reasons})")
         counts_of_events = counts.where(F.col(REASON).isNull())
-        warnings = _check_times(good, counts_of_events, description)
-        total = sum(row["events"] for row in good)
-        nodes = _of_nodes(counts_of_events)
-        parts = parts_of(spark, counts_of_events, slots, {node: each.events for node, each in nodes.items()}, tasks)
+        warnings = _check_times(totals.of_sources, counts_of_events, description)
+        total = sum(row["events"] for row in totals.of_sources)
+        by_node = {node: each.events for node, each in totals.nodes.items()}
+        parts = parts_of(spark, counts_of_events, slots, by_node, tasks)
         tell(f"sorting and writing {total:,} events, in {tasks} parts")
         # Where no row is bad, none is judged a second time; what is read otherwise then is found out by counting.
         good_events = events.where(F.col(REASON).isNull()) if bad else events
         written = _write(in_order(good_events.drop(REASON, RAW)), parts, kinds, folder)
-        counted = shown_sum(sum(row["sum"] for row in good))
+        counted = shown_sum(sum(row["sum"] for row in totals.of_sources))
         if (written["events"], shown_sum(written["content"])) != (total, counted):
             raise ConfigError(
                 f"{name}: {total:,} events were counted, and {written['events']:,} others were there to be written; "
                 "do not change the files meanwhile, and use no expression that differs from time to time, as rand()"
             )
-        lost = sum(row["events"] for row in by_source if row[REASON] is not None)
+        lost = sum(row["events"] for row in totals.of_bad_rows)
         if lost:
             tell(f"writing {lost:,} bad row{'s' * (lost != 1)}")
             _write_bad_rows(in_order(events.where(F.col(REASON).isNotNull())), lost, folder)
-        return _manifest(name, counts_of_events, nodes, kinds, bad, warnings, shown_sum(written["sum"]))
+        return _manifest(name, totals, kinds, bad, warnings, shown_sum(written["sum"]))
     finally:
         counts.unpersist()
 
@@ -153,6 +154,53 @@ def _tasks(spark: SparkSession, size: int) -> int:
     """As many for each core, so that none waits for the last one."""
     cores = spark.sparkContext.defaultParallelism
     return cores * max(1, min(TASKS_MAX // cores, -(-size // (BYTES_PER_TASK * cores))))
+
+
+@dataclass(frozen=True, slots=True)
+class _Totals:
+    """Sums over the counts: of each source and reason for its bad rows, and of events by source, node and type."""
+
+    of_bad_rows: list[Row]
+    of_sources: list[Row]
+    nodes: dict[str, NodeSummary]
+    types: dict[str, TypeSummary]
+    odd_texts: dict[str, int]
+    """By attribute the values that hold what was put in place of bytes that are not UTF-8."""
+
+
+def _totals(counts: DataFrame, kinds: Mapping[str, str]) -> _Totals:
+    """All in one job, which also makes the counts."""
+    from pyspark.sql import functions as F
+
+    sets = [[REASON, SOURCE], ["node"], ["type"]]
+    found = counts.groupingSets(sets, REASON, SOURCE, "node", "type").agg(
+        *(F.grouping(each).alias(f"_not_by_{each}") for each in (SOURCE, "node", "type")),
+        *_span(),
+        F.sum("_sum").alias("sum"),
+        *(F.sum(f"_lacks_{each}").alias(f"_lacks_{each}") for each in kinds),
+        *(F.sum(f"_odd_{each}").alias(f"_odd_{each}") for each in _texts(kinds)),
+    )
+    by: dict[str, list[Row]] = {SOURCE: [], "node": [], "type": []}
+    for row in found.collect():
+        of = next(each for each in by if not row[f"_not_by_{each}"])
+        if row[of] is not None:  # bad rows are counted without their node and type
+            by[of].append(row)
+    nodes = {row["node"]: NodeSummary(row["events"], row["first"], row["last"]) for row in by["node"]}
+    types = {
+        row["type"]: TypeSummary(row["events"], row["first"], row["last"], _attributes(row, kinds))
+        for row in by["type"]
+    }
+    return _Totals(
+        [row for row in by[SOURCE] if row[REASON] is not None],
+        [row for row in by[SOURCE] if row[REASON] is None],
+        {name: nodes[name] for name in sorted(nodes, key=str.encode)},
+        {name: types[name] for name in sorted(types, key=str.encode)},
+        {name: sum(row[f"_odd_{name}"] for row in by["type"]) for name in _texts(kinds)},
+    )
+
+
+def _texts(kinds: Mapping[str, str]) -> list[str]:
+    return [name for name, kind in kinds.items() if kind == "string"]
 
 
 def _span() -> list[Column]:
@@ -191,6 +239,7 @@ def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataF
         F.max("ts").alias("last"),
         F.sum(_content()).alias("_sum"),
         *lacking,
+        *(F.count(F.when(F.col(f"`{each}`").contains(NO_UTF_8), 1)).alias(f"_odd_{each}") for each in _texts(kinds)),
     )
 
 
@@ -243,16 +292,18 @@ def _bad_rows(rows: Iterable[Row]) -> dict[str, int]:
 # ----------------------------------------------------------------------------------------------------- what looks wrong
 
 
-def _check_times(spans: Iterable[Row], counts: DataFrame, description: Description | None) -> tuple[str, ...]:
+def _check_times(spans: Sequence[Row], counts: DataFrame, description: Description | None) -> tuple[str, ...]:
     """Raise what cannot be right about the times of the sources; what may be wrong, as sentences."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    warnings = []
     for row in sorted(spans, key=lambda row: row[SOURCE]):
         time = description.sources[row[SOURCE]].time if description is not None else None
         if isinstance(time, NumberTime) and time.epoch and row["beyond"]:
             raise ConfigError(f"source {row[SOURCE] + 1}: {_wrong_times(row, time)}")
+    if all(row["last"] - row["first"] <= FAR_DAYS * DAY_US for row in spans):
+        return ()
+    warnings = []
     days = counts.groupBy(SOURCE, "_day").agg(F.sum("events").alias("events"))
     in_order = Window.partitionBy(SOURCE).orderBy("_day")
     gaps = days.select(
@@ -303,28 +354,10 @@ def moment(ts: int) -> str:
         return f"the year {1970 + ts // YEAR_US:,}"
 
 
-def _of_nodes(counts: DataFrame) -> dict[str, NodeSummary]:
-    by_node = counts.groupBy("node").agg(*_span()).collect()
-    found = {row["node"]: NodeSummary(row["events"], row["first"], row["last"]) for row in by_node}
-    return dict(sorted(found.items(), key=lambda pair: pair[0].encode()))
-
-
 def _manifest(
-    name: str,
-    counts: DataFrame,
-    nodes: Mapping[str, NodeSummary],
-    kinds: Mapping[str, str],
-    bad: dict[str, int],
-    warnings: tuple[str, ...],
-    seen: str,
+    name: str, totals: _Totals, kinds: Mapping[str, str], bad: dict[str, int], warnings: tuple[str, ...], seen: str
 ) -> Manifest:
-    from pyspark.sql import functions as F
-
-    lacking = [F.sum(f"_lacks_{each}").alias(f"_lacks_{each}") for each in kinds]
-    by_type = counts.groupBy("type").agg(*_span(), *lacking).orderBy("type").collect()
-    types = {
-        row["type"]: TypeSummary(row["events"], row["first"], row["last"], _attributes(row, kinds)) for row in by_type
-    }
+    types = totals.types
     total = sum(each.events for each in types.values())
     return Manifest(
         name,
@@ -333,21 +366,28 @@ def _manifest(
         max(each.last_us for each in types.values()),
         seen,
         types,
-        nodes,
+        totals.nodes,
         dict(kinds),
         bad,
-        (*warnings, *_doubts(types, nodes, total)),
+        (*warnings, *_doubts(totals, total)),
     )
 
 
-def _doubts(types: Collection[str], nodes: Mapping[str, NodeSummary], total: int) -> Iterator[str]:
-    """What may not be meant: types that no rule can name, and nearly everything born at one node."""
+def _doubts(totals: _Totals, total: int) -> Iterator[str]:
+    """What may not be meant: types that no rule can name, lost letters, and nearly everything born at one node."""
+    types, nodes = totals.types, totals.nodes
     unnamed = [name for name in types if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
     if unnamed:
         named = ", ".join(map(repr, unnamed[:5])) + (", .." if len(unnamed) > 5 else "")
         yield f"no rule can name the types {named}; make them of letters, digits and _ in type: of the description"
-    if any("\ufffd" in name for name in (*types, *nodes)):
+    if any(NO_UTF_8 in name for name in (*types, *nodes)):
         yield "names of types or nodes have bytes in them that are not UTF-8; write the files in UTF-8"
+    for name, odd in totals.odd_texts.items():
+        if odd:
+            yield (
+                f"{odd:,} value{'s' * (odd != 1)} of {name} {'have' if odd != 1 else 'has'} {NO_UTF_8} in place of "
+                "bytes that are not UTF-8; write the files in UTF-8"
+            )
     name, most = max(nodes.items(), key=lambda pair: pair[1].events)
     if most.events > SKEW_MOST * total:
         share = "all" if most.events == total else f"{most.events / total:.1%} of the"

@@ -26,6 +26,7 @@ from deploy.network_problem import network_problem, statistics_of
 from deploy.statistics_file import HEAD, check_statistics_target
 from deploy.statistics_task import considered, task_of
 from deploy.trace_statistics import sampled
+from pipeline import pair_counts
 from pipeline.arrivals import Spread, arrivals, floor_125, window_sizes
 from pipeline.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
 from pipeline.prepared import MANIFEST
@@ -93,6 +94,9 @@ Ordered: SEQ(A a, B b, C c) WHERE a.id = b.id AND b.v < c.v AND a.v > 1 WITHIN 3
 Agreeing: AND(A a, B b, C c) WHERE SAME[id] AND a.v <= b.v WITHIN 12 us RETURN Agreeing(x = a.id)
 Twins: AND(A one, A two) WHERE one.id = two.id AND one.v > 2 WITHIN 9 us RETURN Twins(x = one.id)
 Three: SEQ(A a, AND(B b, C c)) WHERE a.v + b.v > c.v AND a.w = c.w WITHIN 20 us RETURN Three(x = a.id)
+Crossed: SEQ(A a, B b) WHERE a.id = b.v WITHIN 15 us RETURN Crossed(x = a.id)
+Followed: SEQ(A one, A two) WHERE one.id = two.v WITHIN 15 us RETURN Followed(x = one.id)
+Mutual: AND(A one, A two) WHERE one.id = two.v AND one.w = two.w WITHIN 9 us RETURN Mutual(x = one.id)
 """
 CHAIN = """
 define Chained(x: int) from C() as c and each B(v > 0) as b within 11 us from c
@@ -115,7 +119,12 @@ def unbound(rule: pt.Rule) -> pt.Rule:
     return replace(rule, pattern=replace(rule.pattern, where=alone))
 
 
-def test_everything_is_as_if_all_combinations_were_listed(spark: Any) -> None:
+@pytest.mark.parametrize("pieces_least", [64, 2])
+def test_everything_is_as_if_all_combinations_were_listed(
+    spark: Any, monkeypatch: pytest.MonkeyPatch, pieces_least: int
+) -> None:
+    # Time in pieces that are as short as events reach, and as in a long trace.
+    monkeypatch.setattr(pair_counts, "PIECES_LEAST", pieces_least)
     events = drawn(3, 90, 150)
     rules = [*parsed(RULES), *parse_rules([Source(CHAIN, "chain", "tesla")], TYPES.values()).rules]
     found = counted(spark, events, rules)
@@ -133,7 +142,7 @@ def test_everything_is_as_if_all_combinations_were_listed(spark: Any) -> None:
                 assert projection.selectivity.of == len(matches(unbound(rule), roles, events)), (rule.name, roles)
                 assert projection.selectivity.passed == len(kept)
             some += bool(kept)
-    assert some == 4 + 4 + 1 + 4 + 4  # every projection has matches, and so says something
+    assert some == 4 + 4 + 1 + 4 + 1 + 1 + 1 + 4  # every projection has matches, and so says something
     shares = {name: each.shares for name, each in found.items()}
     assert shares["Ordered"].keys() == {frozenset("a"), frozenset("ab"), frozenset("bc")}
     assert shares["Chained"].keys() == {frozenset("b")}

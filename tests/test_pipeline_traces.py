@@ -318,10 +318,12 @@ def test_files_that_are_no_parquet_or_cut_off_are_named(spark: Any, tmp_path: Pa
 def test_only_the_first_line_of_a_file_must_be_utf_8_to_be_read(spark: Any, tmp_path: Path) -> None:
     raw = tmp_path / "raw"
     raw.mkdir()
-    (raw / "a.csv").write_bytes("kind,at,place\nA,1,p1\nA,2,caf\xe9\n".encode("latin-1"))
-    found = prepare(spark, described(PLAIN), raw, tmp_path / "out").manifest
+    (raw / "a.csv").write_bytes("kind,at,place,of\nA,1,p1,x\nA,2,caf\xe9,\xe9t\xe9\n".encode("latin-1"))
+    source = replace(PLAIN, attributes={"of": Kept("of", "string")})
+    found = prepare(spark, described(source), raw, tmp_path / "out").manifest
     assert (found.events, list(found.nodes)) == (2, ["caf\ufffd", "p1"])
     assert "bytes in them that are not UTF-8" in found.warnings[0]
+    assert found.warnings[1].startswith("1 value of of has \ufffd in place of bytes")
 
 
 def test_where_a_trace_cannot_be_written_is_said_before_anything_is_read(tmp_path: Path) -> None:
