@@ -82,23 +82,20 @@ def arrivals(events: DataFrame, first_us: int, last_us: int, many: int) -> dict[
     slices = max(1, min(SLICES_MAX, math.ceil(many / SLICE_EVENTS)))
     finest = sizes[0] if sizes else max(1, span_us + 1)
     slice_us = max(1, math.ceil((span_us + 1) / slices / finest)) * finest
-    counted = _counted(events, first_us, (*sizes, slice_us), finest)
+    counted = _counted(events, first_us, span_us, (*sizes, slice_us), finest)
     gaps = _gaps(events, first_us, slice_us)
     found: dict[Place, Arrivals] = {}
     for place, (ends, spreads) in counted.items():
         total = sum(count for count, _, _ in ends)
         between = [after[1] - before[2] for before, after in pairwise(sorted(ends, key=lambda end: end[1]))]
-        spread = {
-            size: _spread(sums, most, math.ceil((span_us + 1) / size), total)
-            for size, (sums, most) in sorted(spreads.items())
-        }
+        spread = dict(sorted(spreads.items()))
         variation, burstiness, histogram = _of_gaps(gaps.get(place, []), between)
         per_s = total / (span_us / SECOND_US) if span_us else 0.0
         found[place] = Arrivals(total, per_s, variation, burstiness, histogram, spread)
     return found
 
 
-def _spread(squares: float, most: int, windows: int, total: int) -> Spread:
+def _spread(total: int, squares: float, most: int, windows: int) -> Spread:
     mean = total / windows
     return Spread((squares / windows - mean**2) / mean, most / mean)
 
@@ -125,10 +122,10 @@ def _of_gaps(
 
 
 def _counted(
-    events: DataFrame, first_us: int, sizes: tuple[int, ...], finest: int
-) -> dict[Place, tuple[list[tuple[int, int, int]], dict[int, tuple[float, int]]]]:
-    """By place: count, first and last time of each slice (the last of the sizes), and for every other size the sum of
-    the squared counts and the greatest."""
+    events: DataFrame, first_us: int, span_us: int, sizes: tuple[int, ...], finest: int
+) -> dict[Place, tuple[list[tuple[int, int, int]], dict[int, Spread]]]:
+    """By place: count, first and last time of each slice (the last of the sizes), and how counts spread in windows of
+    every other size: in whole ones, as the end of the trace mostly cuts the last one short."""
     from pyspark.sql import functions as F
 
     slot = F.expr(f"(ts - {first_us}) div {finest}")
@@ -144,6 +141,8 @@ def _counted(
         )
     )
     slices = len(sizes) - 1
+    whole = [(span_us + 1) // size for size in sizes]
+    is_whole = F.col("at") < F.array(*map(F.lit, whole))[F.col("level")]
     kept_slice = F.when(F.col("level") == slices, F.col("at"))
     rows = (
         _twice(fine)
@@ -151,6 +150,7 @@ def _counted(
         .select("type", "place", "count", "first", "last", "of.*")
         .groupBy("type", "place", "level", "at")
         .agg(F.sum("count").alias("count"), F.min("first").alias("first"), F.max("last").alias("last"))
+        .where((F.col("level") == slices) | is_whole)
         .groupBy("type", "place", "level", kept_slice.alias("slice"))
         .agg(
             F.sum("count").alias("count"),
@@ -161,13 +161,14 @@ def _counted(
         )
         .collect()
     )
-    found: dict[Place, tuple[list[tuple[int, int, int]], dict[int, tuple[float, int]]]] = {}
+    found: dict[Place, tuple[list[tuple[int, int, int]], dict[int, Spread]]] = {}
     for row in rows:
         ends, spreads = found.setdefault((row["type"], row["place"]), ([], {}))
         if row["level"] == slices:
             ends.append((row["count"], row["first"], row["last"]))
         else:
-            spreads[sizes[row["level"]]] = (row["squares"], row["most"])
+            level = row["level"]
+            spreads[sizes[level]] = _spread(row["count"], row["squares"], row["most"], whole[level])
     return found
 
 

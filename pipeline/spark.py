@@ -34,6 +34,8 @@ SETTINGS: Final = {
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # A cell that is not what it should be is a bad row, which is told apart by a null, and never ends the job.
     "spark.sql.ansi.enabled": "false",
+    # A row of a CSV file that lacks cells, or has too many, is bad even where nobody asks for those.
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "snappy",

@@ -240,6 +240,11 @@ def test_gaps_and_counts_of_a_trace_that_was_counted_by_hand(spark: Any, monkeyp
     # 100 windows of 1 ms: four with one event, one with two. Of 10 ms there would be too few.
     assert window_sizes(99_999) == (1_000,)
     assert whole.windows == {1_000: Spread(pytest.approx((8 - 0.36) / 6), pytest.approx(2 / 0.06))}
+    # The last of them counts only if the trace goes on to its end.
+    cut = arrivals(frame.where("ts < 90000"), 0, 95_000, len(rows))["A", None]
+    assert cut.windows == {1_000: Spread(pytest.approx((7 / 95 - (5 / 95) ** 2) / (5 / 95)), pytest.approx(2 * 95 / 5))}
+    late = arrivals(spark.createDataFrame([("A", "p", 95_900)], frame.schema), 0, 95_900, 1)
+    assert late["A", None].windows == {}
     # In slices of time it is the same.
     monkeypatch.setattr(pipeline.arrivals, "SLICE_EVENTS", 2)
     sliced = arrivals(frame, 0, 99_999, len(rows))

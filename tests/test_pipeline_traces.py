@@ -248,6 +248,12 @@ def test_bad_rows_are_kept_with_their_reasons(spark: Any, tmp_path: Path) -> Non
     assert "its time is no number of us: then" in bad
 
 
+def test_a_row_with_too_many_or_too_few_cells_is_bad_whichever_are_asked_for(spark: Any, tmp_path: Path) -> None:
+    text = "kind,at,place,x,y\nA,1,p1,5,6\nA,2,p1\nA,3,p1,5,6,7\n"
+    found = prepared(spark, tmp_path, text).manifest
+    assert (found.events, sum(found.bad_rows.values())) == (1, 2)
+
+
 @pytest.mark.parametrize(
     ("text", "source", "sentence"),
     [
