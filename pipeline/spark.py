@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pipeline.java import java_home
 from pipeline.shipping import is_shipped, write_code
@@ -22,6 +23,7 @@ from pipeline.spark_failures import in_a_sentence
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
 LOCAL: Final = "local[*]"
@@ -61,7 +63,6 @@ def spark_session(
     try:
         from pyspark import SparkConf, SparkContext
         from pyspark.logger import PySparkLogger
-        from pyspark.sql import SparkSession
     except ImportError:
         raise ConfigError(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
@@ -94,7 +95,7 @@ def spark_session(
         conf.setIfMissing("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={LOGGING.as_uri()}")
     with _set_apart() as said:
         try:
-            session = SparkSession.builder.config(conf=conf).getOrCreate()
+            session = _started(conf)
         except Exception as error:
             raise ConfigError(f"Spark does not start on {conf.get('spark.master')}: {_why(error, said)}") from None
     with tempfile.TemporaryDirectory(prefix="headwater-code-") as folder:
@@ -108,6 +109,49 @@ def spark_session(
         finally:
             with suppress(Exception):  # Java may have ended before
                 session.stop()
+
+
+def _started(conf: SparkConf) -> SparkSession:
+    """A session. Ctrl-C ends the waiting for it at once, and Java with it, which would otherwise stay for ever.
+
+    A thread starts it: in the main thread PySpark would set its own handler of Ctrl-C, and what that raises may be lost
+    in the middle of a call to Java.
+    """
+    from pyspark import java_gateway
+    from pyspark.sql import SparkSession
+
+    processes: list[subprocess.Popen[bytes]] = []
+    names = vars(java_gateway)
+    popen = names["Popen"]
+
+    def noted(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(popen(*args, **options))
+        return processes[-1]
+
+    made: list[SparkSession] = []
+    failures: list[Exception] = []
+
+    def start() -> None:
+        try:
+            made.append(SparkSession.builder.config(conf=conf).getOrCreate())
+        except Exception as error:
+            failures.append(error)
+
+    names["Popen"] = noted
+    try:
+        thread = threading.Thread(target=start, name="starting Spark", daemon=True)
+        thread.start()
+        while thread.is_alive():
+            thread.join(0.1)
+    except BaseException:
+        for process in processes:
+            process.kill()
+        raise
+    finally:
+        names["Popen"] = popen
+    if failures:
+        raise failures[0]
+    return SparkSession.builder.getOrCreate()  # the same one, which this thread now knows, too
 
 
 def _defaults() -> dict[str, str]:

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +70,8 @@ def test_other_errors_and_other_connections_are_left_alone(spark: Any) -> None:
         raise ConnectionRefusedError
 
 
-def test_ctrl_c_ends_a_command_quietly_and_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("during", ["starting Spark", "reading and counting"])
+def test_ctrl_c_ends_a_command_quietly_and_leaves_nothing(tmp_path: Path, during: str) -> None:
     try:
         java_home()
     except ConfigError as error:
@@ -90,12 +93,26 @@ def test_ctrl_c_ends_a_command_quietly_and_leaves_nothing(tmp_path: Path) -> Non
         heard = []
         for line in process.stderr:
             heard.append(line)
-            if line.startswith("reading and counting"):
+            if line.startswith(during):
                 break
+        while "java" not in running_in(process.pid) and process.poll() is None:
+            time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: Java hears it, too
-        _, rest = process.communicate()
+        _, rest = process.communicate(timeout=120)  # until Java, which writes there, too, has ended
         assert (process.returncode, rest) == (130, "headwater: stopped\n"), "".join(heard) + rest
         assert [each.name for each in tmp_path.iterdir()] == ["much.yaml"]
     finally:
-        process.kill()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def running_in(group: int) -> set[str]:
+    """The names of the programs of a process group."""
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            before, _, after = stat.read_text().rpartition(")")
+            if int(after.split()[2]) == group:
+                found.add(before.partition("(")[2])
+    return found
