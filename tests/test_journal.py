@@ -160,6 +160,34 @@ def test_a_commit_of_nothing_waits_for_those_before_it(tmp_path: Path) -> None:
     assert ran == ["nothing yet", "a", "nothing more", "at rest"]
 
 
+def test_what_is_appended_while_a_commit_of_nothing_waits_is_written_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was written twice, and so handled twice after a crash: a snapshot commits what was appended itself, and the
+    commit that was on its way then has nothing left."""
+    may_write = threading.Event()
+    write = writer_module.SegmentWriter.write
+
+    def slowly(writer: writer_module.SegmentWriter, data: bytes) -> None:
+        may_write.wait()
+        write(writer, data)
+
+    monkeypatch.setattr(writer_module.SegmentWriter, "write", slowly)
+
+    async def run() -> None:
+        journal = opened(tmp_path, "sync")
+        journal.append(b"a")
+        journal.commit(nothing)
+        journal.commit(nothing)
+        journal.append(b"b")
+        journal.commit(nothing)
+        may_write.set()
+        await journal.close()
+
+    asyncio.run(run())
+    assert found(tmp_path) == [b"a", b"b"]
+
+
 def test_a_then_that_fails_does_not_keep_the_others_from_running(tmp_path: Path) -> None:
     ran: list[int] = []
     told: list[str] = []

@@ -183,8 +183,10 @@ class Journal:
     def commit(self, then: Then) -> None:
         """Once everything appended so far is durable, `then` runs, after those of all earlier commits."""
         records, size = self._appended, self._appended_bytes
+        # A new list even if this one is empty: it may wait for the thread while more is appended, and then that would
+        # be written with this commit and with its own.
+        self._appended, self._appended_bytes = [], 0
         if records:
-            self._appended, self._appended_bytes = [], 0
             if self.durability == "none":
                 records, size = [], 0
                 if self._thread is None:
