@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events"
 BAD_ROWS: Final = "bad-rows"
-FORMAT: Final = 1
+FORMAT: Final = 2  # 1 had another checksum
 HEADER: Final = ("node", "type", "ts", "seq")
 
 

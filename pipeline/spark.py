@@ -30,14 +30,19 @@ LOCAL: Final = "local[*]"
 LOGGING: Final = Path(__file__).parent / "log4j2.properties"
 JOBS_END_S: Final = 10.0  # how long a job that is given up may take to end
 
-SETTINGS: Final = {
+MEANING: Final = {
     # Times are microseconds since 1970 wherever a trace is read.
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    # A cell that is not what it should be is a bad row, which is told apart by a null, and never ends the job.
+    # A cell that is not what it should be is a bad row, which is told apart by a null, and never ends the job; sums of
+    # hashes leave out what is beyond 64 bits.
     "spark.sql.ansi.enabled": "false",
     # A row of a CSV file that lacks cells, or has too many, is bad even where nobody asks for those.
     "spark.sql.csv.parser.columnPruning.enabled": "false",
+}
+"""Results depend on these, so no configuration of a cluster outweighs them."""
+
+SETTINGS: Final = {
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.parquet.compression.codec": "snappy",
@@ -77,6 +82,8 @@ def spark_session(
         os.environ["JAVA_HOME"] = str(java_home())
         conf = SparkConf().setAll(list(_defaults().items()))
     conf.setAppName(f"headwater {name}")
+    for key, value in MEANING.items():
+        conf.set(key, value)
     for key, value in {**SETTINGS, **(settings or {})}.items():
         conf.setIfMissing(key, value)
     if master is not None:

@@ -29,7 +29,7 @@ from deploy.trace_statistics import sampled
 from pipeline import pair_counts
 from pipeline.arrivals import Spread, arrivals, floor_125, window_sizes
 from pipeline.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
-from pipeline.prepared import MANIFEST
+from pipeline.prepared import FORMAT, MANIFEST
 from pipeline.rule_statistics import RuleStatistics, TraceFacts, rule_statistics
 from pipeline.stretches import stretches
 from pipeline.traces import prepare
@@ -453,7 +453,7 @@ def described(folder: Path, **changed: Any) -> Path:
     of_type = {"events": 3, "first_us": 0, "last_us": 9, "attributes": {"id": "int", "v": "int"}}
     at_node = {"events": 3, "first_us": 0, "last_us": 9}
     given: Mapping[str, Any] = {
-        "name": "t", "events": 6, "first_us": 0, "last_us": 9, "checksum": "0", "format": 1, "bad_rows": {},
+        "name": "t", "events": 6, "first_us": 0, "last_us": 9, "checksum": "0", "format": FORMAT, "bad_rows": {},
         "types": {"A": of_type, "B": of_type}, "nodes": {"n1": at_node, "n3": at_node},
         "kinds": {"id": "int", "v": "int"}, "warnings": [],
     }  # fmt: skip
