@@ -3,21 +3,29 @@
     python -m benchmarks.engine [W1 W2 ..] [--quick]
 
 Every workload runs in a process of its own: events already built, batches of 200 with a watermark each, matches handed
-to a sink that reads and drops them. *limit* is the time plain Python needs only to loop over the same events and look
-the type up in a dict; *share* is limit / engine, in the same run. Further columns: with building the events counted in,
-and with all composites kept. Then come the questions of memory and growth, each with its own ratio.
+to a sink that reads and drops them. Only some of the events are of types that the rules name; the first rate counts
+those alone, the second all that were fed. *limit* is the time plain Python needs only to loop over the same events and
+look the type up in a dict; *share* is limit / engine, in the same run. Further columns: with building the events
+counted in, and with all composites kept. The second table is the command over the same events, from a CSV file to its
+end: ``headwater run --count``, and with every composite event written to a file. Then come the questions of memory and
+growth, each with its own ratio.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import json
 import multiprocessing
+import os
 import platform
 import resource
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from benchmarks.workloads import WORKLOADS
@@ -90,10 +98,14 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
     if matches != workload.matches or len(kept) != workload.matches:
         sys.exit(f"{name}: {matches} matches listed and {len(kept)} kept, but {workload.matches} are right")
     count = len(events)
+    read = workload.named()
+    named = sum(event.type in read for event in events)
     return {
         "workload": f"{name} {workload.about}",
         "events": count,
+        "named": named,
         "matches": matches,
+        "named/s": named / best_s,
         "events/s": count / best_s,
         "reach": workload.reach_per_s,
         "share of limit": limit_s / best_s,
@@ -103,6 +115,51 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
         "peak MB": before_mb + memory_mb,
         "state MB": memory_mb,
         "best other": workload.best_other,
+    }
+
+
+# ------------------------------------------------------------------------------------------------------- the command
+
+
+def run_command(folder: Path, *options: str) -> tuple[float, str]:
+    """CPU seconds of ``headwater run`` as a process of its own, and what it printed."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    words = [sys.executable, "-m", "deploy.command", "run", *map(str, folder.glob("rule.*")), "--quiet"]
+    done = subprocess.run(
+        [*words, "--events", str(folder / "events.csv"), *options], stdout=subprocess.PIPE, text=True, check=True
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime, done.stdout
+
+
+def measure_command(name: str, quick: bool) -> dict[str, Any]:
+    workload = next(w for w in WORKLOADS if w.name == name)
+    repeats = 1 if quick else 3
+    with tempfile.TemporaryDirectory() as made:
+        folder = Path(made)
+        (folder / f"rule.{workload.language}").write_text(workload.text)
+        rows = list(workload.rows())
+        lines = [f"{kind},{ms * 1000},n,{i},{key},{v}\n" for i, (kind, ms, key, v) in enumerate(rows)]
+        (folder / "events.csv").write_text("type,ts,node,seq,id,v\n" + "".join(lines))
+        count_s, told = min(run_command(folder, "--count", "--json") for _ in range(repeats))
+        found = folder / "found.jsonl"
+        write_s, _ = min(run_command(folder, "--out", str(found)) for _ in range(repeats))
+        with open(found) as written:
+            listed = sum(1 for _ in written)
+    counted = sum(json.loads(told).values())
+    if not counted == listed == workload.matches:
+        sys.exit(f"{name}: {counted} matches counted, {listed} written, but {workload.matches} are right")
+    read = workload.named()
+    named = sum(row[0] in read for row in rows)
+    return {
+        "workload": f"{name} {workload.about}",
+        "rows": len(rows),
+        "named": named,
+        "matches": listed,
+        "count named/s": named / count_s,
+        "count rows/s": len(rows) / count_s,
+        "write named/s": named / write_s,
+        "write rows/s": len(rows) / write_s,
     }
 
 
@@ -250,24 +307,37 @@ def main() -> None:
     parser.add_argument("workloads", nargs="*", metavar="W", help="W1 .. W5 (default: all, and the questions after)")
     parser.add_argument("--quick", action="store_true", help="one repetition instead of the best of three")
     options = parser.parse_args()
-    print(f"Python {platform.python_version()}, {multiprocessing.cpu_count()} cores, one used, CPU seconds\n")
-    columns = ("workload", "events", "matches", "events/s", "reach", "limit/s", "share of limit")
+    print(
+        f"Python {platform.python_version()}, {multiprocessing.cpu_count()} cores, one used, CPU seconds; "
+        f"load {os.getloadavg()[0]:.1f}\n"
+    )
+    columns = ("workload", "events", "of its types", "matches", "of its types/s", "all/s", "reach", "limit/s")
+    columns += ("share of limit",)
     columns += ("with creation", "kept", "peak MB", "of it state")
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     missed = []
-    for workload in WORKLOADS:
-        if options.workloads and workload.name not in options.workloads:
-            continue
+    chosen = [workload for workload in WORKLOADS if not options.workloads or workload.name in options.workloads]
+    for workload in chosen:
         row = in_own_process(measure, workload.name, options.quick)
         print(
-            f"| {row['workload']} | {row['events']:,} | {row['matches']:,} | **{row['events/s']:,.0f}** | "
-            f"{row['reach']:,} | "
+            f"| {row['workload']} | {row['events']:,} | {row['named']:,} | {row['matches']:,} | "
+            f"**{row['named/s']:,.0f}** | {row['events/s']:,.0f} | {row['reach']:,} | "
             f"{row['limit/s']:,.0f} | {row['share of limit']:.1%} | {row['with creation/s']:,.0f} | "
             f"{row['kept/s']:,.0f} | {row['peak MB']:.0f} | {row['state MB']:.1f} |",
             flush=True,
         )
         if row["events/s"] < row["reach"]:
             missed.append(workload.name)
+    columns = ("headwater run", "rows", "of its types", "matches", "--count, of its types/s", "all/s")
+    print(f"\n| {' | '.join((*columns, '--out, of its types/s', 'all/s'))} |\n{'|---' * (len(columns) + 2)}|")
+    for workload in chosen:
+        row = measure_command(workload.name, options.quick)
+        print(
+            f"| {row['workload']} | {row['rows']:,} | {row['named']:,} | {row['matches']:,} | "
+            f"**{row['count named/s']:,.0f}** | {row['count rows/s']:,.0f} | "
+            f"**{row['write named/s']:,.0f}** | {row['write rows/s']:,.0f} |",
+            flush=True,
+        )
     if not options.workloads:
         print()
         for name in QUESTIONS:

@@ -36,7 +36,7 @@ from pipeline.descriptions import ByValue, Description, Files, Kept, NumberTime,
 from pipeline.generate import made_up
 from pipeline.generators.model import Choice, Generation, Normal, Stream, Uniform
 from pipeline.prepared import Prepared
-from pipeline.report.inputs import SCHEMAS, Recorded
+from pipeline.report.inputs import Recorded, schema_of
 from pipeline.report.job import report_tables
 from pipeline.report.synthetic import synthetic_run
 from pipeline.report.tables import write_tables
@@ -226,7 +226,7 @@ def _report(spark: SparkSession, run: Recorded, trace: Prepared, many: int, ever
     def bare(out: Path) -> Callable[[], str]:
         for kind, time_column in TIMES.items():
             present = [path for path in lines[kind] if any(Path(path).parent.glob(Path(path).name))]
-            rows = spark.read.schema(SCHEMAS[kind]).json(present)
+            rows = spark.read.schema(schema_of(kind)).json(present)
             _sorted_and_written(rows, "node", time_column, out / kind)
         return lambda: _same("matches of the bare job", _rows(spark, out / "matches"), many // every)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from protocol.events import Event, EventType
 from protocol.languages import RuleSet, Source, parse_rules
+from protocol.pattern import types_of
 
 KEYED_TYPES = {name: EventType(name, {"id": "int", "v": "int"}) for name in "ABCDEFGHIJ"}
 SKEWED_TYPES = {f"T{k}": EventType(f"T{k}", {"id": "int", "v": "int"}) for k in range(120)}
@@ -36,6 +37,10 @@ class Workload:
 
     def types(self) -> dict[str, EventType]:
         return SKEWED_TYPES if self.name == "W4" else KEYED_TYPES
+
+    def named(self) -> frozenset[str]:
+        """The types that the rules read; events of others only pass by."""
+        return frozenset().union(*(types_of(rule.pattern) for rule in self.rules().rules))
 
     def rules(self) -> RuleSet:
         source = Source(self.text, f"{self.name}.{self.language}", self.language)

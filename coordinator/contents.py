@@ -13,10 +13,9 @@ from protocol.memory import Noted, NotedPlan, NotedRule, NotedSink, NotedSource
 from protocol.network import Network, Sink, Source
 from protocol.pattern import Rule, types_of, waits_through
 from protocol.plan_messages import PlannedRule, PlannedSink, PlannedSource
+from protocol.streams import UNBOUNDED_US as UNBOUNDED_US
 
 Horizon: TypeAlias = Callable[[Rule], int | None]
-
-UNBOUNDED_US = 1 << 60  # the horizon of rules that no window bounds: nothing they read may ever be forgotten
 
 
 class Contents:

@@ -156,7 +156,7 @@ class Coordinator:
         return [(node, Adopt(self._share(node, from_us))) for node in self.nodes()]
 
     def _share(self, node: str, from_us: int | None) -> Share:
-        rules = [planned for planned in self.rules.values() if self._home(planned.rule) == node]
+        rules = [planned for planned in self.rules.values() if node in self._homes(planned.rule)]
         return Share(
             self.plan,
             self.strategy,
@@ -171,6 +171,7 @@ class Coordinator:
             tuple(rules),
             tuple(PlannedTree(*name, self._from_us[name]) for name in self._partial_builds()),
             tuple(graphs[node] for name, graphs in self._graphs.items() if node in graphs),
+            max((source.lateness_us for _, source in self.sources.values()), default=0),
         )
 
     def _builds_at(self, node: str) -> list[tuple[str, int]]:
@@ -205,9 +206,10 @@ class Coordinator:
         current = {(tree, self.trees.epoch(tree)) for tree in self.trees.roots}
         self._graphs = {name: graphs for name, graphs in self._graphs.items() if name in current}
         for tree, epoch in sorted(current - self._graphs.keys()):
-            self._graphs[tree, epoch] = self.layings.laid(self._ground(tree), tree, epoch, self.plan)
+            ground = self._ground(tree, self._from_us[tree, epoch])
+            self._graphs[tree, epoch] = self.layings.laid(ground, tree, epoch, self.plan)
 
-    def _ground(self, tree: str) -> Ground:
+    def _ground(self, tree: str, from_us: int | None) -> Ground:
         nodes = tuple(node for node in self.network.nodes if node in self.trees.expected(tree))
         sources: dict[str, tuple[str, ...]] = {}
         for node, source in self.sources.values():
@@ -215,12 +217,17 @@ class Coordinator:
                 sources[source.type] = (*sources.get(source.type, ()), node)
         sinks = tuple((node, sink.subscription.type) for node, sink in self.sinks.values() if node in nodes)
         links = tuple(link for link in self.trees.links() if link[0] in nodes and link[1] in nodes)
-        return Ground(nodes, links, sources, sinks, tuple(self.rules.values()), self.contents.horizon)
+        return Ground(nodes, links, sources, sinks, tuple(self.rules.values()), self.contents.horizon, from_us)
 
-    def _home(self, rule: Rule) -> str:
-        """Where a rule is kept: at the one root, or spread by its name over the nodes that every tree reaches."""
-        nodes = sorted(set(self.nodes()) - self._cut_off()) or sorted(self.nodes())
-        return self.trees.leader or nodes[crc32(rule.name.encode()) % len(nodes)]
+    def _homes(self, rule: Rule) -> set[str]:
+        """Where a rule is kept: at the one root, or by its name at one of the nodes that every tree reaches. Where the
+        network has fallen apart there is none: each tree then finds the rule at a node of its own part."""
+        if self.trees.leader is not None:
+            return {self.trees.leader}
+        reached = [sorted(self.trees.expected(tree)) for tree in self.trees.roots]
+        everywhere = sorted(set(self.nodes()).intersection(*reached))
+        place = crc32(rule.name.encode())
+        return {nodes[place % len(nodes)] for nodes in ([everywhere] if everywhere else reached)}
 
     def _cut_off(self) -> set[str]:
         """Nodes that a tree does not reach."""

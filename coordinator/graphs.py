@@ -45,6 +45,8 @@ class Ground:
     """Nodes with the types that somebody there wants."""
     rules: tuple[PlannedRule, ...]
     horizon: Callable[[Rule], int | None] = field(repr=False)
+    from_us: int | None = None
+    """Where the plan begins; None: with the first event."""
 
     def wanted_rules(self) -> list[PlannedRule]:
         """The rules whose composites reach a sink, directly or through others, after those that they read."""
@@ -207,7 +209,8 @@ class _Draft:
 
     def _evaluate(self) -> None:
         bounds = [(each.rule, each.since_us, each.until_us) for each in self._rules]
-        for planned, whole in zip(self._rules, whole_streams(bounds, self._ground.horizon), strict=True):
+        streams = whole_streams(bounds, self._ground.horizon, self._ground.from_us)
+        for planned, whole in zip(self._rules, streams, strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             drives = any(stage.pulled for stage in stages)
             wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]

@@ -1,18 +1,37 @@
-"""How rules are laid out now, what of it has fallen back, and what nodes have told of the rest."""
+"""How rules are laid out now, what of it has fallen back, and what nodes have told of the rest.
+
+A planner may fail, and nothing depends on it that it does not: then what was laid out stays, and what is new is
+evaluated at one node.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from coordinator.changes import FallBack
 from coordinator.fall_backs import all_fallen_back
-from coordinator.graphs import Ground, Planner, drafted
+from coordinator.graphs import Draft, Ground, Planner, Routes, at_the_middle, drafted
 from coordinator.layouts import Layout, RuleLayout
 from coordinator.watches import Fallen, Watched, watched_stages
 from protocol.errors import ConfigError
 from protocol.graphs import Graph, Watch
 from protocol.pattern import Rule
 from protocol.plan_messages import CostsMore
+
+
+@dataclass(frozen=True)
+class _Laid:
+    """A layout, the one it was made from, and the graphs of all nodes that follow from it."""
+
+    kept: Layout
+    layout: Layout
+    draft: Draft
+    graphs: dict[str, Graph]
+    watched: tuple[Watched, ...]
+    fallen: dict[Fallen, str]
 
 
 class Layings:
@@ -38,35 +57,67 @@ class Layings:
         """The nodes that have told that a stage costs more than its fall-back, by its number."""
         self._stays = False
         """Whether the next graph is that of the layout as it is here, whatever the planner thinks of it."""
+        self._former: tuple[Planner, dict[Rule, RuleLayout]] | None = None
+        """What was in force before another planner was to begin anew, until it has."""
+        self.failure: str | None = None
+        """Why the newest graph is not what the planner has decided, in a sentence; None: it is."""
+        self.failures: list[str] = []
+        """The same of all graphs, until somebody takes them from here to tell of them."""
 
     # ---------------------------------------------------------------------------------------------------------- laying
 
     def laid(self, ground: Ground, tree: str, epoch: int, plan: int) -> dict[str, Graph]:
-        """The graph of every node over this ground."""
+        """The graph of every node over this ground, as the planner says; if it fails, as it can be without it."""
         kept = self._kept(ground)
-        layout, routes = self.lay_out(ground, kept)
-        if self._stays:
-            layout = {**layout, **kept}
-            self._stays = False
-        if not kept:
+        self.failure = None
+        try:
+            layout, routes = self.lay_out(ground, kept)
+            if self._stays:
+                layout = {**layout, **kept}
+            found = self._drawn(ground, kept, layout, routes, tree, epoch, plan)
+        except Exception as error:
+            found = self._without_planner(ground, tree, epoch, plan)
+            self.failure = _failed(error, ground, found)
+            self.failures.append(self.failure)
+        self._stays, self._former = False, None
+        if not found.kept:
             self.number += 1
-        self.fallen = {
+        self.fallen = found.fallen
+        self._laid_out = {each.rule: found.layout[each.rule.name] for each in ground.rules}
+        self._laid_over = ground.nodes, ground.links
+        self.as_run = dict(found.draft.stages)
+        self._graph, self._told = (tree, epoch), {}
+        self.watched = found.watched
+        return found.graphs
+
+    def _drawn(
+        self, ground: Ground, kept: Layout, layout: Layout, routes: Routes, tree: str, epoch: int, plan: int
+    ) -> _Laid:
+        """A layout with all that follows from it; nothing is changed here yet."""
+        fallen = {
             stage: what
             for stage, what in self.fallen.items()
             if stage[0] in kept and layout.get(stage[0]) == kept[stage[0]]
         }
         draft = drafted(ground, layout)
         graphs = draft.graphs(routes, tree, epoch, plan)
-        self._laid_out = {each.rule: layout[each.rule.name] for each in ground.rules}
-        self._laid_over = ground.nodes, ground.links
-        self.as_run = dict(draft.stages)
-        self._graph, self._told = (tree, epoch), {}
-        self.watched = tuple(watched_stages(draft, routes, self.fallen.keys())) if self._watches else ()
-        for number, watched in enumerate(self.watched):
-            for node, weights in watched.weights.items():
+        watched = tuple(watched_stages(draft, routes, fallen.keys())) if self._watches else ()
+        for number, each in enumerate(watched):
+            for node, weights in each.weights.items():
                 watch = Watch(number, tuple(weight for _, weight in weights))
                 graphs[node] = replace(graphs[node], watches=(*graphs[node].watches, watch))
-        return graphs
+        return _Laid(kept, layout, draft, graphs, watched, fallen)
+
+    def _without_planner(self, ground: Ground, tree: str, epoch: int, plan: int) -> _Laid:
+        """What is in force, with the rules that are new at one node; if even that cannot be laid, all of them there."""
+        if self._former is not None:
+            self.lay_out, self._laid_out = self._former
+        kept = self._kept(ground)
+        middle, routes = at_the_middle(ground, kept)
+        try:
+            return self._drawn(ground, kept, {**middle, **kept}, routes, tree, epoch, plan)
+        except Exception:
+            return self._drawn(ground, {}, middle, routes, tree, epoch, plan)
 
     def _kept(self, ground: Ground) -> Layout:
         """How rules are laid out that ran before; nothing if nodes or links are not the same."""
@@ -75,7 +126,9 @@ class Layings:
         return {each.rule.name: self._laid_out[each.rule] for each in ground.rules if each.rule in self._laid_out}
 
     def begin_anew(self, lay_out: Planner) -> None:
-        """The next graph is what this planner makes of it."""
+        """The next graph is what this planner makes of it; if it fails, what was in force stays."""
+        if self._former is None:
+            self._former = self.lay_out, self._laid_out
         self.lay_out = lay_out
         self._laid_out = {}
 
@@ -116,3 +169,23 @@ class Layings:
         for name in change.stages:
             self.fallen[name.rule, name.roles] = change.what()
         self._stays = True
+
+
+def _failed(error: Exception, ground: Ground, found: _Laid) -> str:
+    """What a planner did wrong, and what is done instead, in a sentence."""
+    new = [each.rule.name for each in ground.wanted_rules() if each.rule.name not in found.kept]
+    instead = list(_instead(found, new))
+    return f"the planner failed (a bug: {_where(error)}); {' and '.join(instead) or 'nothing was to be laid out'}"
+
+
+def _instead(found: _Laid, new: list[str]) -> Iterator[str]:
+    if found.kept:
+        yield "what was laid out before stays as it is"
+    if new:
+        (node,) = found.layout[new[0]][0].nodes
+        yield f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} evaluated at {node} alone"
+
+
+def _where(error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {error}"

@@ -15,6 +15,7 @@ from deploy.commands.broker import broker
 from deploy.commands.check import check
 from deploy.commands.common import RunFailed, say
 from deploy.commands.coordinator import coordinator
+from deploy.commands.deploy import deploy, undeploy
 from deploy.commands.down import down
 from deploy.commands.experiment import experiment
 from deploy.commands.explain import explain
@@ -26,9 +27,11 @@ from deploy.commands.plan import plan
 from deploy.commands.ps import ps
 from deploy.commands.replay import replay
 from deploy.commands.report import report
+from deploy.commands.rules import rules
 from deploy.commands.run import run
 from deploy.commands.simulate import simulate
 from deploy.commands.statistics import statistics
+from deploy.commands.subscribe import subscribe, subscriptions, unsubscribe
 from deploy.commands.traces import traces
 from deploy.commands.up import up
 from deploy.commands.verify import verify
@@ -53,6 +56,14 @@ SECTIONS: Final = {
         "ps": "Show its processes.",
         "logs": "Show what they say.",
         "down": "End it; its data stays.",
+    },
+    "A running network": {
+        "rules": "Which rules hold, since when, and where they are evaluated.",
+        "deploy": "Add rules, or replace them.",
+        "undeploy": "End rules.",
+        "subscribe": "See what is found, here and now, or have it delivered.",
+        "subscriptions": "Who hears of what.",
+        "unsubscribe": "End subscriptions.",
     },
     "Single processes, for machines of your own": {
         "coordinator": "Holds a network together; changes are made through it.",
@@ -102,6 +113,12 @@ app.command()(up)
 app.command()(ps)
 app.command()(logs)
 app.command()(down)
+app.command()(rules)
+app.command()(deploy)
+app.command()(undeploy)
+app.command()(subscribe)
+app.command()(subscriptions)
+app.command()(unsubscribe)
 app.command()(node)
 app.command()(coordinator)
 app.command()(broker)
@@ -152,6 +169,8 @@ def headwater(
     headwater simulate fire.yaml                      in virtual time
     headwater up fire.yaml                            one process for each node
     headwater ps                                      then also logs -f, down
+    headwater deploy alarm.tesla                      another rule, while it runs
+    headwater subscribe Fire                          what it finds, as it finds it
 
     Results go to standard output, everything else to standard error. Exit codes: 0 done, 1 the run failed, 2 the input
     is wrong.
@@ -172,10 +191,11 @@ def _invoke(arguments: list[str]) -> int:
     return code
 
 
-def _out_of_memory() -> NoReturn:
+def _out_of_memory(given: list[str]) -> NoReturn:
+    instead = "or a shorter window" if "--count" in given else "a shorter window, or only --count"
     say(
         "headwater: out of memory; a repetition (B+) has a match for every choice of its events: "
-        "give it LIMIT n or SKIP TILL NEXT MATCH, a shorter window, or only --count"
+        f"give it LIMIT n or SKIP TILL NEXT MATCH, {instead}"
     )
     sys.exit(1)
 
@@ -194,7 +214,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         sys.exit(1)
     except HeadwaterError as error:
         if isinstance(error.__cause__, MemoryError):
-            _out_of_memory()
+            _out_of_memory(given)
         # Diagnostics of rules begin with their file and line and stand for themselves.
         say(str(error) if "\n" in str(error) else f"headwater: {error}")
         sys.exit(2)
@@ -206,7 +226,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         say("headwater: stopped")
         sys.exit(STOPPED)
     except MemoryError:
-        _out_of_memory()
+        _out_of_memory(given)
     except Exception as error:
         message = getattr(error, "format_message", None)
         if message is not None:  # a usage error of the command line

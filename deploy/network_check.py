@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from itertools import combinations
-from typing import Any, Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from protocol.expressions import Attribute, Binary, Constant, Expression
+from protocol.edge import Feed, MqttFeed
 from protocol.network import Link
 from protocol.pattern import Chain, Disjunction, Leaf, Negation, Part, Rule, Selection, leaves, positive_leaves
+from protocol.payload_maps import topic_filter
+
+T = TypeVar("T")
 
 
 def connected_parts(nodes: Sequence[str], links: Iterable[Link]) -> list[list[str]]:
@@ -80,36 +82,18 @@ def readers_of_nothing(rules: Sequence[Rule], sourced: Iterable[str]) -> dict[st
     return found
 
 
+def shared_identities(sources: Sequence[tuple[T, Feed | None]]) -> Iterator[tuple[T, T]]:
+    """Sources that give the events of one message the identity that an earlier one gives them, each with that one."""
+    seen: dict[tuple[str, str, str | None], T] = {}
+    for source, feed in sources:
+        if isinstance(feed, MqttFeed) and feed.device is not None:
+            key = topic_filter(feed.topic), feed.device, feed.counter
+            if key in seen:
+                yield source, seen[key]
+            seen.setdefault(key, source)
+
+
 def counts_events(rule: Rule) -> bool:
     """Whether the outermost window is a number of events, which only one place that sees them all can count."""
     window = getattr(rule.pattern.root, "window", None)
     return window is not None and window.unit == "events"
-
-
-def contradiction(where: Iterable[Expression], roles: Collection[str]) -> str | None:
-    """Two conditions on one attribute of one of these roles that no value meets, in words; None if none is found."""
-    found: dict[tuple[str, str], list[tuple[str, Any]]] = {}
-    for conjunct in where:
-        match conjunct:
-            case Binary(operator, Attribute(role, name, ""), Constant(value)) if operator in _BOUNDS and role in roles:
-                found.setdefault((role, name), []).append((operator, value))
-            case Binary(operator, Constant(value), Attribute(role, name, "")) if operator in _BOUNDS and role in roles:
-                found.setdefault((role, name), []).append((_BOUNDS[operator], value))
-    for (_, name), bounds in found.items():
-        for one, other in combinations(bounds, 2):
-            if not _can_both_hold(one, other):
-                return f"{name} {one[0]} {one[1]!r} and {name} {other[0]} {other[1]!r}"
-    return None
-
-
-_BOUNDS: Final = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-"""Comparisons that are looked at, each with its mirror image."""
-
-
-def _can_both_hold(*bounds: tuple[str, Any]) -> bool:
-    kinds = {str if isinstance(value, str) else float for _, value in bounds if isinstance(value, str | int | float)}
-    if len(kinds) != 1 or any(value is None for _, value in bounds):
-        return True  # values that cannot be compared are somebody else's mistake
-    lows = [(value, operator == ">") for operator, value in bounds if operator in (">", ">=", "=")]
-    highs = [(value, operator == "<") for operator, value in bounds if operator in ("<", "<=", "=")]
-    return not any(low > high or (low == high and (above or below)) for low, above in lows for high, below in highs)

@@ -10,7 +10,7 @@ from pathlib import Path
 import yaml
 
 from deploy.network.brokers import read_brokers
-from deploy.network.ends import one_of, placeholders, quantity
+from deploy.network.readings import one_of, quantity
 from deploy.network.rule_texts import (
     is_registered,
     no_such_function,
@@ -34,12 +34,14 @@ from deploy.network.sheet import NetworkFileError, Sheet, is_null
 from deploy.network.statistics import Described, GivenStatistics, read_statistics
 from deploy.network_check import (
     connected_parts,
-    contradiction,
     counts_events,
     readers_of_nothing,
+    shared_identities,
     silent_rules,
 )
 from deploy.units import duration_us
+from node.certainties import certainties, never_met
+from protocol.destinations import placeholders
 from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, ReplayFeed, TraceFeed, is_replayed
 from protocol.errors import ConfigError
 from protocol.events import EventType
@@ -48,11 +50,12 @@ from protocol.functions import Functions
 from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
 from protocol.languages.diagnostics import closest, listed, suggestion
 from protocol.languages.emitted import composite_types
+from protocol.languages.meaning import Types
 from protocol.languages.sources import LANGUAGES
 from protocol.network import STRATEGIES, Link, Network, Sink, why_not_in_time
 from protocol.pattern import Rule, leaves
 from protocol.pulling import masters
-from protocol.subscriptions import SUBJECT, Subscription, parse_subscription
+from protocol.subscriptions import Subscription, parse_subscription
 
 __all__ = [
     "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed",
@@ -193,7 +196,7 @@ class _Reading:
         if nodes and links_known:
             self._check_connected(list(nodes), links)
         rule_entries = read_rules(sheet, self._section("rules"))
-        rules = self._parse_rules(rule_entries, types) if rule_entries is not None else None
+        rules, known = self._parse_rules(rule_entries, types)
         composites = composite_types(rules.rules) if rules is not None else None
         if rules is not None:
             types = dict(rules.types)
@@ -202,7 +205,7 @@ class _Reading:
         self._check_numbering(sources)
         strategy = self._strategy()
         sink_entries = read_sinks(sheet, self._section("sinks"), nodes, brokers)
-        subscriptions = self._subscriptions(sink_entries, types, composites)
+        subscriptions = self._subscriptions(sink_entries, known)
         self._check_topics(subscriptions, types, composites)
         duration = self._duration(sources)
         seed = self._seed()
@@ -329,27 +332,35 @@ class _Reading:
 
     # Rules and subscriptions
 
-    def _parse_rules(self, entries: list[RuleEntry], types: dict[str, EventType]) -> RuleSet | None:
+    def _parse_rules(
+        self, entries: list[RuleEntry] | None, types: dict[str, EventType]
+    ) -> tuple[RuleSet | None, Types]:
+        """The rules, if nothing is wrong with them, and which types there are to subscribe to, as far as is known."""
+        if entries is None:
+            return None, Types(types.values(), is_open=True)
         try:
-            return parse_rules([entry.source for entry in entries], types.values(), self.functions)
+            rules = parse_rules([entry.source for entry in entries], types.values(), self.functions)
+            for made in rules.warnings:
+                self._adopt_from_rules(made, entries, warning=True)
+            return rules, Types([*rules.types.values(), *composite_types(rules.rules).values()], is_open=False)
         except RuleTextError as error:
-            inline = {entry.source.name: entry.place for entry in entries if entry.inline}
             for made in error.diagnostics:
-                hint = _readable(made.hint, inline)
-                if made.message.startswith("unknown event type") and not hint.startswith("did"):
-                    hint = f"declare it under events: or with a rule; {hint}"
-                elif made.message.startswith("unknown function"):
-                    hint = f"a network has only the built-in ones; {hint}"
-                hinted = replace(made, hint=hint)
-                place = inline.get(made.file)
-                self.sheet.adopt(hinted if place is None else self.sheet.relocated(hinted, place))
-            return None
+                self._adopt_from_rules(made, entries)
+            return None, error.types or Types(types.values(), is_open=True)
 
-    def _subscriptions(
-        self, entries: list[SinkEntry], types: dict[str, EventType], composites: dict[str, EventType] | None
-    ) -> list[tuple[SinkEntry, Subscription]]:
-        # While the rules are broken nobody knows what they emit; then only the form of a subscription is looked at.
-        known = [*types.values(), *composites.values()] if composites is not None else None
+    def _adopt_from_rules(self, made: Diagnostic, entries: list[RuleEntry], *, warning: bool = False) -> None:
+        """Note what was found in a rule text; what stands in the network file is shown there."""
+        inline = {entry.source.name: entry.place for entry in entries if entry.inline}
+        hint = _readable(made.hint, inline)
+        if made.message.startswith("unknown event type") and not hint.startswith("did"):
+            hint = f"declare it under events: or with a rule; {hint}"
+        elif made.message.startswith("unknown function"):
+            hint = f"a network has only the built-in ones; {hint}"
+        hinted = replace(made, hint=hint)
+        place = inline.get(made.file)
+        self.sheet.adopt(hinted if place is None else self.sheet.relocated(hinted, place), warning=warning)
+
+    def _subscriptions(self, entries: list[SinkEntry], known: Types) -> list[tuple[SinkEntry, Subscription]]:
         found = []
         for entry in entries:
             try:
@@ -404,6 +415,13 @@ class _Reading:
                     f"the trace of this source numbers its events (seq), but another source at {node} does not",
                     "give seq in all traces of a node or in none",
                 )
+        for entry, other in shared_identities([(entry, entry.feed) for entry in sources]):
+            self.sheet.warn(
+                entry.place,
+                f"a message that this source and the source of {other.source.type} both take is one event, "
+                "by its device and counter, and not two",
+                "let when: choose different messages, or leave device and counter out",
+            )
 
     def _mixed_times(self, sources: list[SourceEntry]) -> tuple[Diagnostic, ...]:
         """Sources that cannot run beside the first one: only virtual time serves traces and rates alike."""
@@ -444,10 +462,12 @@ class _Reading:
                     f"rule {rule.name!r} can never fire: there is no source of {listed(silent[rule.name])}",
                     "add a source, or leave the rule out",
                 )
-            elif never := contradiction(rule.pattern.where, masters(rule)):
-                self.sheet.warn(
-                    place, f"rule {rule.name!r} can never fire: nothing meets {never}", "correct one of the conditions"
-                )
+            never = never_met(rule.pattern.where, masters(rule))
+            if never is not None:
+                self.sheet.warn(place, f"rule {rule.name!r} can never fire: nothing meets {never}", never.cure)
+            for certainty in certainties(rule.pattern.where):
+                if certainty != never:
+                    self.sheet.warn(place, f"rule {rule.name!r}: {certainty.sentence}", certainty.cure)
         for name, readers in readers_of_nothing(rules.rules, sourced).items():
             self.sheet.warn(
                 places.get(readers[0], fallback),
@@ -475,8 +495,9 @@ class _Reading:
                 self.sheet.warn(entry.subscribe, f"no rule that emits {name} can ever fire", cure)
             elif name not in emitted and name not in sourced:
                 self.sheet.warn(entry.subscribe, f"no source advertises {name!r}", "add a source of it")
-            elif never := contradiction(subscription.where, (SUBJECT,)):
-                self.sheet.warn(entry.subscribe, f"no event meets {never}", "correct one of the conditions")
+            for certainty in certainties(subscription.where):
+                sentence = certainty.sentence if certainty.always else f"no event meets {certainty}"
+                self.sheet.warn(entry.subscribe, sentence, certainty.cure)
         if not subscriptions and "sinks" not in self.entries:
             self.sheet.warn(self.root, "there are no sinks", "nobody will hear of what is found; add sinks:")
         if not sources and "sources" not in self.entries:

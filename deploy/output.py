@@ -1,15 +1,20 @@
-"""Composite events as JSON lines, in the documented form, many of them."""
+"""Composite events as JSON lines, in the documented form, many of them; and how many there are."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from json.encoder import encode_basestring
+from math import log10
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 from protocol.composites import Composite, CompositeSpec
+
+DIGITS_MAX: Final = 60  # of a number in a table or a sentence; longer ones are rounded
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -84,3 +89,23 @@ def in_key_order(composites: Iterable[Composite]) -> Iterator[Composite]:
         if len(same) > 1:
             same.sort(key=attrgetter("key"))
         yield from same
+
+
+def show_count(number: int) -> str:
+    """A number for people: repetitions have matches beyond what fits on a line."""
+    if number < 10**DIGITS_MAX:
+        return f"{number:,}"
+    power = int((number.bit_length() - 1) * log10(2))
+    power += number >= 10 ** (power + 1)
+    return f"about {number * 1000 // 10**power / 1000:.2f}e{power}"
+
+
+@contextlib.contextmanager
+def any_number_of_digits() -> Iterator[None]:
+    """Python refuses to write integers of more than 4,300 digits, which a count of choices may have."""
+    before = sys.get_int_max_str_digits()
+    sys.set_int_max_str_digits(0)
+    try:
+        yield
+    finally:
+        sys.set_int_max_str_digits(before)

@@ -6,8 +6,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, parse_ts
+from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource
+from node.traces.times import in_another_unit, likely_unit, parse_ts, saying_the_unit, time_reader, wrong_unit
 from node.traces.types import BOOLEANS, kind_of_texts
+from protocol.edge import TimeUnit
 from protocol.errors import ConfigError, EventError
 from protocol.events import Value
 from protocol.expressions import Remote, walk
@@ -24,8 +26,8 @@ _TEXT_VALUES: Final[dict[str, Callable[[str], Value]]] = {
 }
 
 
-def load_remote_tables(options: Iterable[str]) -> dict[str, RemoteTable]:
-    """Tables by name from ``NAME=FILE`` options."""
+def load_remote_tables(options: Iterable[str], unit: TimeUnit | None = None) -> dict[str, RemoteTable]:
+    """Tables by name from ``NAME=FILE`` options; ``unit``: what numbers that are times are written in."""
     tables: dict[str, RemoteTable] = {}
     for option in options:
         name, sign, file = option.partition("=")
@@ -33,7 +35,7 @@ def load_remote_tables(options: Iterable[str]) -> dict[str, RemoteTable]:
             raise ConfigError(f"--remote {option!r} should be NAME=FILE")
         if name in tables:
             raise ConfigError(f"--remote names the table {name!r} twice")
-        tables[name] = load_remote_table(file)
+        tables[name] = load_remote_table(file, unit)
     return tables
 
 
@@ -51,20 +53,26 @@ def check_lookups(rules: Iterable[Rule], tables: Mapping[str, RemoteTable]) -> N
                         )
 
 
-def load_remote_table(file: str) -> RemoteTable:
+def load_remote_table(file: str, unit: TimeUnit | None = None) -> RemoteTable:
     source = TraceSource.at(file, required=("value",))
     rows = source.open()
+    of_number = time_reader(None if unit == "iso" else unit)
     try:
         placed = _all_rows(rows)
         dicts = _typed_columns(rows, placed) if rows.flavour == "text" else _dicts(rows, placed)
         keys: list[str] | None = None
         entries = []
+        times: list[Any] = []
         for position, row in dicts:
             try:
                 keys = keys or _key_columns(row if rows.columns is None else rows.columns)
-                entries.append(_entry(row, keys))
+                entries.append(_entry(row, keys, of_number))
             except EventError as error:
                 raise EventError(f"{rows.where(position)}: {error}") from None
+            times.append(row.get("ts"))
+        if unit is None and not rows.has_timestamps and (found := in_another_unit(times)) is not None:
+            cure = f"{saying_the_unit(str(likely_unit(found)))}, or us if microseconds are meant"
+            raise EventError(f"{source.shown}: {wrong_unit(found)}; {cure}")
         return RemoteTable(entries)
     finally:
         rows.close()
@@ -124,7 +132,7 @@ def _key_columns(names: Iterable[str]) -> list[str]:
     return found
 
 
-def _entry(row: dict[str, Any], keys: list[str]) -> RemoteEntry:
+def _entry(row: dict[str, Any], keys: list[str], of_number: Callable[[Any], int]) -> RemoteEntry:
     if "value" not in row:
         raise EventError("the row has no 'value'")
     key = []
@@ -133,7 +141,8 @@ def _entry(row: dict[str, Any], keys: list[str]) -> RemoteEntry:
         if part is None or isinstance(part, list | dict):
             raise EventError(f"the row has no {name!r}" if part is None else f"{name!r} is not one value")
         key.append(part)
-    valid_from = None if row.get("ts") is None else parse_ts(row["ts"])
+    since = row.get("ts")
+    valid_from = None if since is None else parse_ts(since) if isinstance(since, str) else of_number(since)
     return RemoteEntry(tuple(key), _value(row["value"]), valid_from)
 
 

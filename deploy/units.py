@@ -32,6 +32,21 @@ _RATE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(?:/|
 _DURATION: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
 
 
+UNIT_WORDS: Final = {
+    "sec": "s", "second": "s", "seconds": "s", "millisecond": "ms", "milliseconds": "ms", "µs": "us",
+    "microsecond": "us", "microseconds": "us", "nanosecond": "ns", "nanoseconds": "ns", "iso8601": "iso",
+}  # fmt: skip
+"""What people may write for the unit of a time, and how it is written."""
+
+
+def delimiter_of(text: str) -> str:
+    """The character between the cells of CSV; ``tab`` for the one that cannot be seen."""
+    found = {"tab": "\t", "\\t": "\t"}.get(text, text)
+    if len(found) != 1 or found in '"\r\n':
+        raise ConfigError(f"{text!r} cannot stand between cells; write one character, or tab")
+    return found
+
+
 def duration_us(text: str) -> int:
     """``5s``, ``1.5 min``, ``200ms`` as microseconds; ``0`` needs no unit."""
     found = _DURATION.fullmatch(text)

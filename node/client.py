@@ -9,23 +9,23 @@
 
 A publication is durable at the node when ``publish`` returns. A subscription belongs to the name of the client: what is
 found while the program is away waits for it, and nothing is delivered twice as long as the same client object, or one
-that is told ``since``, reads on.
+that is told ``since``, reads on. A node that has lost its memory begins a new life and counts from 1 again: whatever it
+delivers then is new, also what it had delivered before and does not remember.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Final
 
 import msgpack
 
 from protocol.control import CLIENT
-from protocol.errors import HeadwaterError
-from protocol.events import Value
+from protocol.errors import EventError, HeadwaterError
+from protocol.events import Value, plain, whole
 from protocol.links import Hub, Keys, LinkSettings
 from protocol.links.parts import Joined
 
@@ -38,6 +38,24 @@ GOT_EVERY: Final = 500  # deliveries read before the node is told, while more ar
 
 class ClientError(HeadwaterError):
     """The node does not take this: whoever wrote the program must act."""
+
+
+def _plain(type_name: str, ts: int | None, event: Mapping[str, Value]) -> list[Any]:
+    """An event as it travels: plain values, which scalars of numpy become."""
+    try:
+        return [None if ts is None else whole("ts", ts), {name: plain(value) for name, value in event.items()}]
+    except EventError as error:
+        raise ClientError(f"{type_name}: {error}") from None
+
+
+def _packed(type_name: str, message: list[Any]) -> bytes:
+    try:
+        packed: bytes = msgpack.packb(message)
+    except (TypeError, OverflowError) as error:
+        raise ClientError(
+            f"{type_name}: {error}; values are numbers (integers of at most 64 bits), strings and booleans"
+        ) from None
+    return packed
 
 
 class Client:
@@ -54,8 +72,9 @@ class Client:
         self._network = network
         self._keys = keys
         self._hub: Hub | None = None
-        self._count = time.time_ns() // 1000
-        """Publications are numbered by the clock at first, so that a program that starts anew goes on counting."""
+        self._life = secrets.token_hex(8)
+        """Tells this object from any other under the name. Publications are counted anew in each life."""
+        self._count = 0
         self._slots = asyncio.Semaphore(PUBLICATIONS_MAX)
         self._publications: dict[int, tuple[bytes, asyncio.Future[list[Any]]]] = {}
         self._subscriptions: dict[int, _Subscription] = {}
@@ -70,7 +89,7 @@ class Client:
 
     async def __aenter__(self) -> Client:
         peer = CLIENT + self.name
-        hub = Hub(peer, secrets.token_hex(8), self._network, self, keys=self._keys, on_refused=self._link_refused)
+        hub = Hub(peer, self._life, self._network, self, keys=self._keys, on_refused=self._link_refused)
         await hub.start(None)
         hub.add_peer(self.node, dial=self._address)
         self._hub = hub
@@ -106,13 +125,13 @@ class Client:
 
     async def publish_at(self, type_name: str, events: Iterable[tuple[int | None, Mapping[str, Value]]]) -> None:
         """The same with a time for each event."""
-        given = [[ts, dict(event)] for ts, event in events]
+        given = [_plain(type_name, ts, event) for ts, event in events]
         if len(given) > EVENTS_MAX:
             raise ClientError(f"{len(given)} events at once; publish at most {EVENTS_MAX}")
         async with self._slots:
             self._count += 1
             count = self._count
-            payload: bytes = msgpack.packb(["publish", count, type_name, given])
+            payload = _packed(type_name, ["publish", self._life, count, type_name, given])
             answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
             self._publications[count] = (payload, answered)
             try:
@@ -128,28 +147,42 @@ class Client:
 
     # ----------------------------------------------------------------------------------------------------- subscribing
 
-    async def subscribe(self, text: str, *, since: int = 0) -> AsyncIterator[dict[str, Any]]:
+    async def subscribe(
+        self, text: str, *, since: str | None = None, on_subscribed: Callable[[], None] | None = None
+    ) -> AsyncIterator[dict[str, Any]]:
         """Everything the subscription matches, as it is found; each is a mapping as docs/command.md describes it, with
-        the number of the delivery as ``"delivery"``. Deliveries up to ``since`` are left out."""
+        ``"delivery"``, which names the delivery. Deliveries up to the one that ``since`` names are left out.
+        ``on_subscribed`` is called once the subscription holds: from then on nothing is missed."""
         self._numbers += 1
         number = self._numbers
         found = self._subscriptions[number] = _Subscription(number, text, since)
+        if on_subscribed is not None:
+            call = on_subscribed
+            found.answer.add_done_callback(lambda answer: None if answer.exception() else call())
         self._send(msgpack.packb(["subscribe", number, text]))
         try:
             while True:
-                delivery, item = await found.next()
-                yield {**item, "delivery": delivery}
-                found.read = delivery
+                life, delivery, item = await found.next()
+                yield {**item, "delivery": f"{life}:{delivery}"}
+                found.read = (life, delivery)
                 if found.is_empty() or delivery % GOT_EVERY == 0:
-                    self._send(msgpack.packb(["got", number, delivery]))
+                    self._got(found)
         finally:
             del self._subscriptions[number]
+            if self._hub is not None and self._turned_away is None:
+                self._got(found)
+
+    def _got(self, found: _Subscription) -> None:
+        """Tell the node what was read, unless it knows."""
+        if found.read is not None:
+            self._send(msgpack.packb(["got", found.number, *found.read]))
+            found.read = None
 
     async def unsubscribe(self, text: str) -> None:
         """Give a subscription up for good: nothing waits for this program any more."""
         self._numbers += 1
         number = self._numbers
-        found = self._subscriptions[number] = _Subscription(number, text, 0)
+        found = self._subscriptions[number] = _Subscription(number, text, None)
         self._send(msgpack.packb(["subscribe", number, text]))
         try:
             await found.answer
@@ -189,8 +222,8 @@ class Client:
                         waiting[1].set_result(wrong)
                 case ["subscribed" | "unsubscribed", int(number), why] if number in self._subscriptions:
                     self._subscriptions[number].answered(why)
-                case ["deliver", int(number), list(items)] if number in self._subscriptions:
-                    self._subscriptions[number].put(items)
+                case ["deliver", int(number), str(life), list(items)] if number in self._subscriptions:
+                    self._subscriptions[number].put(life, items)
                 case ["refused", str(why)]:
                     self._refused(why)
         self._unconfirmed = last_seq
@@ -251,12 +284,14 @@ class Client:
 
 
 class _Subscription:
-    def __init__(self, number: int, text: str, since: int) -> None:
+    def __init__(self, number: int, text: str, since: str | None) -> None:
         self.number = number
         self.text = text
-        self.read = since
-        self._last = since
-        self._waiting: asyncio.Queue[tuple[int, dict[str, Any]] | str] = asyncio.Queue()
+        self._life, self._last = ("", 0) if since is None else _named(since)
+        """Of the node, and the number of its last delivery that has come in it."""
+        self.read: tuple[str, int] | None = None
+        """The last delivery that was read, while the node does not know that it was."""
+        self._waiting: asyncio.Queue[tuple[str, int, dict[str, Any]] | str] = asyncio.Queue()
         self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def answered(self, why: str | None) -> None:
@@ -269,17 +304,27 @@ class _Subscription:
                 self.answer.set_exception(ClientError(why))
                 self.answer.exception()  # whoever reads on hears of it, too
 
-    def put(self, items: list[Any]) -> None:
+    def put(self, life: str, items: list[Any]) -> None:
+        if life != self._life:  # the node has lost its memory and counts anew
+            self._life, self._last = life, 0
         for number, item in items:
-            if number > self._last:  # a repetition after a restart of the node
+            if number > self._last:  # not a repetition after a restart of the node
                 self._last = number
-                self._waiting.put_nowait((number, item))
+                self._waiting.put_nowait((life, number, item))
 
     def is_empty(self) -> bool:
         return self._waiting.empty()
 
-    async def next(self) -> tuple[int, dict[str, Any]]:
+    async def next(self) -> tuple[str, int, dict[str, Any]]:
         found = await self._waiting.get()
         if isinstance(found, str):
             raise ClientError(f"the subscription {self.text!r} is refused: {found}")
         return found
+
+
+def _named(delivery: object) -> tuple[str, int]:
+    """The life of the node and the number in it that a ``"delivery"`` names."""
+    life, _, number = delivery.rpartition(":") if isinstance(delivery, str) else ("", "", "")
+    if not life or not number.isdecimal():
+        raise ClientError(f'since is {delivery!r:.60}; give it the "delivery" of the last one that was dealt with')
+    return life, int(number)

@@ -14,7 +14,19 @@ from operator import itemgetter
 from typing import Any, assert_never
 
 from node import saving, validation
-from node.effects import Born, BornTogether, Effect, Input, LinkReset, Ordered, Received, SourcesEnded, TimerFired
+from node.effects import (
+    Born,
+    BornTogether,
+    Effect,
+    Input,
+    LinkReset,
+    Ordered,
+    Received,
+    SourcesEnded,
+    SourcesHeard,
+    SourcesUnheard,
+    TimerFired,
+)
 from node.failures import NOTED
 from node.feeds import Inlet
 from node.forest import Forest
@@ -82,6 +94,8 @@ class NodeCore:
         """Whether events have come since the last tick."""
         self._latest_us: int | None = None
         """The time of the latest event seen, where events are replayed."""
+        self._handled_us = -(1 << 62)
+        """The clock at the last input: nothing was promised by a later one."""
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -107,6 +121,11 @@ class NodeCore:
         elif isinstance(received, Ordered):
             self.forest.ordered(received.order, work)
             work.timer("tick", work.now_us + self._tick_us(), idle=True)
+        elif isinstance(received, SourcesUnheard):
+            for number in received.sources:
+                self.forest.unheard.setdefault(number, max(received.since_us, self._handled_us))
+        elif isinstance(received, SourcesHeard):
+            self.forest.heard(received.sources, work)
         elif isinstance(received, LinkReset):
             if received.neighbour in self._outboxes:
                 self._outboxes[received.neighbour] = Outbox(received.neighbour)
@@ -119,6 +138,7 @@ class NodeCore:
         if work.boxes:
             work.flush()
         work.effects += NOTED.take()
+        self._handled_us = max(self._handled_us, now_us)
         return work.effects
 
     def _born(self, born: Born, work: Work) -> None:
@@ -291,9 +311,9 @@ class NodeCore:
 
     def _forget_the_past(self, work: Work) -> None:
         """Bodies that nobody will refer to, events that nothing that starts later can need, and old deliveries."""
-        lateness_us = max((feed.lateness_us() for feed in self.local.values()), default=0)
-        reach_us = HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) + lateness_us
-        floor_us = self._time_of_events_us(work.now_us) - reach_us
+        reach_us = HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) + self.forest.lateness_us
+        unheard_us = min(self.forest.unheard.values(), default=work.now_us)
+        floor_us = min(self._time_of_events_us(work.now_us), unheard_us) - reach_us
         for outbox in self._outboxes.values():
             outbox.forget_before(floor_us)
         self._testimony.forget_before(floor_us)

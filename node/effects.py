@@ -47,6 +47,24 @@ class SourcesEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class SourcesUnheard:
+    """What these live sources have published since then may wait somewhere for this node, which could not hear it.
+
+    Until they are heard again the clock promises nothing more for them than it has promised until then.
+    """
+
+    sources: tuple[int, ...]
+    since_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesHeard:
+    """Everything that waited for this node has been taken: the clock promises for these sources again."""
+
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class TimerFired:
     """A timer that the core has set is due. A core ignores timers it does not remember."""
 
@@ -67,7 +85,7 @@ class LinkReset:
     neighbour: str
 
 
-Input = Received | Born | BornTogether | SourcesEnded | TimerFired | Ordered | LinkReset
+Input = Received | Born | BornTogether | SourcesEnded | SourcesUnheard | SourcesHeard | TimerFired | Ordered | LinkReset
 
 # ------------------------------------------------------------------------------------------------------------- effects
 

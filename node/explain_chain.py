@@ -7,19 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from node.explain_parts import (
-    PAIRS_MAX,
     Branch,
     Miss,
     Misses,
     Nearest,
     Objection,
+    Opens,
+    OutOfLooks,
     StepReport,
     Typed,
     World,
     around,
-    bounded,
     distance,
     facts,
+    finished,
+    go_through,
     identity,
     named,
     quoted,
@@ -68,23 +70,32 @@ class ChainWalk:
     def run(self) -> Branch:
         reports: list[StepReport] = []
         opens = self._anchor(reports)
-        waiting: list[tuple[Absence, int]] = []
         for number, step in enumerate(self.chain.steps, 1):
             match step:
                 case Selection():
                     opens = self._selection(step, number, opens, reports)
                 case Absence():
                     opens = self._absence(step, number, opens, reports)
-                    if self._types_after(number) & {step.leaf.type}:
-                        waiting.append((step, number))
                 case Aggregate():
                     opens = self._aggregate(step, number, opens, reports)
-        for step, number in waiting:
-            opens = self._absence(step, number, opens, reports, finished=True)
+        for step, number in self._waiting():
+            opens = self._absence(step, number, opens, reports, all_chosen=True)
         return Branch((self.chain.anchor.role, *(step.leaf.role for step in self.chain.steps)), reports)
 
-    def _report(self, text: str, leaf: Leaf, before: int, reports: list[StepReport]) -> StepReport:
-        report = StepReport(text, leaf.type, len(self.world.of(leaf.type).rows), before=before)
+    @property
+    def steps(self) -> int:
+        return 1 + len(self.chain.steps) + len(self._waiting())
+
+    def _waiting(self) -> list[tuple[Absence, int]]:
+        """The negations that a part chosen later may concern: it does not negate its own match."""
+        return [
+            (step, number)
+            for number, step in enumerate(self.chain.steps, 1)
+            if isinstance(step, Absence) and step.leaf.type in self._types_after(number)
+        ]
+
+    def _report(self, text: str, leaf: Leaf, reports: list[StepReport]) -> StepReport:
+        report = StepReport(text, leaf.type, len(self.world.of(leaf.type).rows))
         reports.append(report)
         return report
 
@@ -92,6 +103,7 @@ class ChainWalk:
         return self.world.scope({**match.rows, role: row}, parameters=match.parameters)
 
     def _fits(self, role: str, scope: Scope) -> bool:
+        self.world.budget.spend()
         return all(holds(conjunct, scope) for conjunct in self.conjuncts.get(("role", role), ()))
 
     def _conditions(self, role: str, scope: Scope, against: Objection) -> None:
@@ -99,38 +111,42 @@ class ChainWalk:
             if not holds(conjunct, scope):
                 against.condition(conjunct, scope)
 
-    def _anchor(self, reports: list[StepReport]) -> list[_Open]:
+    def _anchor(self, reports: list[StepReport]) -> Opens[_Open]:
         leaf = self.chain.anchor
         typed = self.world.of(leaf.type)
-        report = self._report(named(leaf), leaf, 0, reports)
-        kept: list[_Open] = []
+        report = self._report(named(leaf), leaf, reports)
+        self.world.budget.next_step()
+        kept: Opens[_Open] = Opens()
         nothing = _Open({})
         for row in typed.rows:
+            try:
+                self.world.budget.spend()
+            except OutOfLooks:
+                report.cut = True
+                break
             report.tried += 1
+            report.looked_at += 1
             against = Objection((row,))
             self._conditions(leaf.role, self._scope(nothing, leaf.role, row), against)
             if not against:
-                kept.append(_Open({leaf.role: row}))
+                kept.add([_Open({leaf.role: row})])
                 continue
             no = against
             report.turned_away[no.counted] += 1
             self.misses.offer(0, no.cost, no.distance, lambda no=no: Miss(0, (), no.story))  # type: ignore[misc]
         if not typed.rows:
             self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {leaf.type} event at all"))
-        return bounded(kept, report)
+        return finished(report, kept)
 
-    def _selection(self, step: Selection, number: int, opens: list[_Open], reports: list[StepReport]) -> list[_Open]:
+    def _selection(self, step: Selection, number: int, opens: Opens[_Open], reports: list[StepReport]) -> Opens[_Open]:
         leaf, within = step.leaf, step.within
         typed = self.world.of(leaf.type)
         policy = step.policy if step.count == 1 else f"{step.count}-{step.policy}"
         report = self._report(
-            f"{policy} {named(leaf)} within {show_us(within.length_us)} from {within.origin}", leaf, len(opens), reports
+            f"{policy} {named(leaf)} within {show_us(within.length_us)} from {within.origin}", leaf, reports
         )
-        kept: list[_Open] = []
-        for match in opens:
-            if report.tried > PAIRS_MAX:
-                report.capped = True
-                break
+
+        def choose(match: _Open) -> list[_Open]:
             origin = match.rows[within.origin]
             low, high = typed.before_ts(origin[0] - within.length_us), typed.before(origin[:3])
             low = min(low, high)
@@ -150,17 +166,19 @@ class ChainWalk:
             if step.policy != "each":
                 chosen = fitting[-step.count :] if step.policy == "last" else fitting[: step.count]
                 report.turned_away[f"not the {policy}"] += len(fitting) - len(chosen)
-            kept.extend(_Open({**match.rows, leaf.role: row}, match.parameters) for row in chosen)
             if not chosen:
                 for row in around(typed, low, high):
                     no = self._against(step, match, row)
                     if no is not None:
                         nearest.consider(no)
                 self._miss(number, match, leaf, nearest.found)
-        return bounded(kept, report)
+            return [_Open({**match.rows, leaf.role: row}, match.parameters) for row in chosen]
+
+        return go_through(report, opens, self.world.budget, choose)
 
     def _against(self, step: Selection, match: _Open, row: Row) -> Objection | None:
         """What speaks against an event as the next part of an open match."""
+        self.world.budget.spend()
         against = Objection((row,))
         within, origin = step.within, match.rows[step.within.origin]
         if match.holds_event(row):
@@ -193,56 +211,47 @@ class ChainWalk:
         self,
         step: Absence,
         number: int,
-        opens: list[_Open],
+        opens: Opens[_Open],
         reports: list[StepReport],
-        finished: bool = False,
-    ) -> list[_Open]:
+        all_chosen: bool = False,
+    ) -> Opens[_Open]:
         leaf = step.leaf
         typed = self.world.of(leaf.type)
-        again = ", now that all parts are chosen" if finished else ""
-        report = self._report(f"not {named(leaf)} {_show_range(step.range)}{again}", leaf, len(opens), reports)
+        again = ", now that all parts are chosen" if all_chosen else ""
+        report = self._report(f"not {named(leaf)} {_show_range(step.range)}{again}", leaf, reports)
         # What a later step may choose does not forbid as long as it has not chosen.
         chosen_later = self._types_after(number)
-        kept = []
-        for match in opens:
-            if report.tried > PAIRS_MAX:
-                report.capped = True
-                break
+
+        def judge(match: _Open) -> list[_Open]:
             forbidding = None
             for row in self._range(match, step.range, typed):
                 report.tried += 1
-                if match.holds_event(row) or (not finished and type_name(row) in chosen_later):
+                if match.holds_event(row) or (not all_chosen and type_name(row) in chosen_later):
                     continue
                 if self._fits(leaf.role, self._scope(match, leaf.role, row)):
                     forbidding = row
                     break
             if forbidding is None:
-                kept.append(match)
-                continue
+                return [match]
             report.turned_away[f"forbidden by {leaf.type}"] += 1
-            self.misses.offer(
-                number, 1, 0.0,
-                lambda match=match, row=forbidding: Miss(number, match.shown(), f"forbidden by {show_event(row)}"),  # type: ignore[misc]
-            )  # fmt: skip
-        return bounded(kept, report)
+            told = f"forbidden by {show_event(forbidding)}"
+            self.misses.offer(number, 1, 0.0, lambda: Miss(number, match.shown(), told))
+            return []
+
+        return go_through(report, opens, self.world.budget, judge)
 
     def _types_after(self, number: int) -> set[str]:
         """The types that steps after this one choose from."""
         return {step.leaf.type for step in self.chain.steps[number:] if isinstance(step, Selection)}
 
-    def _aggregate(self, step: Aggregate, number: int, opens: list[_Open], reports: list[StepReport]) -> list[_Open]:
+    def _aggregate(self, step: Aggregate, number: int, opens: Opens[_Open], reports: list[StepReport]) -> Opens[_Open]:
         leaf = step.leaf
         typed = self.world.of(leaf.type)
         over = f"{leaf.type}.{step.attribute}" if step.attribute else leaf.type
         over += f" as {leaf.role}" if leaf.role != leaf.type else ""
-        report = self._report(
-            f"${step.name} = {step.function}({over} {_show_range(step.range)})", leaf, len(opens), reports
-        )
-        kept = []
-        for match in opens:
-            if report.tried > PAIRS_MAX:
-                report.capped = True
-                break
+        report = self._report(f"${step.name} = {step.function}({over} {_show_range(step.range)})", leaf, reports)
+
+        def measure(match: _Open) -> list[_Open]:
             rows = []
             for row in self._range(match, step.range, typed):
                 report.tried += 1
@@ -254,17 +263,13 @@ class ChainWalk:
             conditions = self.conjuncts.get(("parameter", step.name), ())
             failed = next((conjunct for conjunct in conditions if not holds(conjunct, scope)), None)
             if failed is None:
-                kept.append(grown)
-                continue
+                return [grown]
             report.turned_away[quoted(failed)] += 1
-            self.misses.offer(
-                number, 1, distance(failed, scope),
-                lambda match=match, failed=failed, scope=scope, rows=rows: Miss(  # type: ignore[misc]
-                    number, match.shown(),
-                    f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}",
-                ),
-            )  # fmt: skip
-        return bounded(kept, report)
+            told = f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}"
+            self.misses.offer(number, 1, distance(failed, scope), lambda: Miss(number, match.shown(), told))
+            return []
+
+        return go_through(report, opens, self.world.budget, measure)
 
 
 def _window_text(within: Within) -> str:

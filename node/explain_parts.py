@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import count
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from node.expressions_eval import Row, Scope, evaluate, show, show_value
 from protocol.composites import Composite, own_key, start_of
@@ -20,10 +20,10 @@ from protocol.functions import Functions
 from protocol.pattern import Leaf
 from protocol.remote import RemoteTable
 
-OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are not needed to see where matches are lost
-PAIRS_MAX: Final = 500_000  # (open match, event) pairs looked at in one step: some seconds
+OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
+LOOKS_MAX: Final = 150_000  # events compared with open matches for one rule: two or three seconds
 
-OUTSIDE_MAX: Final = 100  # events before and after a window that are looked at for a near miss
+OUTSIDE_MAX: Final = 20  # events before and after a window that are looked at for a near miss
 DATES_FROM, DATES_UNTIL = 10**14, 10**17  # microseconds: March 1973 to the year 5138
 
 T = TypeVar("T")
@@ -43,16 +43,30 @@ class Miss:
 
 @dataclass(slots=True)
 class StepReport:
-    """One step of the pattern."""
+    """One step of the pattern.
+
+    The first step goes through events, the others through the open matches that the step before has left. Where
+    ``partial``, they did not go through all of them, and every number is what there is at least.
+    """
 
     text: str
     type: str
     events: int
+    before: int = 0
+    before_partial: bool = False
+    looked_at: int = 0
+    """How many of ``before`` (in the first step of ``events``) were looked at."""
     tried: int = 0
     turned_away: Counter[str] = field(default_factory=Counter)
-    before: int = 0
     kept: int = 0
-    capped: bool = False
+    undecided: int = 0
+    """Open matches with too many choices of elements to try."""
+    cut: bool = False
+    """Not everything was looked at."""
+
+    @property
+    def partial(self) -> bool:
+        return self.cut or self.before_partial or bool(self.undecided)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -60,11 +74,35 @@ class StepReport:
             "type": self.type,
             "events": self.events,
             "open_matches_before": self.before,
+            "looked_at": self.looked_at,
             "tried": self.tried,
             "turned_away": dict(self.turned_away),
             "open_matches_after": self.kept,
-            "capped": self.capped,
+            "undecided": self.undecided,
+            "partial": self.partial,
         }
+
+
+class OutOfLooks(Exception):
+    """A step has used up its share; what it was looking at is left unfinished."""
+
+
+class Budget:
+    """How often a walk may still look at an event: each step gets an equal share of what those before have left."""
+
+    def __init__(self, looks: int, steps: int) -> None:
+        self.left = looks
+        self._steps = steps
+        self._reserved = 0
+
+    def next_step(self) -> None:
+        self._reserved = self.left - self.left // max(1, self._steps)
+        self._steps -= 1
+
+    def spend(self, looks: int = 1) -> None:
+        if self.left - looks < self._reserved:
+            raise OutOfLooks
+        self.left -= looks
 
 
 @dataclass(slots=True)
@@ -97,7 +135,10 @@ class Typed:
 
 
 class World:
-    def __init__(self, rows: list[Row], functions: Functions, remote: Mapping[str, RemoteTable]) -> None:
+    def __init__(
+        self, rows: list[Row], functions: Functions, remote: Mapping[str, RemoteTable], budget: Budget | None = None
+    ) -> None:
+        self.budget = budget or Budget(LOOKS_MAX, 1)
         by_type: dict[str, list[Row]] = {}
         for row in rows:
             by_type.setdefault(type_name(row), []).append(row)
@@ -268,10 +309,35 @@ def named(leaf: Leaf) -> str:
     return leaf.type if leaf.role == leaf.type else f"{leaf.type} as {leaf.role}"
 
 
-def bounded(kept: list[T], report: StepReport) -> list[T]:
+@dataclass(slots=True)
+class Opens(Generic[T]):
+    """The open matches that a step leaves: all are counted, the first of them are followed."""
+
+    followed: list[T] = field(default_factory=list)
+    number: int = 0
+    partial: bool = False
+
+    def add(self, found: Sequence[T]) -> None:
+        self.number += len(found)
+        self.followed.extend(found[: OPEN_MATCHES_MAX - len(self.followed)])
+
+
+def go_through(report: StepReport, opens: Opens[T], budget: Budget, look: Callable[[T], Sequence[T]]) -> Opens[T]:
+    """One step: what becomes of each open match, as far as the step's share of looks goes."""
+    report.before, report.before_partial = opens.number, opens.partial
+    budget.next_step()
+    kept: Opens[T] = Opens()
+    for match in opens.followed:
+        try:
+            kept.add(look(match))
+        except OutOfLooks:
+            break
+        report.looked_at += 1
+    report.cut = report.looked_at < opens.number
+    return finished(report, kept)
+
+
+def finished(report: StepReport, kept: Opens[T]) -> Opens[T]:
     report.turned_away = +report.turned_away
-    if len(kept) > OPEN_MATCHES_MAX:
-        report.capped = True
-        del kept[OPEN_MATCHES_MAX:]
-    report.kept = len(kept)
+    report.kept, kept.partial = kept.number, report.partial
     return kept

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import combinations, pairwise, product
+from itertools import chain, combinations, islice, pairwise, product
 from typing import Final, Literal
 
 from node.explain_parts import (
-    OPEN_MATCHES_MAX,
-    PAIRS_MAX,
     Branch,
     Miss,
     Misses,
     Nearest,
     Objection,
+    Opens,
+    OutOfLooks,
     StepReport,
     Typed,
     World,
     around,
-    bounded,
     distance,
     facts,
+    finished,
+    go_through,
     identity,
     named,
     quoted,
@@ -35,10 +36,13 @@ from protocol.events import Key
 from protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
 from protocol.pattern import Part, Window, leaves
 
-GROUPS_MAX: Final = 500  # iterations of a repeated group that are tried for one open match
 SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
 
 _roles_of: Final = lru_cache(maxsize=1024)(roles_of)
+
+
+class _TooManyChoices(Exception):
+    """So many choices of the elements of a repetition do not satisfy its conditions that the others are not tried."""
 
 
 class TreeWalk:
@@ -76,67 +80,95 @@ class TreeWalk:
                 last = max((self.shape.unit_of[role] for role in roles), default=0)
                 self.at_unit.setdefault(last, []).append(conjunct)
 
+    @property
+    def steps(self) -> int:
+        return len(self.shape.units) + len(self.shape.negations) + self._judges_repetitions()
+
+    def _judges_repetitions(self) -> bool:
+        return any(unit.many for unit in self.shape.units) and bool(
+            self.at_end or any(unit.limit for unit in self.shape.units)
+        )
+
     def run(self) -> Branch:
         reports: list[StepReport] = []
-        opens = [Open()]
+        opens: Opens[Open] = Opens()
         for number, unit in enumerate(self.shape.units):
             opens = self._bind(number, unit, opens, reports)
         depth = len(self.shape.units)
         for number, negation in enumerate(self.shape.negations):
             opens = self._forbid(number, negation, depth, opens, reports)
             depth += 1
-        if any(unit.many for unit in self.shape.units) and (self.at_end or any(u.limit for u in self.shape.units)):
+        if self._judges_repetitions():
             self._finish(depth, opens, reports)
         roles = tuple(leaf.role for unit in self.shape.units for leaf in unit.leaves)
         return Branch(roles, reports)
 
     # One unit after the other
 
-    def _bind(self, number: int, unit: Unit, opens: list[Open], reports: list[StepReport]) -> list[Open]:
+    def _bind(self, number: int, unit: Unit, opens: Opens[Open], reports: list[StepReport]) -> Opens[Open]:
         typed = self.world.of(unit.leaves[0].type)
         types = "/".join(dict.fromkeys(leaf.type for leaf in unit.leaves))
-        report = StepReport(unit.text, types, len(typed.rows), before=len(opens) if number else 0)
+        report = StepReport(unit.text, types, len(typed.rows))
         reports.append(report)
-        kept: list[Open] = []
-        for match in opens:
-            if report.tried > PAIRS_MAX:
-                report.capped = True
-                break
+        if number == 0:
+            return self._begin(unit, typed, report)
+
+        def grow(match: Open) -> list[Open]:
             rejected = Nearest()
             if unit.many:
                 grown = self._repeat(number, unit, match, report, rejected)
                 found = [grown] if grown else []
             else:
                 found = self._single(number, match, typed, report, rejected)
-                if self.skip == "next" and number and len(found) > 1:
+                if self.skip == "next" and len(found) > 1:
                     found.sort(key=lambda each: own_key(each.single[number][0]))
                     report.turned_away["not the next"] += len(found) - 1
                     found = found[:1]
-            kept.extend(found)
-            if len(kept) > OPEN_MATCHES_MAX:
-                report.capped = True
-                break
-            if not found and number > 0:
+            if not found:
                 self._miss(number, match, unit.leaves[0].type, rejected)
-        if number == 0 and not typed.rows:
+            return found
+
+        return go_through(report, opens, self.world.budget, grow)
+
+    def _begin(self, unit: Unit, typed: Typed, report: StepReport) -> Opens[Open]:
+        """The first unit: each event that fits begins an open match; those of a repetition are one open match."""
+        self.world.budget.next_step()
+        kept: Opens[Open] = Opens()
+        elements: list[Element] = []
+        try:
+            for row in typed.rows:
+                for element in self._iterations(0, unit, (row,)):
+                    grown = self._fit(0, Open(), element)
+                    report.tried += 1
+                    if isinstance(grown, Objection):
+                        report.turned_away[grown.counted] += 1
+                        self.misses.offer(0, grown.cost, grown.distance, lambda no=grown: Miss(0, (), no.story))  # type: ignore[misc]
+                    elif unit.many:
+                        elements.append(element)
+                    else:
+                        kept.add([grown])
+                report.looked_at += 1
+        except OutOfLooks:
+            report.cut = True
+        if elements:
+            kept.add([Open({}, {0: elements})])
+        if not typed.rows:
             name = unit.leaves[0].type
             self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {name} event at all"))
-        return bounded(kept, report)
+        return finished(report, kept)
 
     def _single(self, number: int, match: Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[Open]:
         low, high = self._bounds(number, match, typed, report)
-        report.tried += high - low
         found = []
         for row in typed.rows[low:high]:
             grown = self._fit(number, match, (row,))
+            report.tried += 1
             if isinstance(grown, Open):
                 found.append(grown)
                 continue
             report.turned_away[grown.counted] += 1
-            if number == 0:
-                self.misses.offer(0, grown.cost, grown.distance, lambda no=grown: Miss(0, (), no.story))  # type: ignore[misc]
             rejected.consider(grown)
-        if not found and number > 0:
+        if not found:
             for row in around(typed, low, high):
                 outside = self._fit(number, match, (row,))
                 if isinstance(outside, Objection):
@@ -147,36 +179,33 @@ class TreeWalk:
         """The open match with all possible elements of a repetition."""
         typed = self.world.of(unit.leaves[0].type)
         low, high = self._bounds(number, match, typed, report)
-        report.tried += high - low
         elements: list[Element] = []
         for row in typed.rows[low:high]:
-            for element in self._iterations(unit, (row,)):
-                if len(elements) >= GROUPS_MAX * 40:
-                    report.capped = True
-                    break
+            for element in self._iterations(number, unit, (row,)):
                 grown = self._fit(number, match, element)
+                report.tried += 1
                 if isinstance(grown, Open):
                     elements.append(element)
                 else:
                     report.turned_away[grown.counted] += 1
                     rejected.consider(grown)
-                    if number == 0:
-                        self.misses.offer(0, grown.cost, grown.distance, lambda no=grown: Miss(0, (), no.story))  # type: ignore[misc]
         if not elements:
             return None
         # Elements bound before this repetition stay as they were: each of these may restrict them differently.
         return Open(match.single, {**match.many, number: elements})
 
-    def _iterations(self, unit: Unit, begun: Element) -> Iterator[Element]:
-        """The events of one iteration of a group, given its first."""
+    def _iterations(self, number: int, unit: Unit, begun: Element) -> Iterator[Element]:
+        """The events of one iteration of a group, given its first, that a span window has room for."""
         if len(begun) == len(unit.leaves):
             yield begun
             return
         typed = self.world.of(unit.leaves[len(begun)].type)
-        low = typed.up_to(begun[-1][:3])
-        for row in typed.rows[low : low + GROUPS_MAX]:
+        spans = [b.window.length for b in self.shape.windows if number in b.units and _is_span(b.window)]
+        high = typed.up_to_ts(start_of(begun[0])[0] + min(spans)) if spans else len(typed.rows)
+        for row in typed.rows[typed.up_to(begun[-1][:3]) : high]:
+            self.world.budget.spend()
             if start_of(row) > begun[-1][:3]:
-                yield from self._iterations(unit, (*begun, row))
+                yield from self._iterations(number, unit, (*begun, row))
 
     def _bounds(self, number: int, match: Open, typed: Typed, report: StepReport) -> tuple[int, int]:
         """The part of a type's events that is not excluded by order and the outermost window, counting the others."""
@@ -188,7 +217,7 @@ class TreeWalk:
             report.turned_away[f"not after {self._role(unit)}"] += low
         for bound in self.shape.windows:
             window = bound.window
-            if number not in bound.units or window.unit != "us" or window.bounds != "span":
+            if number not in bound.units or not _is_span(window):
                 continue
             rows = [row for unit in bound.units for row in match.single.get(unit, ())]
             if rows:
@@ -214,6 +243,7 @@ class TreeWalk:
 
     def _fit(self, number: int, match: Open, element: Element) -> Open | Objection:
         """The open match with one more element, or what speaks against it."""
+        self.world.budget.spend()
         against = Objection(element)
         ids = {identity(row) for row in element}
         if any(identity(row) in ids for each in match.single.values() for row in each):
@@ -260,6 +290,7 @@ class TreeWalk:
         fitting = []
         why = ""
         bound = single[number]
+        self.world.budget.spend(len(elements))
         for element in elements:
             ids = {identity(row) for row in element}
             if any(identity(row) in ids for row in bound):
@@ -347,27 +378,25 @@ class TreeWalk:
     # Negations and conditions over whole repetitions
 
     def _forbid(
-        self, number: int, negation: Forbidden, depth: int, opens: list[Open], reports: list[StepReport]
-    ) -> list[Open]:
+        self, number: int, negation: Forbidden, depth: int, opens: Opens[Open], reports: list[StepReport]
+    ) -> Opens[Open]:
         inner = list(leaves(negation.part))
         what = ", ".join(named(leaf) for leaf in inner)
         types = "/".join(dict.fromkeys(leaf.type for leaf in inner))
         events = sum(len(self.world.of(name).rows) for name in dict.fromkeys(leaf.type for leaf in inner))
-        report = StepReport(f"not {what}{self._place(negation)}", types, events, before=len(opens))
+        report = StepReport(f"not {what}{self._place(negation)}", types, events)
         reports.append(report)
-        kept = []
-        for match in opens:
-            if report.tried > PAIRS_MAX:
-                report.capped = True
-                break
+
+        def judge(match: Open) -> list[Open]:
             forbidding = self._forbidding(number, negation, match, report)
             if forbidding is None:
-                kept.append(match)
-                continue
+                return [match]
             report.turned_away[f"forbidden by {types}"] += 1
             story = "forbidden by " + ", ".join(show_event(row) for row in forbidding)
-            self.misses.offer(depth, 1, 0.0, lambda match=match, story=story: Miss(depth, match.shown(), story))  # type: ignore[misc]
-        return bounded(kept, report)
+            self.misses.offer(depth, 1, 0.0, lambda: Miss(depth, match.shown(), story))
+            return []
+
+        return go_through(report, opens, self.world.budget, judge)
 
     def _place(self, negation: Forbidden) -> str:
         if not negation.in_sequence:
@@ -387,13 +416,15 @@ class TreeWalk:
             sub = Shape(shape)
             if not sub.windows and len(sub.units) > 1 and window is not None:
                 sub.windows.append(Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
-            candidates = self._sub_matches(sub, (), report)
             if len(sub.units) == 1:
                 typed = self.world.of(sub.units[0].leaves[0].type)
                 low, high = self._near_range(negation, match, typed)
-                report.tried += max(0, high - low)
-                candidates = ((row,) for row in typed.rows[low:high])
+                candidates: Iterator[Element] = ((row,) for row in typed.rows[low:high])
+            else:
+                candidates = self._sub_matches(sub, (), *_near_times(negation, match, sub))
             for element in candidates:
+                self.world.budget.spend()
+                report.tried += 1
                 last = max(element, key=lambda row: row[:3])
                 if not self._in_range(negation, match, last) or any(identity(row) in parts for row in element):
                     continue
@@ -407,25 +438,22 @@ class TreeWalk:
                     return element
         return None
 
-    def _sub_matches(self, sub: Shape, begun: Element, report: StepReport) -> Iterator[Element]:
-        """The matches of a negated part, by order and windows alone."""
+    def _sub_matches(self, sub: Shape, begun: Element, since: float, until: float) -> Iterator[Element]:
+        """The matches of a negated part between two times, by order and windows alone."""
         number = len(begun)
         if number == len(sub.units):
-            report.tried += 1
             if number == 1 or not _breaks_window(sub, begun, self.world):
                 yield begun
             return
-        for row in self.world.of(sub.units[number].leaves[0].type).rows:
-            if report.tried > 2 * PAIRS_MAX:
-                report.capped = True
-                return
+        typed = self.world.of(sub.units[number].leaves[0].type)
+        for row in typed.rows[typed.before_ts(since) : typed.up_to_ts(until)]:
+            self.world.budget.spend()
             if any(
                 (earlier, number) in sub.before and not begun[earlier][:3] < start_of(row) for earlier in range(number)
             ):
-                report.tried += 1
                 continue
             if all(identity(row) != identity(other) for other in begun):
-                yield from self._sub_matches(sub, (*begun, row), report)
+                yield from self._sub_matches(sub, (*begun, row), since, until)
 
     def _near_range(self, negation: Forbidden, match: Open, typed: Typed) -> tuple[int, int]:
         """Indexes between which the events in the range of a negation lie; these are still to be judged."""
@@ -469,26 +497,27 @@ class TreeWalk:
             return False
         return not ((before is None or not negation.in_sequence) and high is not None and at > high)
 
-    def _finish(self, depth: int, opens: list[Open], reports: list[StepReport]) -> None:
+    def _finish(self, depth: int, opens: Opens[Open], reports: list[StepReport]) -> None:
         conditions = ", ".join(quoted(conjunct) for conjunct in self.at_end)
         limits = [unit for unit in self.shape.units if unit.limit is not None]
         text = "over the whole repetition" + (f": {conditions}" if conditions else "")
-        report = StepReport(text, "", 0, before=len(opens))
+        report = StepReport(text, "", 0)
         reports.append(report)
-        kept = []
-        for match in opens:
-            no = self._over_limit(match, limits) or self._unsatisfied(match, report)
+
+        def judge(match: Open) -> list[Open]:
+            try:
+                no = self._over_limit(match, limits) or self._unsatisfied(match, report)
+            except _TooManyChoices:
+                report.undecided += 1
+                return []
             if no is None:
-                kept.append(match)
-                continue
+                return [match]
+            told = no.story
             report.turned_away[no.counted] += 1
-            self.misses.offer(
-                depth,
-                no.cost,
-                no.distance,
-                lambda match=match, no=no: Miss(depth, match.shown(), no.story),  # type: ignore[misc]
-            )
-        bounded(kept, report)
+            self.misses.offer(depth, no.cost, no.distance, lambda: Miss(depth, match.shown(), told))
+            return []
+
+        go_through(report, opens, self.world.budget, judge)
 
     def _over_limit(self, match: Open, limits: list[Unit]) -> Objection | None:
         for unit in limits:
@@ -500,21 +529,26 @@ class TreeWalk:
         return None
 
     def _unsatisfied(self, match: Open, report: StepReport) -> Objection | None:
-        """None if some choice of elements satisfies the conditions over repetitions, or there are too many to try."""
+        """None if some choice of elements satisfies the conditions over repetitions."""
         if not self.at_end:
             return None
-        choices = [list(_runs(elements)) for elements in match.many.values()]
+        choices = []
+        for elements in match.many.values():
+            self.world.budget.spend(1 + min(1 << len(elements), SUBSETS_MAX) // 8)  # cheaper than looking at events
+            choices.append(list(_runs(elements)))
         last: Objection | None = None
         for tried, chosen in enumerate(product(*choices)):
-            report.tried += 1
             if tried >= SUBSETS_MAX:
-                report.capped = True
-                return None
+                raise _TooManyChoices
+            self.world.budget.spend(sum(map(len, chosen)))
+            report.tried += 1
             no = self._judge(match, dict(zip(match.many, chosen, strict=True)))
             if no is None:
                 return None
             if last is None or (no.cost, no.distance) < (last.cost, last.distance):
                 last = no
+        if any(1 << len(elements) > SUBSETS_MAX for elements in match.many.values()):
+            raise _TooManyChoices
         return last
 
     def _judge(self, match: Open, chosen: dict[int, tuple[Element, ...]]) -> Objection | None:
@@ -558,12 +592,27 @@ class TreeWalk:
         return unit, previous
 
 
+def _is_span(window: Window) -> bool:
+    return window.unit == "us" and window.bounds == "span"
+
+
+def _near_times(negation: Forbidden, match: Open, sub: Shape) -> tuple[float, float]:
+    """Times between which the events of whatever negates a match lie; these are still to be judged."""
+    rows, owner = match.rows(), negation.owner
+    lengths = [bound.window.length for bound in sub.windows if bound.window.unit == "us"]
+    if owner is None or owner.window.unit != "us" or not lengths:
+        return float("-inf"), float("inf")
+    since = min(start_of(row)[0] for row in rows) - owner.window.length - sum(lengths)
+    return since, max(row[0] for row in rows) + owner.window.length
+
+
 def _runs(elements: list[Element]) -> Iterator[tuple[Element, ...]]:
-    """Choices of elements in order that do not overlap, large ones first: they are what people mean."""
-    for size in range(len(elements), 0, -1):
-        for chosen in combinations(elements, size):
-            if all(one[-1][:3] < start_of(other[0]) for one, other in pairwise(chosen)):
-                yield chosen
+    """Choices of elements in order that do not overlap, large ones first: they are what people mean. Not all, if there
+    are more than SUBSETS_MAX."""
+    sizes = (combinations(elements, size) for size in range(len(elements), 0, -1))
+    for chosen in islice(chain.from_iterable(sizes), SUBSETS_MAX):
+        if all(one[-1][:3] < start_of(other[0]) for one, other in pairwise(chosen)):
+            yield chosen
 
 
 def _breaks_window(sub: Shape, rows: Element, world: World) -> bool:

@@ -72,6 +72,8 @@ def attribute_of(row: Row, name: str) -> Value:
 
 def evaluate(expression: Expression, scope: Scope) -> Any:
     """The value of an expression, None where it has none."""
+    if type(expression) is Binary and expression.operator not in ("and", "or"):  # by far the most frequent
+        return _binary(expression.operator, evaluate(expression.left, scope), evaluate(expression.right, scope))
     match expression:
         case Constant(value):
             return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
 from node.delivery import Delivered
@@ -85,11 +85,14 @@ class Forest:
         self.shares: dict[int, PlanShare] = {}
         """What this node knows of the plans that still run."""
         self.local: dict[str, LocalFeed] = {}
+        self.unheard: dict[int, int] = {}
+        """By number of a source that may have told something that this node could not hear, since when."""
         self.works: dict[TreeName, TreeWork] = {}
         self.inlets: dict[int, Inlet] = {}
         self.outlets: dict[tuple[str, int], Outlet] = {}
         self.delivered = Delivered()
         self.horizon_us = 0
+        self.lateness_us = 0
         self.past = Past()
         """What was counted in trees that are over."""
         self._numbers = Numbers()
@@ -246,6 +249,13 @@ class Forest:
         """The local feed that a source belongs to."""
         return next((feed for feed in self.local.values() if source in feed.sources), None)
 
+    def heard(self, sources: Sequence[int], work: Work) -> None:
+        """Everything that these sources have told has come."""
+        again = {number for number in sources if self.unheard.pop(number, None) is not None}
+        for feed in self.local.values():
+            if not again.isdisjoint(feed.sources):
+                feed.moved(work)
+
     def report_stream(self, neighbour: str, number: int, work: Work) -> None:
         """Something came for a stream that is not here."""
         known = (neighbour, number) in self._gone_streams
@@ -319,8 +329,9 @@ class Forest:
         self._named |= {(planned.tree, planned.epoch) for planned in share.trees}
         self._oldest_plan = share.oldest_plan
         self.horizon_us = max(self.horizon_us, share.horizon_us)
+        self.lateness_us = max(self.lateness_us, share.lateness_us)
         for source in share.sources:
-            feed = self.local.setdefault(source.type, LocalFeed(source.type))
+            feed = self.local.setdefault(source.type, LocalFeed(source.type, self.unheard))
             feed.sources[source.number] = source
         self.delivered.release(share.from_us, work)
         if len(self.shares) > 1:
@@ -477,7 +488,8 @@ class Forest:
         if share.strategy != "centr":
             for planned in rules:
                 found.hear(planned.rule, work)
-        for stream in whole_streams(((each.rule, each.since_us, each.until_us) for each in rules), horizon_us):
+        bounds = ((each.rule, each.since_us, each.until_us) for each in rules)
+        for stream in whole_streams(bounds, horizon_us, found.from_us):
             evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
             found.dispatch(evaluate(stream, work), stream)
         for name in wanted:

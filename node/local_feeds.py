@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from node.feeds import Feed
@@ -18,14 +18,17 @@ class LocalFeed(Feed):
     """The events of one type that are born at this node, from all its sources of that type.
 
     No event arrives later than its source's lateness after its timestamp; one that does is late and no part of the
-    trace. That is decided by the clock alone, whatever anybody has asked for.
+    trace. That is decided by the clock alone, whatever anybody has asked for, but for the time in which the node could
+    not hear the source: the clock stands still for a source that is unheard.
     """
 
-    def __init__(self, event_type: str) -> None:
+    def __init__(self, event_type: str, unheard: Mapping[int, int] | None = None) -> None:
+        """``unheard``: by number of a source since when it is; the node keeps it."""
         super().__init__()
         self.type = event_type
         self.sources: dict[int, PlannedSource] = {}
         self.ended: set[int] = set()
+        self.unheard: Mapping[int, int] = {} if unheard is None else unheard
         self.told_us: dict[int, float] = {}
         """How far each replayed source has told it has come."""
         self.frozen_us: float | None = None
@@ -45,22 +48,24 @@ class LocalFeed(Feed):
         return least
 
     def _promised(self, source: PlannedSource, now_us: int) -> float:
-        # Of a live source another event may still be born in this very microsecond.
-        passed: float = now_us - source.lateness_us - 1
-        if source.replayed:
-            passed = self.told_us.get(source.number, -FOREVER)
+        passed = self._passed(source, now_us)
         if source.until_us is not None and passed >= source.until_us:
             return FOREVER
         return passed if source.from_us is None else max(passed, source.from_us - 1)
 
+    def _passed(self, source: PlannedSource, now_us: int) -> float:
+        """What the clock has promised for a source, or a replayed one has told."""
+        if source.replayed:
+            return self.told_us.get(source.number, -FOREVER)
+        # An operator who ends a source does not want to wait for what may be held of it.
+        clock_us = now_us if source.until_us is not None else self.unheard.get(source.number, now_us)
+        # Of a live source another event may still be born in this very microsecond.
+        return clock_us - source.lateness_us - 1
+
     def promised_most(self, now_us: int) -> float:
         """The most that any source has promised: what begins later than this can be told to all of them in time."""
         return max(
-            (
-                self.told_us.get(number, -FOREVER) if source.replayed else now_us - source.lateness_us - 1
-                for number, source in self.sources.items()
-                if number not in self.ended
-            ),
+            (self._passed(source, now_us) for number, source in self.sources.items() if number not in self.ended),
             default=-FOREVER,
         )
 
@@ -68,7 +73,7 @@ class LocalFeed(Feed):
         """The least time of which a source may still tell, by the clock or by what replayed sources have told."""
         return min(
             (
-                self.told_us.get(number, -FOREVER) if source.replayed else now_us - source.lateness_us
+                self._passed(source, now_us) + (not source.replayed)
                 for number, source in self.sources.items()
                 if number not in self.ended
             ),
@@ -130,7 +135,7 @@ class LocalFeed(Feed):
         live = any(not source.replayed for number, source in self.sources.items() if number not in self.ended)
         if self._wanted and live:
             due = int(self._wanted[0]) + self.lateness_us() + 1
-            if due > work.now_us:  # otherwise a frozen feed waits, and is told when it thaws
+            if due > work.now_us:  # otherwise the feed is frozen or unheard, and is told when that is over
                 work.timer(f"local {self.type}", due)
 
     def moved(self, work: Work) -> None:
@@ -159,7 +164,10 @@ def _holds(source: PlannedSource, ts: int) -> bool:
 
 
 class EpochFeed(Feed):
-    """Local events as one tree sees them: from what is remembered when it starts, up to where its plan ends."""
+    """Local events as one tree sees them: from where it looks back to when it starts, up to where its plan ends.
+
+    What is older, though it may come later than the tree has started, belongs to nothing that the tree must find.
+    """
 
     def __init__(self, source: LocalFeed, prime_us: int | None) -> None:
         super().__init__()
@@ -173,7 +181,7 @@ class EpochFeed(Feed):
         """Everything that reads it is in place: begin with the past."""
         if not self._started:
             self._started = True
-            remembered = [row for row in self.source.since(self._prime_us) if self._is_before_end(row)]
+            remembered = [row for row in self.source.since(self._prime_us) if self._sees(row)]
             if remembered:
                 self.pass_on(remembered, work)
             self.tell(work)
@@ -186,8 +194,10 @@ class EpochFeed(Feed):
     def leave(self) -> None:
         self.source.consumers.remove(self)
 
-    def _is_before_end(self, row: Row) -> bool:
-        return self._until_us is None or row[0] < self._until_us
+    def _sees(self, row: Row) -> bool:
+        if self._until_us is not None and row[0] >= self._until_us:
+            return False
+        return self._prime_us is None or row[0] >= self._prime_us
 
     def current(self, now_us: int) -> float:
         if not self._started:
@@ -202,12 +212,14 @@ class EpochFeed(Feed):
     def accept(self, rows: Sequence[Row], work: Work) -> None:
         if not self.consumers:
             return  # this tree does not need the type
-        if self._started and self._until_us is None:
+        if not self._started:
+            return
+        if self._until_us is not None or self._prime_us is not None:
+            if self._prime_us is not None and self.source.promised(work.now_us) >= self._prime_us:
+                self._prime_us = None  # nothing older can come any more
+            rows = [row for row in rows if self._sees(row)]
+        if rows:
             self.pass_on(rows, work)
-        elif self._started:
-            before = [row for row in rows if self._is_before_end(row)]
-            if before:
-                self.pass_on(before, work)
 
     def block(self, rows: Sequence[Row], work: Work) -> None:
         raise AssertionError("sources send no blockers")

@@ -18,7 +18,7 @@ from protocol.errors import HeadwaterError
 from protocol.events import EventType
 from protocol.pattern import Rule
 
-VERSION = 4  # of what cores and machines are made of
+VERSION = 5  # of what cores and machines are made of
 
 
 class StateError(HeadwaterError):

@@ -52,6 +52,7 @@ class JoinTask(Feed):
         """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask. With
         push-pull any part may be the master above, whose events awaken those that would ask."""
         self._since_us = stream.since_us
+        self._from_us = stream.from_us if isinstance(stream, Whole) else None
         self._until_us = stream.until_us if isinstance(stream, Whole) else None
         self._heard = frozenset(() if isinstance(stream, Whole) else stream.heard)
         self.engine = engine
@@ -167,6 +168,8 @@ class JoinTask(Feed):
             self._free(mark)
         self._ask(mark, work)
         if self.mark > before:
+            if self._from_us is not None and self.mark >= self._from_us:
+                self._from_us = None  # nothing that follows ends earlier
             self.tell(work)
 
     def _mark_of_inputs(self, now_us: int) -> float:
@@ -220,8 +223,8 @@ class JoinTask(Feed):
             found = [match for match in found if not any(identity_of(row) in blocked for row in _rows(match))]
         if self.whole:
             rows: Sequence[Row] = Found(found, self._latest_us) if found else ()
-            if isinstance(rows, Found) and self._until_us is not None:
-                rows = rows.between(None, self._until_us)
+            if isinstance(rows, Found):
+                rows = rows.between(self._from_us, self._until_us)
             if rows:
                 self.pass_on(rows, work)
             return

@@ -220,7 +220,7 @@ class Unfinished:
 
 
 def _end_jobs() -> None:
-    if "pyspark" in sys.modules:
+    if sys.modules.get("pyspark") is not None:
         from pipeline.spark import end_jobs
 
         end_jobs()

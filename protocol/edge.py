@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from protocol.codec import register
 from protocol.events import Value
@@ -55,6 +55,26 @@ Generator = Uniform | Normal | Choice | Cycle | Count
 
 # ------------------------------------------------------------------------------------------------------------- sources
 
+TimeUnit = Literal["s", "ms", "us", "ns", "iso"]
+"""What times are written in: numbers of seconds, milliseconds, microseconds or nanoseconds since 1970, or ISO 8601."""
+TIME_UNITS: Final[tuple[TimeUnit, ...]] = get_args(TimeUnit)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the rows of a trace say their time and their type, and how."""
+
+    time_column: str = "ts"
+    time_unit: TimeUnit | None = None
+    """None: integers are microseconds, anything else is ISO 8601; integers that are clearly dates in another unit are
+    refused."""
+    type_column: str = "type"
+    delimiter: str = ","
+    """Between the cells of a CSV file."""
+
+
+USUAL: Final = Layout()
+
 
 @dataclass(frozen=True, slots=True)
 class Broker:
@@ -84,6 +104,7 @@ class TraceFeed:
 
     path: str
     speed: float = 1.0
+    layout: Layout = USUAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,21 +121,57 @@ class RateFeed:
 
 
 @dataclass(frozen=True, slots=True)
+class Mapped:
+    """Where the value of an attribute comes from: a place in a message (`protocol.payload_maps`), or a constant.
+
+    A number is multiplied by ``scale``, then ``offset`` is added, then it is converted from ``unit`` to ``to``.
+    """
+
+    attribute: str
+    source: str | None = None
+    constant: str | None = None
+    """As it is written; it becomes the kind that the attribute is declared as."""
+    unit: str | None = None
+    to: str | None = None
+    scale: float = 1.0
+    offset: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class When:
+    """Only messages, or items of one, that hold something at this place: anything, or what ``equals`` says."""
+
+    source: str
+    equals: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class MqttFeed:
     """Events that a broker delivers; only a running node can receive them, a simulation cannot."""
 
     topic: str
+    """A level ``{name}`` is a wildcard like ``+``; what it stands for is the value of the attribute of that name."""
     broker: Broker
-    payload: Literal["json", "msgpack"] = "json"
+    payload: Literal["json", "msgpack", "text"] = "json"
     qos: int = 1
     device: str | None = None
-    """The field of a payload that names the device, and the one that holds its counter: with both they are the identity
-    of the event. A device ``+N`` is what the N-th wildcard of the topic stands for."""
+    """The field of a payload, or the place in a message, that names the device, and the one that holds its counter:
+    with both they are the identity of the event. A device ``+N`` is what the N-th wildcard of the topic stands for."""
     counter: str | None = None
     time: str | None = None
-    """The field that holds the time of the event; None: the time of its arrival."""
+    """The field or the place that holds the time of the event; None: the time of its arrival."""
     will: str | None = None
     """The topic on which the broker tells that a device has left."""
+    time_unit: TimeUnit | None = None
+    """What the time is written in; None: microseconds or ISO 8601."""
+    map: tuple[Mapped, ...] | None = None
+    """Where attributes get their values from; None: each from the field of its name."""
+    each: str | None = None
+    """The place of a list, or of a map, each item of which is an event."""
+    when: tuple[When, ...] = ()
+    unknown: Literal["ignore", "keep", "refuse"] = "ignore"
+    """What becomes of fields that nothing asks for: left out; kept as JSON in the attribute ``unknown``; or the message
+    is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +238,7 @@ class ClientTo:
 Destination = StdoutTo | FileTo | MqttTo | WebhookTo | ClientTo
 
 register(
-    Uniform, Normal, Choice, Cycle, Count, Broker, TraceFeed, RateFeed, MqttFeed, ClientFeed, ReplayFeed,
+    Uniform, Normal, Choice, Cycle, Count, Layout, Broker, Mapped, When,
+    TraceFeed, RateFeed, MqttFeed, ClientFeed, ReplayFeed,
     StdoutTo, FileTo, MqttTo, WebhookTo, ClientTo,
 )  # fmt: skip

@@ -130,14 +130,51 @@ def kind_of(value: Value) -> str:
     return _PYTHON_KINDS.get(type(value), "any")
 
 
+def plain(value: Any) -> Any:
+    """A scalar of numpy (or a subclass of a plain kind) as the Python value it stands for; anything else as it is."""
+    kind = type(value)
+    if kind in _PYTHON_KINDS or value is None:
+        return value
+    if kind.__module__ == "numpy" and callable(getattr(value, "item", None)) and getattr(value, "shape", None) == ():
+        made = value.item()
+        return made if type(made) in _PYTHON_KINDS and not _loses(value, made) else value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    return str(value) if isinstance(value, str) else value
+
+
+def _loses(value: Any, made: Any) -> bool:
+    """Whether a number changes on its way to Python; NaN is no number."""
+    return bool(made == made and made != value)
+
+
+def whole(what: str, value: Any) -> int:
+    """A time or a number that must be an integer, perhaps one of numpy; an EventError otherwise."""
+    if type(value) is int:
+        return value
+    made = plain(value)
+    if type(made) is int:
+        return made
+    if what == "ts":
+        hint = "write integer microseconds, for example round(seconds * 1_000_000)"
+        raise EventError(f"ts is {value!r}, a {type(value).__name__}; {hint}")
+    raise EventError(f"{what} is {value!r}, a {type(value).__name__}; it must be an integer")
+
+
 def conform(event_type: EventType, attribute: str, value: Any) -> Value:
     """The value as the type declares it (an int becomes a float where a float is declared), or an EventError."""
+    if type(value) not in _PYTHON_KINDS:
+        value = plain(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         if event_type.is_optional(attribute):
             return None
         raise EventError(f"{event_type.name} needs a value for {attribute!r}; declare it as optional with '?' if not")
     declared = event_type.kind(attribute)
     found = kind_of(value)
+    if found == "float" and math.isinf(value):
+        raise EventError(f"{event_type.name}.{attribute} is {value!r}, which is not a finite number")
     if found == "any":
         raise EventError(
             f"{event_type.name}.{attribute} is {type(value).__name__}; values are numbers, strings or booleans"
@@ -145,8 +182,18 @@ def conform(event_type: EventType, attribute: str, value: Any) -> Value:
     if declared in ("any", found):
         return cast(Value, value)
     if declared == "float" and found == "int":
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise EventError(f"{event_type.name}.{attribute} is an integer that is too large for a float") from None
     raise EventError(f"{event_type.name}.{attribute} is declared {declared}, but {value!r} is {found}")
+
+
+def _text(node: Any) -> str:
+    made = plain(node)
+    if type(made) is not str:
+        raise EventError(f"node is {node!r}, a {type(node).__name__}; it must be a string")
+    return made
 
 
 class Event(tuple[Any, ...]):
@@ -165,12 +212,15 @@ class Event(tuple[Any, ...]):
         """Build and check one event. A type given by name takes the attributes' kinds from their values."""
         given = attributes or {}
         if isinstance(event_type, str):
-            event_type = EventType(event_type, tuple((name, kind_of(value) + "?") for name, value in given.items()))
+            kinds = tuple((name, kind_of(plain(value)) + "?") for name, value in given.items())
+            event_type = EventType(event_type, kinds)
         for name in given:
             if event_type.position(name) is None:
                 known = ", ".join(event_type.attributes) or "no attributes"
                 raise EventError(f"{event_type.name} has no attribute {name!r}; it has: {known}")
         values = [conform(event_type, name, given.get(name)) for name in event_type.attributes]
+        if type(ts) is not int or type(seq) is not int or type(node) is not str:
+            ts, node, seq = whole("ts", ts), _text(node), whole("seq", seq)
         return tuple.__new__(cls, (ts, node, seq, event_type, *values))
 
     @classmethod

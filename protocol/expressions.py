@@ -26,11 +26,21 @@ FOLDS: Final = ("count", "sum", "avg", "min", "max")
 Index = Literal["", "i-1", "first", "last"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Constant:
-    """A number, string or boolean; durations are integers of microseconds."""
+    """A number, string or boolean; durations are integers of microseconds.
+
+    Constants are equal where they look alike: 1, 1.0 and TRUE are the same number, but functions tell them apart
+    (``concat(a.v, 1)``), so whatever is shared by equal expressions must not take one for the other.
+    """
 
     value: Value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
 
 
 @dataclass(frozen=True, slots=True)

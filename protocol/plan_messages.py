@@ -82,6 +82,8 @@ class Share:
     """Builds that do not reach every node: what takes their place may reach more and begin where they began."""
     graphs: tuple[Graph, ...] = ()
     """For builds that only span the network: how streams flow through the node instead of up and down the tree."""
+    lateness_us: int = 0
+    """How late an event may be born, at whatever node: so old may be what comes from a neighbour."""
 
 
 @dataclass(frozen=True, slots=True)

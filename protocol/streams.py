@@ -3,13 +3,16 @@ matches, or the composites of a whole rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from protocol.expressions import Attribute, Expression, rewritten
 from protocol.partial import PartialRule
 from protocol.pattern import Rule, leaves, may_wait, types_of
 from protocol.subscriptions import SUBJECT
+
+UNBOUNDED_US = 1 << 60  # the horizon of rules that no window bounds: nothing they read may ever be forgotten
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,9 @@ class Whole:
     since_us: int | None = None
     until_us: int | None = None
     waits_us: int = 0
+    from_us: int | None = None
+    """What ends earlier is of no use to whoever reads the stream, and must not be told: the plan began with a part of
+    the past, so it would lack what was before, and would have the identity of what an earlier plan has found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +66,51 @@ def filter_of(partial: PartialRule) -> Filter:
 
 
 def whole_streams(
-    rules: Iterable[tuple[Rule, int | None, int | None]], horizon: Callable[[Rule], int | None]
+    rules: Iterable[tuple[Rule, int | None, int | None]],
+    horizon: Callable[[Rule], int | None],
+    from_us: int | None = None,
 ) -> Iterator[Whole]:
     """The streams of rules, given with their bounds after those whose composites they read, with how long each may wait
-    for decisions."""
+    for decisions. ``from_us`` is where the plan begins (None: with the first event)."""
     waits_us: dict[str, int] = {}
+    streams: list[Whole] = []
     for rule, since_us, until_us in rules:
-        own_us = (horizon(rule) or 0) if may_wait(rule) else 0
         through_us = max((waits_us.get(name, 0) for name in types_of(rule.pattern)), default=0)
-        waits_us[rule.emits] = max(waits_us.get(rule.emits, 0), own_us + through_us)
-        yield Whole(rule, since_us, until_us, own_us + through_us)
+        found_us = min(UNBOUNDED_US, _own_wait_us(rule, horizon) + through_us)
+        waits_us[rule.emits] = max(waits_us.get(rule.emits, 0), found_us)
+        streams.append(Whole(rule, since_us, until_us, found_us))
+    yield from streams if from_us is None else _begun(streams, horizon, from_us)
+
+
+def _own_wait_us(rule: Rule, horizon: Callable[[Rule], int | None]) -> int:
+    if not may_wait(rule):
+        return 0
+    own_us = horizon(rule)
+    return UNBOUNDED_US if own_us is None else own_us
+
+
+def _begun(streams: Sequence[Whole], horizon: Callable[[Rule], int | None], from_us: int) -> list[Whole]:
+    """The same where a plan begins: each tells of what no plan before has decided, and of what those that read it may
+    need for that, which is at most a horizon older."""
+    undecided_us: dict[str, int] = {}
+    least_us: list[float] = []
+    for stream in streams:
+        through_us = min((undecided_us.get(name, from_us) for name in types_of(stream.rule.pattern)), default=from_us)
+        found_us = through_us - _own_wait_us(stream.rule, horizon)
+        if stream.since_us is not None:  # nothing is older
+            found_us = max(found_us, min(stream.since_us, from_us))
+        undecided_us[stream.rule.emits] = min(found_us, undecided_us.get(stream.rule.emits, from_us))
+        least_us.append(found_us)
+    read_us: dict[str, float] = {}
+    for place in reversed(range(len(streams))):
+        stream, own_us = streams[place], horizon(streams[place].rule)
+        least_us[place] = min(least_us[place], read_us.get(stream.rule.emits, math.inf))
+        reads_us = -math.inf if own_us is None else least_us[place] - own_us
+        if stream.since_us is not None:
+            reads_us = max(reads_us, stream.since_us)
+        for name in types_of(stream.rule.pattern):
+            read_us[name] = min(reads_us, read_us.get(name, math.inf))
+    return [
+        stream if math.isinf(least) else replace(stream, from_us=int(least))
+        for stream, least in zip(streams, least_us, strict=True)
+    ]

@@ -20,8 +20,9 @@ from protocol.expressions import Expression
 from protocol.functions import Functions
 from protocol.languages import syntax as s
 from protocol.languages.diagnostics import Problems, RuleTextError, Text, suggestion
+from protocol.languages.habits import shorten
 from protocol.languages.meaning import Meaning, Placed, Typed, Types
-from protocol.languages.parser import NESTING_MAX, expectation, shorten, too_deep
+from protocol.languages.parser import NESTING_MAX, expectation, too_deep
 from protocol.languages.print_tesla import RESERVED
 from protocol.languages.printing import NOT, OR, ExpressionPrinter, check_split, word
 from protocol.languages.reader import SyntaxMistake, TeslaReader
@@ -46,7 +47,7 @@ class Subscription:
 def parse_subscription(
     text: str,
     name: str = "subscription",
-    types: Iterable[EventType] | None = None,
+    types: Iterable[EventType] | Types | None = None,
     functions: Functions | None = None,
 ) -> Subscription:
     """The subscription that a text means, or a RuleTextError with every mistake; ``name`` stands in front of them.
@@ -60,13 +61,12 @@ def parse_subscription(
         selector = _selector(text)
     except SyntaxMistake as mistake:
         raise RuleTextError([source.diagnostic(mistake.at, mistake.message, mistake.hint)]) from None
-    known = Types(types or (), is_open=types is None)
+    known = types if isinstance(types, Types) else Types(types or (), is_open=types is None)
     meaning = _SubscriptionMeaning(selector.type.text, problems, known, functions or Functions())
     where = list(meaning.conditions(selector))
     if problems.found:
         raise RuleTextError(problems.diagnostics())
-    by_text = {repr(each): each for each in where}
-    return Subscription(selector.type.text, tuple(by_text[text] for text in sorted(by_text)))
+    return Subscription(selector.type.text, tuple(sorted(set(where), key=repr)))
 
 
 @cache
@@ -127,7 +127,7 @@ class _SubscriptionMeaning(Meaning):
         if selector.alias is not None:
             self._refuse(selector.alias.at, "a subscription is about one event, which needs no other name", "leave out")
         if not self.types.has(self.type):
-            hint = suggestion(self.type, self.types.known, "event types") or "there is no event type at all"
+            hint = suggestion(self.type, self.types.names, "event types") or "there is no event type at all"
             self.problems.add(selector.type.at, f"unknown event type {self.type!r}", hint)
             return
         for item in selector.constraints:
@@ -216,7 +216,7 @@ def _order(subscription: Subscription) -> tuple[str, list[str]]:
 
 def _implies(given: Expression, wanted: Expression) -> bool:
     """Whether ``wanted`` holds wherever ``given`` does."""
-    if repr(given) == repr(wanted):  # not ==, which takes 1, 1.0 and TRUE for equal even where they are text
+    if given == wanted:
         return True
     match given, wanted:
         case e.Binary("or", left, right), _:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from protocol.events import Event
 from protocol.expressions import FOLDS, Attribute, Binary, Constant, Expression, Parameter
 from protocol.pattern import Absence, Aggregate, Chain, Leaf, OutputAttribute, Pattern, Rule, Selection, Step
+from tests.equal_values import chance_of_seed, drawn
 from tests.generators import Named, RuleMaker, comparison
 from tests.networks import UNSERVED, Birth, Maker, NetworkCase
 from tests.stretching import stretched
@@ -32,6 +33,7 @@ class AggregatingMaker(RuleMaker):
         anchor = self.of(self.rng.choice(parts))
         known = [Named(anchor.role, anchor.type)]
         where: list[Expression] = [self.about_one(known[0])] if self.chance(0.3) else []
+        where += self.equal.begun_with(known[0]) if self.equal is not None else []
         steps: list[Step] = []
         further = self.rng.choices(("selection", "absence", "aggregate"), (50, 15, 35), k=self.rng.randint(0, 3))
         kinds = ["aggregate", *further]
@@ -40,7 +42,8 @@ class AggregatingMaker(RuleMaker):
             if kind != "aggregate":
                 leaf = self.of(self.rng.choice(parts))
                 role = Named(leaf.role, leaf.type)
-                where += [each for each in self.constraints(role, known) if self.chance(0.5) or not _names_value(each)]
+                made = self.constraints(role, known, positive=kind == "selection")
+                where += [each for each in made if self.chance(0.5) or not _names_value(each)]
                 if kind == "absence":
                     steps.append(Absence(leaf, self.range(known)))
                 else:
@@ -57,6 +60,8 @@ class AggregatingMaker(RuleMaker):
             plain = function == "count" and self.chance(0.5)
             steps.append(Aggregate(name, function, leaf, None if plain else attribute, self.range(known)))
             self.parameters.append(name)
+            if self.equal is not None:
+                self.equal.take_parameter(name)
             if self.chance(0.4):
                 bound: Expression = Constant(self.rng.choice((0, 0.3, 1, 2, 5)))
                 if self.chance(0.4):
@@ -88,7 +93,8 @@ class AggregatedMaker(Maker):
         while len(rules) < len(makers):
             features: set[str] = set()
             last = len(rules) + 1 == len(makers)
-            made = makers[len(rules)](self.rng, f"r{len(rules) + 1}", rules, features).make(last)
+            equal = drawn(self.equal, features)
+            made = makers[len(rules)](self.rng, f"r{len(rules) + 1}", rules, features, equal).make(last)
             if features.isdisjoint(UNSERVED):
                 rules.append(made)
                 self.features |= features
@@ -111,5 +117,5 @@ class AggregatedMaker(Maker):
 def aggregated_case(seed: int) -> NetworkCase:
     """The case of a seed, always the same."""
     rng = random.Random(f"aggregated {seed}")
-    case = AggregatedMaker(rng, "small").case(seed)
+    case = AggregatedMaker(rng, "small", chance_of_seed(seed)).case(seed)
     return replace(case, features=case.features | {"aggregated"})

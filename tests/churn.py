@@ -2,7 +2,8 @@
 
 A case is an ordinary random network of which some parts are missing at first and come later, and some leave. What each
 sink must receive follows from the event times that the changes were given. Rules that read each other's composites stay
-for the whole run, while everything around them changes.
+for the whole run, while everything around them changes; but where events are late (``tests.late``) those of them come
+and go, too, that no other reads, or whose type another one gives as well.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from tests.law import (
     wanted,
 )
 from tests.layouts import can_fall_back, impatient, random_planner, strike
-from tests.networks import Birth, NetworkCase, network_case
+from tests.networks import OUTLASTING, Birth, Draw, NetworkCase, small_case
 from tests.oracle import TooManyMatches, as_item, evaluate, primitive
 
 
@@ -56,6 +57,8 @@ class ChurnCase:
     changes: tuple[tuple[int, Change | GiveUp | Decide], ...]
     births: tuple[Birth, ...]
     whole: NetworkCase
+    drawn: NetworkCase
+    """The network as it was drawn, before some of its parts were made to come later."""
     seed: int = 0
     faults: Faults | None = field(default=None, compare=False)
     detection_us: int = DETECTION_US
@@ -63,10 +66,10 @@ class ChurnCase:
     """The seed of the layout that it begins with, if it is not the seed of the case."""
 
 
-def churn_case(seed: int, *, faults: bool = False) -> ChurnCase | None:
+def churn_case(seed: int, draw: Draw = small_case, *, faults: bool = False) -> ChurnCase | None:
     """A case of the seed; None if nothing happens in its network."""
     rng = random.Random(f"churn {seed}")
-    whole = network_case(seed, "small")
+    whole = draw(seed)
     network = whole.network
     if not whole.births:
         return None
@@ -77,7 +80,7 @@ def churn_case(seed: int, *, faults: bool = False) -> ChurnCase | None:
 
     later: list[tuple[int, Change]] = []
     rules = list(network.rules)
-    for rule in (group[0] for group in connected_groups(network.rules) if len(group) == 1):
+    for rule in _movable(whole):
         if rng.random() < 0.4:
             rules.remove(rule)
             later.append((moment(), DeployRule(rule)))
@@ -118,7 +121,22 @@ def churn_case(seed: int, *, faults: bool = False) -> ChurnCase | None:
     births = tuple((at, place[number], event) for at, number, event in whole.births)
     span = max(1, last - first)
     chosen = random_faults(network, seed, span, from_us=first) if faults else None
-    return ChurnCase(begins, tuple(later), births, replace(whole, network=ends), seed, chosen)
+    return ChurnCase(begins, tuple(later), births, replace(whole, network=ends), whole, seed, chosen)
+
+
+def _movable(case: NetworkCase) -> list[Rule]:
+    """The rules that may come later or go earlier. Where events are late, those whose events others read are among them
+    if another rule gives the same."""
+    rules = case.network.rules
+    alone = [group[0] for group in connected_groups(rules) if len(group) == 1]
+    if OUTLASTING not in case.features:
+        return alone
+    found: list[Rule] = []
+    for rule in rules:
+        others = [other for other in rules if other.emits == rule.emits and other not in (rule, *found)]
+        if others or not any(_reads(other, rule) for other in rules):
+            found.append(rule)
+    return found
 
 
 def connected_groups(rules: Sequence[Rule]) -> list[list[Rule]]:
@@ -143,7 +161,8 @@ def changes_under(case: ChurnCase, strategy: str) -> tuple[tuple[int, Change | G
     rng = random.Random(f"layouts {case.seed}")
     first, last = case.births[0][0], case.births[-1][0]
     moments = [rng.randint(first, last) for _ in range(rng.choice((0, 1, 2)))]
-    anew = [(at, LayOutAnew(random_planner(rng.randrange(10**6)))) for at in moments if case.changes]
+    replans = bool(case.changes) or OUTLASTING in case.drawn.features
+    anew = [(at, LayOutAnew(random_planner(rng.randrange(10**6)))) for at in moments if replans]
     struck = [(rng.randint(first, last), strike(rng.randrange(10**6))) for _ in range(rng.choice((0, 1, 2, 4)))]
     if case.layout is not None:
         struck.append((rng.randint(first, first + (last - first) // 2), strike(rng.randrange(10**6))))
@@ -207,12 +226,17 @@ def expected(case: ChurnCase, outcome: Outcome) -> list[dict[Any, Any]]:
     try:
         with time_limit(ORACLE_SECONDS):
             for group in connected_groups(network.rules):
-                name = group[0].name  # only a rule that is a group of its own comes late or goes early
-                if name not in there:
-                    continue
-                seen = [event for event in born if event.ts >= since.get(name, event.ts)]
-                found = evaluate(group, seen, network.types, matches_max=MATCHES_MAX, read_max=READ_MAX)
-                candidates += [(as_item(match), match) for match in found if match.ts <= until.get(name, match.ts)]
+                present = [rule for rule in group if rule.name in there]
+                found = evaluate(
+                    present,
+                    born,
+                    network.types,
+                    matches_max=MATCHES_MAX,
+                    read_max=READ_MAX,
+                    since=since,
+                    until=until,
+                )
+                candidates += [(as_item(match), match) for match in found]
     except (TooManyMatches, TooSlow) as error:
         raise Unjudged(str(error)) from None
     must: list[dict[Any, Any]] = []

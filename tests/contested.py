@@ -21,7 +21,7 @@ class ContestedMaker(RuleMaker):
         near, *far = self.pool
         anchor = Leaf(self.fresh(near), near)
         known = [Named(anchor.role, near)]
-        where: list[Expression] = []
+        where: list[Expression] = self.equal.begun_with(known[0]) if self.equal is not None else []
         steps: list[Step] = []
         for number in range(self.rng.choice((2, 2, 3))):
             kind = far[number % len(far)] if self.chance(0.8) else self.rng.choice(far)
@@ -37,6 +37,8 @@ class ContestedMaker(RuleMaker):
                 where.append(self.about_one(role))
             if self.chance(0.4):
                 where.append(Binary("=", Attribute(role.role, "id"), Attribute(self.rng.choice(known).role, "id")))
+            if self.equal is not None:
+                where += self.equal.of_step(role, positive=True)
             known.append(role)
         self.features.add("rule: contested")
         return Pattern(Chain(anchor, tuple(steps)), tuple(where))

@@ -17,11 +17,35 @@ from node.edge.broker import EmbeddedBroker
 from node.edge.dead_letters import DeadLetters
 from node.edge.interfaces import Arrival, Edge
 from protocol.edge import Broker
+from tests.patience import patiently
 
-PATIENCE_S = 20.0
 """How long a test waits for something that must come; it fails then, so the length is no part of what is tested."""
 
 T = TypeVar("T")
+
+
+class Hears:
+    """The hearing of a node that writes down what it is told. ``asks`` begins a gap that the adapter must end."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.gaps: asyncio.Queue[int] = asyncio.Queue()
+        self.ended: list[int] = []
+
+    def connected(self, source: int) -> None:
+        self.told.append("connected")
+
+    def lost(self, source: int) -> None:
+        self.told.append("lost")
+
+    def busy(self, source: int) -> None:
+        self.told.append("busy")
+
+    async def gap(self, source: int) -> int:
+        return await self.gaps.get()
+
+    def caught_up(self, gap: int) -> None:
+        self.ended.append(gap)
 
 
 class Taken:
@@ -34,6 +58,7 @@ class Taken:
         self.over: list[int] = []
         self.open = asyncio.Event()
         self.open.set()
+        self.hearing = Hears()
         self._holding = holding
         self._waiting: list[Callable[[], None]] = []
 
@@ -81,6 +106,7 @@ class Outgoing:
         self._left = [(number, each) for number, each in enumerate(deliveries, 1) if number > confirmed]
         self._size = size
         self.confirmed = confirmed
+        self.refused = 0
 
     async def next(self) -> list[tuple[int, dict[str, Any]]]:
         if not self._left:
@@ -88,9 +114,10 @@ class Outgoing:
         batch, self._left = self._left[: self._size], self._left[self._size :]
         return batch
 
-    def confirm(self, number: int) -> None:
+    def confirm(self, number: int, *, refused: int = 0) -> None:
         assert number > self.confirmed, "confirmed backwards"
         self.confirmed = number
+        self.refused += refused
 
 
 def an_edge(folder: Path, node: str = "p1") -> Edge:
@@ -107,7 +134,7 @@ def fire(number: int, area: str = "A1") -> dict[str, Any]:
 
 async def until(holds: Callable[[], bool]) -> None:
     """Returns as soon as it holds; a TimeoutError if it does not."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with patiently():
         while not holds():
             await asyncio.sleep(0.01)
 
@@ -146,7 +173,7 @@ def free_port() -> int:
 
 
 async def _listens(port: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with patiently():
         while True:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -206,7 +233,8 @@ async def device_that_dies(broker: Broker, will_topic: str, will: bytes, *, keep
     body += text(b"t7") + text(will_topic.encode()) + text(will)
     reader, writer = await asyncio.open_connection(broker.host, broker.port)
     writer.write(bytes([0x10, len(body)]) + body)
-    assert await asyncio.wait_for(reader.readexactly(4), PATIENCE_S) == b"\x20\x02\x00\x00"
+    async with patiently():
+        assert await reader.readexactly(4) == b"\x20\x02\x00\x00"
     if keepalive_s > 1:
         writer.transport.abort()
     return writer

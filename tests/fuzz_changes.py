@@ -15,40 +15,52 @@ from dataclasses import replace
 
 from protocol.network import STRATEGIES
 from tests.churn import check, churn_case, falling
+from tests.late import late_case
 from tests.law import Verdict
 from tests.losses import busy_case, check_busy, check_loss, check_storm, loss_case, storm_case
+from tests.networks import Draw, small_case
+
+LATE = "late "
 
 KINDS = (
     "changes", "changes+faults", "losses", "storms", "busy", "changes+losses", "changes+storms",
     "fall-backs", "fall-backs+storms",
+    "late changes", "late changes+faults", "late losses", "late storms", "late busy", "late changes+losses",
+    "late changes+storms", "late fall-backs", "late fall-backs+storms",
 )  # fmt: skip
+"""What happens; late: where events come later than windows are long (``tests.late``)."""
 
 
 def judge(kind: str, seed: int, strategy: str) -> Verdict | None:
     """The verdict on one run; None if the seed has no case of the kind."""
+    draw = late_case if kind.startswith(LATE) else small_case
     try:
-        if kind == "losses":
-            lossy = loss_case(seed)
-            return None if lossy is None else check_loss(lossy, strategy)
-        if kind == "busy":
-            found = busy_case(seed)
-            return None if found is None else check_busy(*found, strategy)
-        if kind in ("storms", "changes+storms"):
-            stormy = storm_case(seed, changes=kind == "changes+storms")
-            return None if stormy is None else check_storm(stormy, strategy)
-        if kind == "fall-backs+storms":
-            stormy = falling(storm_case(seed, changes=seed % 2 == 0))
-            return None if stormy is None else check_storm(stormy, strategy)
-        case = churn_case(seed, faults=kind == "changes+faults" or (kind == "fall-backs" and seed % 2 == 0))
-        if kind == "fall-backs":
-            case = falling(case)
-        if case is not None and kind == "changes+losses":
-            lossy = loss_case(seed)
-            case = None if lossy is None else replace(case, faults=lossy.faults)
-        return None if case is None else check(case, strategy)
+        return _judge(kind.removeprefix(LATE), seed, draw, strategy)
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         return Verdict(wrong=[f"raised {type(error).__name__} in {place.filename}, line {place.lineno}: {error}"])
+
+
+def _judge(kind: str, seed: int, draw: Draw, strategy: str) -> Verdict | None:
+    if kind == "losses":
+        lossy = loss_case(seed, draw)
+        return None if lossy is None else check_loss(lossy, strategy)
+    if kind == "busy":
+        found = busy_case(seed, draw)
+        return None if found is None else check_busy(*found, strategy)
+    if kind in ("storms", "changes+storms"):
+        stormy = storm_case(seed, draw, changes=kind == "changes+storms")
+        return None if stormy is None else check_storm(stormy, strategy)
+    if kind == "fall-backs+storms":
+        stormy = falling(storm_case(seed, draw, changes=seed % 2 == 0))
+        return None if stormy is None else check_storm(stormy, strategy)
+    case = churn_case(seed, draw, faults=kind == "changes+faults" or (kind == "fall-backs" and seed % 2 == 0))
+    if kind == "fall-backs":
+        case = falling(case)
+    if case is not None and kind == "changes+losses":
+        lossy = loss_case(seed, draw)
+        case = None if lossy is None else replace(case, faults=lossy.faults)
+    return None if case is None else check(case, strategy)
 
 
 def _judged(task: tuple[str, int, str]) -> tuple[tuple[str, int, str], Verdict | None]:
@@ -71,9 +83,8 @@ def run(first: int, count: int, strategies: Sequence[str], kinds: Sequence[str],
                 if verdict.wrong:
                     failures += 1
                     print(f"{kind}, seed {seed}, {strategy}: {'; '.join(verdict.wrong[:3])[:600]}")
-                    print(
-                        f"  again: scripts/fuzz changes --seed {seed} --count 1 --strategies {strategy} --kinds {kind}"
-                    )
+                    again = f"scripts/fuzz changes --seed {seed} --count 1 --strategies {strategy} --kinds '{kind}'"
+                    print(f"  again: {again}")
             if time.monotonic() - shown > 10:
                 shown = time.monotonic()
                 print(f"  {dict(runs)} after {shown - started:.0f} s", flush=True)

@@ -389,7 +389,35 @@ def check_case(case: Case, schedule_seed: int = 0, count: int = 2) -> int:
             raise Mismatch(
                 "another order the second time", "the same schedule gave its matches otherwise", case, schedule
             )
+    check_counts(case, schedule_seed, expected)
     return len(expected)
+
+
+def check_counts(case: Case, schedule_seed: int, expected: dict[str, Found]) -> None:
+    """Counting without listing gives as many as listing, with few kinds of choices told apart, or one by one."""
+    from node.engine import Engine, compile_rules, counting
+
+    rng = random.Random(f"counting {schedule_seed}")
+    program = compile_rules(list(case.rules), case.types, remote=case.remote, count_only=True)
+    schedule = random_schedule(rng, case.events)
+    numbers = {rule.name: sum(match.rule == rule.name for match in expected.values()) for rule in case.rules}
+    kinds_max = counting.KINDS_MAX
+    counting.KINDS_MAX = rng.choice((kinds_max, kinds_max, 3))
+    try:
+        engine = Engine(program)
+        for action in schedule.actions:
+            match action:
+                case Feed(events):
+                    engine.feed(list(events))
+                case Advance(watermark):
+                    engine.advance(watermark)
+                case SaveAndRestore():
+                    engine = engine.copy()
+        engine.close()
+    finally:
+        counting.KINDS_MAX = kinds_max
+    if engine.counts() != numbers:
+        raise Mismatch("counted other than listed", f"counted {engine.counts()}, not {numbers}", case, schedule)
 
 
 def check_seed(seed: int) -> int:

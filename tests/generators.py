@@ -7,7 +7,7 @@ have matches. ``Case.features`` says what a case exercises.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
@@ -49,14 +49,17 @@ from protocol.pattern import (
     positive_leaves,
 )
 from protocol.pattern import Sequence as Seq
+from tests.equal_values import EqualValues, Named, alike, chance_of_seed, drawn, values_alike
+
+FULL = {"id": "int", "v": "int", "w": "float?", "s": "string", "f": "bool?", "g": "bool?"}
 
 TYPES: Mapping[str, EventType] = {
-    "A": EventType("A", {"id": "int", "v": "int", "w": "float?", "s": "string"}),
-    "B": EventType("B", {"id": "int", "v": "int", "w": "float?", "s": "string"}),
-    "C": EventType("C", {"id": "int", "v": "int", "w": "float?", "s": "string"}),
+    "A": EventType("A", FULL),
+    "B": EventType("B", FULL),
+    "C": EventType("C", FULL),
     "D": EventType("D", {"v": "int", "id": "int"}),
 }
-"""D declares its attributes in another order and lacks two of them."""
+"""D declares its attributes in another order and lacks most of them."""
 
 NODES = ("n2", "n10", "é", "z")  # n10 < n2 < z < é as UTF-8 bytes
 FLOATS = (0.0, 0.1, 0.2, 0.3, 1.5, 2.25, 7.0)
@@ -108,17 +111,18 @@ REMOTE = {"table": Table(), "sets": Sets()}
 
 def case_of_seed(seed: int, size: int = 12) -> Case:
     """The case of an integer seed, always the same."""
-    return replace(random_case(random.Random(f"case {seed}"), size), seed=seed)
+    return replace(random_case(random.Random(f"case {seed}"), size, chance_of_seed(seed)), seed=seed)
 
 
-def random_case(rng: random.Random, size: int = 12) -> Case:
-    """A case of one to three rules and at most ``size`` events or a few more."""
+def random_case(rng: random.Random, size: int = 12, equal: random.Random | None = None) -> Case:
+    """A case of one to three rules and at most ``size`` events or a few more. ``equal`` draws classes of equal values,
+    one for each rule."""
     features: set[str] = set()
     rules: list[Rule] = []
     count = rng.choices((1, 2, 3), (70, 20, 10))[0]
     for number in range(1, count + 1):
         last = number == count
-        made = RuleMaker(rng, f"r{number}", rules, features).make(last)
+        made = RuleMaker(rng, f"r{number}", rules, features, drawn(equal, features)).make(last)
         rules.append(made)
     if count > 1:
         features.add("several rules")
@@ -140,8 +144,14 @@ def random_trace(rng: random.Random, used: Sequence[str], size: int, features: s
         features.add("trace: seq not in order of ts")
         for sequence in numbers.values():
             rng.shuffle(sequence)
-    events = [Event(kind, ts, node, numbers[node].pop(0), random_values(rng, kind)) for ts, node, kind in rows]
+    values = values_of(features)
+    events = [Event(kind, ts, node, numbers[node].pop(0), values(rng, kind)) for ts, node, kind in rows]
     return tuple(sorted(events, key=lambda event: event.key))
+
+
+def values_of(features: Collection[str]) -> Callable[[random.Random, EventType], dict[str, Any]]:
+    """What draws the values of events for rules with these features."""
+    return values_alike if alike(features) else random_values
 
 
 def random_values(rng: random.Random, kind: EventType) -> dict[str, Any]:
@@ -157,25 +167,17 @@ def comparison(rng: random.Random) -> str:
     return rng.choice(("<", "<=", ">", ">=", "!=", "<=", ">="))
 
 
-@dataclass
-class Named:
-    """A role as the maker of conjuncts sees it."""
-
-    role: str
-    type: str
-    repetition: int | None = None  # number of the repetition it is an element of
-    negation: int | None = None  # number of the negation it stands in
-    in_or: bool = False
-
-    @property
-    def full(self) -> bool:
-        return self.type in ("A", "B", "C")
-
-
 class RuleMaker:
     """Makes one rule that may read the composites of the rules before it."""
 
-    def __init__(self, rng: random.Random, name: str, before: Sequence[Rule], features: set[str]) -> None:
+    def __init__(
+        self,
+        rng: random.Random,
+        name: str,
+        before: Sequence[Rule],
+        features: set[str],
+        equal: EqualValues | None = None,
+    ) -> None:
         self.rng = rng
         self.name = name
         self.unique = f"Z{len(before)}"
@@ -187,6 +189,7 @@ class RuleMaker:
         self.next = False
         self.spans = True  # the outermost window bounds how far back a match reaches
         self.parameters: list[str] = []
+        self.equal = equal
 
     def chance(self, probability: float) -> bool:
         return self.rng.random() < probability
@@ -383,6 +386,13 @@ class RuleMaker:
                 self.features.add("where: SAME of an optional attribute")
             made.append(Same(key))
             self.features.add("where: SAME")
+        if self.equal is not None:
+            equalities = self.equal.among(named)
+            made += equalities
+            if equalities and self.chance(0.25):
+                self.equal.note("beside SAME")
+                made.append(Same(Attribute("", self.rng.choice(("id", "v")))))
+            count = min(count, 1)
         for _ in range(count):
             made.append(self.conjunct(named))
         for repetition in {role.repetition for role in named if role.repetition is not None}:
@@ -517,6 +527,8 @@ class RuleMaker:
         steps: list[Step] = []
         if self.chance(0.3):
             where.append(self.about_one(known[0]))
+        if self.equal is not None:
+            where += self.equal.begun_with(known[0])
         for _ in range(self.rng.choices((0, 1, 2, 3, 4), (5, 25, 35, 25, 10))[0]):
             kind = self.rng.choices(("selection", "absence", "aggregate"), (55, 20, 25))[0]
             if kind == "selection":
@@ -529,7 +541,7 @@ class RuleMaker:
                     self.features.add("chain: from a later role")
                 steps.append(Selection(leaf, policy, within, count))
                 role = Named(leaf.role, leaf.type)
-                where += self.constraints(role, known)
+                where += self.constraints(role, known, positive=True)
                 known.append(role)
                 continue
             reach = self.range(known)
@@ -551,6 +563,8 @@ class RuleMaker:
             steps.append(Aggregate(name, function, leaf, attribute, reach))
             where += self.constraints(role, known)
             self.parameters.append(name)
+            if self.equal is not None:
+                self.equal.take_parameter(name)
             if self.chance(0.5):
                 self.features.add("chain: aggregate condition")
                 bound: Expression = Constant(self.rng.randint(0, 6))
@@ -569,8 +583,8 @@ class RuleMaker:
         one, other = self.rng.sample(known, 2)
         return Between(one.role, other.role)
 
-    def constraints(self, role: Named, known: list[Named]) -> list[Expression]:
-        made: list[Expression] = []
+    def constraints(self, role: Named, known: list[Named], *, positive: bool = False) -> list[Expression]:
+        made: list[Expression] = self.equal.of_step(role, positive) if self.equal is not None else []
         if self.chance(0.3):
             made.append(self.about_one(role))
         if self.chance(0.4):

@@ -6,7 +6,6 @@ judged by the oracle's own expressions. Nothing here knows how a network works.
 
 from __future__ import annotations
 
-import signal
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,21 +24,19 @@ from protocol.subscriptions import SUBJECT, Subscription
 from tests.layouts import impatient, random_planner, strikes
 from tests.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive
+from tests.patience import TooSlow as TooSlow
+from tests.patience import time_limit as time_limit
 
 SERVED: tuple[str, ...] = ("centr", "st", "mt", "st-pp", "mt-pp", "inev")
 """The strategies that are tested now."""
 
 MATCHES_MAX = 2000
 READ_MAX = 40  # composites of one rule that others read: their combinations explode
-ORACLE_SECONDS = 3.0  # a case on which the oracle takes longer is left out and counted
-RUN_SECONDS = 40.0  # a simulated run that takes longer is taken for one that never ends
+ORACLE_SECONDS = 3.0  # of work: a case on which the oracle takes longer is left out and counted
+RUN_SECONDS = 40.0  # of work: a simulated run that takes longer is taken for one that never ends
 
 Identity = str | tuple[str, int]
 """The id of a composite event, or node and seq of a primitive one."""
-
-
-class TooSlow(BaseException):
-    """Something took longer than it may. No Exception, so that nothing under test takes it for an error of its own."""
 
 
 class Unjudged(Exception):
@@ -107,6 +104,12 @@ def births_lost(case: NetworkCase, outcome: Outcome) -> list[str]:
     wrong += [f"birth invented: {fact} x {count}" for fact, count in (born - should).items()]
     identities = Counter((event.node, event.seq) for event in outcome.born)
     return wrong + [f"identity given twice: {node}#{seq}" for (node, seq), n in identities.items() if n > 1]
+
+
+def births_late(case: NetworkCase, outcome: Outcome) -> list[str]:
+    """An event that its source tells in time is not late because its node was down."""
+    allowed, late = sum(map(case.is_late, case.births)), outcome.counters["late_events"]
+    return [f"{late} events were late, but only {allowed} were told late"] if late > allowed else []
 
 
 def facts(event: Event) -> tuple[Any, ...]:
@@ -211,7 +214,8 @@ def check(case: NetworkCase, strategy: str, faults: bool = False, runner: Runner
         where = traceback.extract_tb(error.__traceback__)[-1]
         place = f"{where.filename.rsplit('/', 1)[-1]}, line {where.lineno}"
         return Verdict(wrong=[f"raised {type(error).__name__} in {place}: {error}"])
-    lost = [] if faults else births_lost(case, outcome)
+    lost = [f"planner failed: {sentence}" for sentence in outcome.planner_failures]
+    lost += births_late(case, outcome) if faults else births_lost(case, outcome)
     try:
         must = remembered(case, tuple(sorted(outcome.born)))
     except Unjudged:
@@ -264,19 +268,3 @@ def reference(case: NetworkCase, strategy: str = "", faults: bool = False) -> Ou
         deliver(engine.advance(at_us - slack_us - 1), at_us)
     deliver(engine.close(), case.span_us)
     return outcome
-
-
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Raises TooSlow when the body takes longer; in the main thread of a process only."""
-
-    def stop(*_: object) -> None:
-        raise TooSlow(f"not finished after {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -14,9 +14,7 @@ from typing import Any
 import zmq
 
 from protocol.links import Hub, Keys, LinkSettings
-
-PATIENCE_S = 30.0  # only a test that fails waits this long
-
+from tests.patience import patiently
 
 made: list[Ends] = []
 """All of the running test: what a failed one leaves open would hang the next."""
@@ -62,7 +60,7 @@ class Ends:
 
 
 async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with patiently():
         while not condition():
             await asyncio.sleep(0.002)
 

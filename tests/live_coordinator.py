@@ -9,7 +9,6 @@ import logging
 import multiprocessing
 import os
 import signal
-import time
 from collections.abc import AsyncIterator
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
@@ -26,9 +25,8 @@ from protocol import control
 from protocol.control import COORDINATOR
 from protocol.links import Hub, Keys, LinkSettings
 from protocol.network import Network
+from tests.patience import ANSWER_S, joined, soon
 from tests.scripted_nodes import ScriptedNode, destinations_of, feeds_of
-
-PATIENCE_S = 60.0  # how long anything may take on a busy machine before a test fails
 
 
 def _context() -> ForkServerContext:
@@ -94,7 +92,7 @@ class LiveCoordinator:
     async def terminate(self) -> int:
         assert self.process is not None
         self.process.terminate()
-        await asyncio.to_thread(self.process.join, PATIENCE_S)
+        await asyncio.to_thread(joined, self.process, "the coordinator")
         assert self.process.exitcode is not None
         return self.process.exitcode
 
@@ -116,7 +114,7 @@ class LiveCoordinator:
         """Status and JSON (or text) of an answer."""
         assert self.session is not None
         sent = {"Authorization": f"Bearer {self.token if token is None else token}", **(headers or {})}
-        timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
+        timeout = aiohttp.ClientTimeout(total=ANSWER_S)
         data = body if isinstance(body, bytes) else None
         given = None if data is not None or body is None else body
         async with self.session.request(
@@ -176,10 +174,7 @@ class LiveNode:
 
 async def until(condition: Any, what: str) -> None:
     """Wait; a test that waits for what never comes fails with a sentence."""
-    ends = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < ends, f"it never happened that {what}"
-        await asyncio.sleep(0.005)
+    await soon(condition, what)
 
 
 @contextlib.asynccontextmanager

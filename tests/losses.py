@@ -46,17 +46,17 @@ from tests.law import (
     time_limit,
 )
 from tests.layouts import impatient, random_planner, strikes
-from tests.networks import NetworkCase, network_case
+from tests.networks import Draw, NetworkCase, small_case
 
 Missing = str | frozenset[str]
 """A node, or the two ends of a link."""
 
 
-def loss_case(seed: int) -> NetworkCase | None:
+def loss_case(seed: int, draw: Draw = small_case) -> NetworkCase | None:
     """A network that stays connected when it loses one link, or one node without sources and sinks; None if the seed's
     network has neither."""
     rng = random.Random(f"loss {seed}")
-    case = network_case(seed, "small")
+    case = draw(seed)
     network = case.network
     if not case.births:
         return None
@@ -178,14 +178,14 @@ def storm(network: Network, seed: int, from_us: int, span_us: int, *, busy: bool
     ), detection_us
 
 
-def storm_case(seed: int, *, changes: bool = False) -> ChurnCase | None:
+def storm_case(seed: int, draw: Draw = small_case, *, changes: bool = False) -> ChurnCase | None:
     """A network in a storm in which nothing gets lost; with ``changes`` everything changes as well, and some changes
     are given up and asked for again."""
-    case = churn_case(seed)
+    case = churn_case(seed, draw)
     if case is None:
         return None
     if not changes:
-        whole = network_case(seed, "small")
+        whole = case.drawn
         case = replace(case, begins=whole.network, changes=(), births=whole.births, whole=whole)
     first, last = case.births[0][0], case.births[-1][0]
     faults, detection_us = storm(case.whole.network, seed, first, max(2, last - first))
@@ -197,7 +197,7 @@ def storm_case(seed: int, *, changes: bool = False) -> ChurnCase | None:
 
 def check_storm(case: ChurnCase, strategy: str) -> Verdict:
     try:
-        remembered(case.whole, promised(network_case(case.seed, "small")))  # not run if there may be too much of it
+        remembered(case.whole, promised(case.drawn))  # not run if there may be too much of it
     except Unjudged:
         return Verdict(unjudged=True)
     return churn.check(case, strategy)
@@ -206,9 +206,9 @@ def check_storm(case: ChurnCase, strategy: str) -> Verdict:
 # -- nodes with sources and sinks --------------------------------------------------------------------------------------
 
 
-def busy_case(seed: int) -> tuple[NetworkCase, int] | None:
+def busy_case(seed: int, draw: Draw = small_case) -> tuple[NetworkCase, int] | None:
     """A network in a storm in which a node with sources or sinks is lost or forgets."""
-    case = network_case(seed, "small")
+    case = draw(seed)
     if not case.births or len(_bare(case.network)) == len(case.network.nodes):
         return None
     first, last = case.births[0][0], case.births[-1][0]

@@ -8,7 +8,7 @@ sometimes comparable and sometimes larger. ``NetworkCase.features`` says what a 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,7 +21,8 @@ from protocol.pattern import Rule, leaves, types_of
 from protocol.subscriptions import SUBJECT, Subscription
 from protocol.validate import operators_without_bound
 from tests.contested import ContestedMaker
-from tests.generators import NODES, TYPES, RuleMaker, comparison, event_code, random_values, rule_text
+from tests.equal_values import chance_of_seed, drawn
+from tests.generators import NODES, TYPES, RuleMaker, comparison, event_code, rule_text, values_of
 from tests.stretching import stretched
 
 Size = Literal["small", "large"]
@@ -33,6 +34,8 @@ UNSERVED = ("window: events", "where: remote")
 
 CONTESTED = ("chain: last", "chain: first", "chain: n-last", "chain: n-first")
 """Features of rules in which what is withheld below could change a selection above."""
+
+OUTLASTING = "sources: lateness of several windows"
 
 UNITS_US = (1_000, 20_000, 200_000)
 """What one tick of a generated rule or trace may last."""
@@ -73,7 +76,15 @@ def network_case(seed: int, size: Size | None = None) -> NetworkCase:
     """The case of a seed (and a size; without one most are small), always the same."""
     rng = random.Random(f"network {seed} {size}")
     chosen: Size = size or ("small" if rng.random() < 0.85 else "large")
-    return Maker(rng, chosen).case(seed)
+    return Maker(rng, chosen, chance_of_seed(seed)).case(seed)
+
+
+Draw = Callable[[int], NetworkCase]
+"""Makes the case of a seed."""
+
+
+def small_case(seed: int) -> NetworkCase:
+    return network_case(seed, "small")
 
 
 def numbered(births: Iterable[Birth], sources: Sequence[Source]) -> tuple[Birth, ...]:
@@ -93,8 +104,9 @@ def numbered(births: Iterable[Birth], sources: Sequence[Source]) -> tuple[Birth,
 class Maker:
     """Makes one case: first the rules, then who is where, then what happens."""
 
-    def __init__(self, rng: random.Random, size: Size) -> None:
+    def __init__(self, rng: random.Random, size: Size, equal: random.Random | None = None) -> None:
         self.rng = rng
+        self.equal = equal  # draws classes of equal values
         self.size = size
         self.features: set[str] = {f"size: {size}"}
         # Long delays over many hops would make virtual time, and with it the run, long and dull.
@@ -128,7 +140,8 @@ class Maker:
         while len(rules) < count:
             features: set[str] = set()
             maker = ContestedMaker if self.apart and not rules and self.chance(0.6) else RuleMaker
-            made = maker(self.rng, f"r{len(rules) + 1}", rules, features).make(len(rules) + 1 == count)
+            equal = drawn(self.equal, features)
+            made = maker(self.rng, f"r{len(rules) + 1}", rules, features, equal).make(len(rules) + 1 == count)
             if features.isdisjoint(UNSERVED) and (not self.apart or self.divides(made, features)):
                 if "rule: contested" in features:
                     self.alone = next(leaves(made.pattern.root)).type
@@ -293,6 +306,7 @@ class Maker:
         late = self.chance(0.06)
         read = {name for rule in rules for name in types_of(rule.pattern)}
         weights = [self.rng.choice((2, 6)) if source.type in read else 1 for source in sources]
+        values = values_of(self.features)
         made: list[Birth] = []
         for _ in range(count):
             number = self.rng.choices(range(len(sources)), weights)[0]
@@ -304,9 +318,8 @@ class Maker:
             if late and self.chance(0.2):
                 at_us = ts + source.lateness_us + self.rng.randint(1, 3 * self.unit_us)
                 self.features.add("births: late")
-            made.append(
-                (at_us, number, Event(TYPES[source.type], ts, "", 0, random_values(self.rng, TYPES[source.type])))
-            )
+            kind = TYPES[source.type]
+            made.append((at_us, number, Event(kind, ts, "", 0, values(self.rng, kind))))
         if exact:
             self.features.add("births: on whole ticks")
         # A trace is numbered in order of time, a live source in order of arrival.

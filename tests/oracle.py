@@ -80,9 +80,13 @@ def evaluate(
     *,
     matches_max: int | None = None,
     read_max: int | None = None,
+    since: Mapping[str, int] | None = None,
+    until: Mapping[str, int] | None = None,
 ) -> list[Found]:
     """All composite events of all the rules over the finite trace, in the order of their own keys.
 
+    ``since`` and ``until`` by the names of rules: what ends before does not exist for a rule, and it gives nothing that
+    ends later.
     Past ``matches_max`` matches in all, or ``read_max`` of a rule whose composites others read, it gives up with
     TooManyMatches: generated cases may explode.
     """
@@ -93,7 +97,11 @@ def evaluate(
         is_read = any(rule.emits in pt.types_of(other.pattern) for other in rules)
         limits = [limit for limit in (matches_max, read_max if is_read else None) if limit is not None]
         of_rule: dict[str, Found] = {}
-        for match in matches_of(rule, list(items.values()), functions, remote or {}):
+        first_us, last_us = (since or {}).get(rule.name), (until or {}).get(rule.name)
+        seen = [item for item in items.values() if first_us is None or item.end[0] >= first_us]
+        for match in matches_of(rule, seen, functions, remote or {}):
+            if last_us is not None and match.ts > last_us:
+                continue
             of_rule[match.id] = match
             if any(len(of_rule) > limit for limit in limits):
                 raise TooManyMatches(rule.name)

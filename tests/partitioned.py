@@ -7,7 +7,7 @@ the matches and, where a contest asks for it, blockers. Nothing here is clever; 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from node.engine import Engine
@@ -18,7 +18,8 @@ from protocol.expressions import Attribute, Binary, Expression, Parameter
 from protocol.partial import PartialRule
 from protocol.pattern import Absence, Aggregate, Chain, Leaf, Pattern, Rule, Selection, Step, Within, leaves
 from protocol.projection import project
-from tests.generators import REMOTE, TYPES, Named, RuleMaker, random_values
+from tests.equal_values import chance_of_seed, drawn
+from tests.generators import REMOTE, TYPES, Named, RuleMaker, values_of
 
 MORE_TYPES: Mapping[str, EventType] = {
     **TYPES,
@@ -149,8 +150,8 @@ class ChainMaker(RuleMaker):
         origin = known[-1] if self.chance(0.6) else self.rng.choice(known)
         return Within(self.rng.choice((2, 3, 4, 5, 6, 8)), origin.role)
 
-    def constraints(self, role: Named, known: list[Named]) -> list[Expression]:
-        made = []
+    def constraints(self, role: Named, known: list[Named], *, positive: bool = False) -> list[Expression]:
+        made: list[Expression] = []
         if self.chance(0.1):
             made.append(self.about_one(role))
         if self.chance(0.25):
@@ -164,12 +165,14 @@ class ChainMaker(RuleMaker):
         anchor = self.leaf()
         known = [Named(anchor.role, anchor.type)]
         steps: list[Step] = []
-        where: list[Expression] = []
+        where: list[Expression] = self.equal.begun_with(known[0]) if self.equal is not None else []
         for _ in range(self.rng.choice((2, 3, 3, 4))):
             leaf = self.leaf()
             role = Named(leaf.role, leaf.type)
             where += self.constraints(role, known)
             kind = self.rng.choices(("selection", "absence", "aggregate"), (68, 25, 7))[0]
+            if self.equal is not None:
+                where += self.equal.of_step(role, positive=kind == "selection")
             if kind == "selection":
                 policy = self.rng.choice(("each", "last", "last", "last", "first"))
                 count = 2 if policy != "each" and self.chance(0.15) else 1
@@ -180,6 +183,8 @@ class ChainMaker(RuleMaker):
             else:
                 self.parameters.append(f"p{len(self.parameters)}")
                 steps.append(Aggregate(self.parameters[-1], "max", leaf, "v", self.range(known)))
+                if self.equal is not None:
+                    self.equal.take_parameter(self.parameters[-1])
         return Pattern(Chain(anchor, tuple(steps)), tuple(where))
 
 
@@ -189,10 +194,12 @@ def random_division(seed: int, attempt: int = 0) -> tuple[Rule, Node, tuple[Even
     ``attempt`` changes the trace only.
     """
     rng = random.Random(f"partition {seed}")
+    features: set[str] = set()
+    equal = drawn(chance_of_seed(seed), features)
     if rng.random() < 0.6:
-        pattern, shared, size = ChainMaker(rng, "r", (), set()).chain(), 0.05, 20
+        pattern, shared, size = ChainMaker(rng, "r", (), features, equal).chain(), 0.05, 20
     else:
-        pattern, shared, size = RuleMaker(rng, "r", (), set()).tree(), 0.1, 11
+        pattern, shared, size = RuleMaker(rng, "r", (), features, equal).tree(), 0.1, 11
     used = sorted({leaf.type for leaf in leaves(pattern.root)})
     top = random_tree(rng)
     below = [node.name for child in top.children for node in (child, *child.children)]
@@ -202,7 +209,7 @@ def random_division(seed: int, attempt: int = 0) -> tuple[Rule, Node, tuple[Even
         if rng.random() < shared:
             places.append(rng.choice([top.name, *(name for name in below if name not in places)]))
     rng = random.Random(f"trace {seed} {attempt}")
-    events = random_events(rng, used, size)
+    events = random_events(rng, used, size, features)
     home = {event: rng.choice(makers[event.type]) for event in events}
 
     def filled(node: Node) -> Node:
@@ -225,10 +232,10 @@ def random_tree(rng: random.Random) -> Node:
     return Node("top", children=tuple(children))
 
 
-def random_events(rng: random.Random, used: Sequence[str], size: int) -> tuple[Event, ...]:
-    span = rng.choice((8, 12, 20))
+def random_events(rng: random.Random, used: Sequence[str], size: int, features: Collection[str]) -> tuple[Event, ...]:
+    span, values = rng.choice((8, 12, 20)), values_of(features)
     made = []
     for seq in range(size):
         kind = MORE_TYPES[rng.choice(used)]
-        made.append(Event(kind, rng.randint(0, span), rng.choice(("x", "y")), seq, random_values(rng, kind)))
+        made.append(Event(kind, rng.randint(0, span), rng.choice(("x", "y")), seq, values(rng, kind)))
     return tuple(sorted(made))

@@ -12,7 +12,6 @@ import os
 import re
 import signal
 import sys
-import time
 import urllib.error
 import urllib.request
 import zlib
@@ -31,13 +30,15 @@ from protocol.control import COORDINATOR
 from protocol.edge import Destination, Feed, FileTo, TraceFeed
 from protocol.links import make_keys
 from protocol.network import Network
+from tests import patience
 from tests.networks import NetworkCase
+from tests.patience import ANSWER_S, joined
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.process_mains"])
 
-PATIENCE_S = 180.0
-"""How long anything may take on a busy machine before a test gives up. Nothing depends on how long it really takes."""
+GLANCE_S = 20.0
+"""For an answer of a process that may be stopped: whoever needs one asks again."""
 
 SUSPICIOUS = ("internal_errors", "unknown_body", "unknown_stream", "malformed_messages", "refused_whispers")
 """What no node may ever count, whatever is done to its process."""
@@ -158,8 +159,7 @@ class Cluster:
             if process.is_alive():
                 os.kill(process.pid, with_signal)
         for process in processes:
-            process.join(PATIENCE_S)
-            assert not process.is_alive(), f"{process.name} does not end"
+            joined(process, process.name)
 
     def kill(self, *names: str) -> None:
         """kill -9, of all of them at the same moment."""
@@ -212,7 +212,7 @@ class Cluster:
         """What the node says over HTTP; None while it says nothing."""
         try:
             address = self.log(node).with_suffix(".http").read_text()
-            with urllib.request.urlopen(address + path, timeout=5) as answer:
+            with urllib.request.urlopen(address + path, timeout=GLANCE_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             return json.load(error)
@@ -223,7 +223,7 @@ class Cluster:
         """The page of a node's metrics; empty while it says nothing."""
         try:
             address = self.log(node).with_suffix(".http").read_text()
-            with urllib.request.urlopen(address + "/metrics", timeout=5) as answer:
+            with urllib.request.urlopen(address + "/metrics", timeout=GLANCE_S) as answer:
                 return str(answer.read().decode())
         except OSError:
             return ""
@@ -242,7 +242,7 @@ class Cluster:
         data = None if body is None else json.dumps(body).encode()
         asked = urllib.request.Request(self.coordinator["http"] + path, data, headers, method=method)
         try:
-            with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+            with urllib.request.urlopen(asked, timeout=ANSWER_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -310,14 +310,10 @@ class Cluster:
 
 
 def until(holds: Callable[[], Any], what: str, cluster: Cluster, why: Callable[[], Any] | None = None) -> None:
-    ends = time.monotonic() + PATIENCE_S
-    pause = 0.01
-    while not holds():
-        if time.monotonic() > ends:
-            raise AssertionError(f"waited in vain until {what}; {why() if why else ''}\n{cluster.logs()}")
+    def alive() -> None:
         assert not cluster.dead(), f"{cluster.dead()} ended by themselves\n{cluster.logs()}"
-        time.sleep(pause)
-        pause = min(0.2, pause * 1.5)
+
+    patience.until(holds, what, why=lambda: f"{why() if why else ''}\n{cluster.logs()}", alive=alive)
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:

@@ -8,7 +8,6 @@ import random
 import secrets
 import socket
 import threading
-import time
 import urllib.request
 from collections import Counter
 from pathlib import Path
@@ -27,7 +26,9 @@ from protocol.links.frames import OFFER, START, Frame, Hello, Kind, encode
 from protocol.links.keys import Keys
 from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import parse_subscription
+from tests import patience
 from tests.first_seed import first_seed
+from tests.patience import ANSWER_S, patiently
 from tests.processes import Cluster, until
 
 SMOKE = EventType("Smoke", {"area": "string"})
@@ -40,7 +41,7 @@ NODES = ("p1", "p2", "p3")
 EVERYTHING = ("Smoke", "Temp", "Fire")
 
 SEED = first_seed()
-LONG = 60.0  # seconds that anything may take on a busy machine
+LONG = ANSWER_S  # for those who cannot wait patiently
 
 MEMORY_MAX = 100 << 20
 """What strangers may make a node hold beyond what it needs by itself: buffers of a few connections, and what the
@@ -123,7 +124,7 @@ class Load:
 
     def _run(self) -> None:
         async def publish() -> None:
-            async with client(self.at, "p3", self._name) as sensors, asyncio.timeout(120):
+            async with client(self.at, "p3", self._name) as sensors, patiently():
                 number = 0
                 while not self._stop.is_set():
                     area = f"{self._name} {number}"
@@ -184,7 +185,7 @@ class Memory:
 def metrics(at: Cluster, node: str) -> dict[str, float]:
     """All metrics of a node, by name and labels."""
     where = at.log(node).with_suffix(".http").read_text()
-    with urllib.request.urlopen(where + "/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(where + "/metrics", timeout=ANSWER_S) as answer:
         lines = answer.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
     return {name: float(value) for name, value in pairs}
@@ -267,7 +268,7 @@ class Dialer:
 
 
 def connection(to: tuple[str, int]) -> socket.socket:
-    made = socket.create_connection(to, timeout=20)
+    made = socket.create_connection(to, timeout=ANSWER_S)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 
@@ -315,9 +316,7 @@ def until_read(dialer: Dialer) -> None:
     """What was said has been read: the answer to a hello has come."""
     dialer.heard()
     dialer.say(hello("nobody at all", network="the end"))
-    end = time.monotonic() + LONG
-    while not any(b"the end" in each for each in dialer.heard(20)):
-        assert time.monotonic() < end, "nobody answers"
+    patience.until(lambda: any(b"the end" in each for each in dialer.heard(20)), "somebody answers")
 
 
 class Rogue:
@@ -335,12 +334,13 @@ class Rogue:
         self.hub = Hub(f"@client/{self.name}", secrets.token_hex(8), "test", self)
         await self.hub.start(None)
         self.hub.add_peer(node, dial=address(at, node))
-        await asyncio.wait_for(self._up.wait(), LONG)
+        async with patiently():
+            await self._up.wait()
 
     async def say(self, payloads: list[bytes]) -> None:
         """Send, and wait until the node has taken it."""
         self.hub.send(self.node, payloads)
-        async with asyncio.timeout(LONG):
+        async with patiently():
             while self.hub.queued(self.node)[0]:
                 await asyncio.sleep(0.01)
 

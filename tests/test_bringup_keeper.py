@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,19 +26,9 @@ from deploy.bringup.stop import stop
 from deploy.commands.common import RunFailed
 from deploy.network_file import read_network
 from protocol.errors import ConfigError
+from tests.patience import until
 
 STANDIN = Path(__file__).with_name("standin.py")
-PATIENCE_S = 20.0
-
-
-def until(is_so: Callable[[], Any], what: str) -> Any:
-    """Wait for something that must happen; how long it takes is not the question."""
-    ends = time.monotonic() + PATIENCE_S
-    while time.monotonic() < ends:
-        if found := is_so():
-            return found
-        time.sleep(0.02)
-    raise AssertionError(f"{what} has not happened")
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,9 @@ from deploy.bringup.stage import short_id
 from deploy.bringup.stages import stage_of
 from deploy.bringup.stop import stop
 from protocol.errors import ConfigError
+from tests.patience import PATIENCE_S, output_of, run_to_its_end, until
 
 PROJECT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 60.0
 BUILD_S_MAX = 900.0  # the base image of containers, where it is not in the cache
 
 NETWORK = """\
@@ -70,11 +69,7 @@ class Commands:
 
     def __call__(self, *words: str, code: int = 0, timeout_s: float = PATIENCE_S) -> str:
         called = self.popen(*words)
-        try:
-            out, err = called.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            called.kill()
-            raise AssertionError(f"headwater {' '.join(words)} has not ended: {called.communicate()}") from None
+        out, err = output_of(called, timeout_s)
         assert called.returncode == code, f"headwater {' '.join(words)}:\n{out}\n{err}"
         return out + err
 
@@ -101,15 +96,6 @@ def headwater(tmp_path: Path) -> Iterator[Commands]:
     stop(made.run)
 
 
-def until(is_so: Callable[[], Any], what: str) -> Any:
-    ends = time.monotonic() + PATIENCE_S
-    while time.monotonic() < ends:
-        if found := is_so():
-            return found
-        time.sleep(0.05)
-    raise AssertionError(f"{what} has not happened")
-
-
 def check(kind: str) -> None:
     try:
         stage_of(kind).check()
@@ -120,7 +106,6 @@ def check(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_network_runs_and_leaves_nothing_behind(kind: str, headwater: Commands) -> None:
     check(kind)
-    before = namespaces()
 
     said = headwater("up", "fire.yaml", "--on", kind, timeout_s=BUILD_S_MAX)
 
@@ -148,21 +133,21 @@ def test_a_network_runs_and_leaves_nothing_behind(kind: str, headwater: Commands
 
     assert "fire is down" in headwater("down")
     assert_nothing_left(headwater.run, kind)
-    assert not namespaces() - before
     assert "was down already" in headwater("down")
     assert "is down" in headwater("ps")
 
 
-def namespaces() -> set[str]:
+def namespaces(run: Run) -> list[str]:
+    """Those of a run: others may have theirs on the same machine."""
     folder = Path("/run/netns")
-    return set(os.listdir(folder)) if folder.is_dir() else set()
+    return [each for each in os.listdir(folder) if each.startswith(short_id(run))] if folder.is_dir() else []
 
 
 def assert_nothing_left(run: Run, kind: str) -> None:
     assert not run.is_kept()
     assert not list(marked(run))
     assert not [each for each in os.listdir("/sys/class/net") if each.startswith(short_id(run))]
-    assert not [each for each in namespaces() if each.startswith(short_id(run))]
+    assert not namespaces(run)
     if kind == "containers":
         label = f"label=headwater.run={short_id(run)}"
         assert not call(["podman", "ps", "--all", "--quiet", "--filter", label]).strip()
@@ -243,7 +228,7 @@ def test_an_embedded_broker_is_started_where_nodes_reach_it(kind: str, headwater
     address = headwater.ps()["@broker"]["address"].removeprefix("mqtt://")
     assert f"mqtt://{address}" in said
     assert (address == f"127.0.0.1:{port}") == (kind == "local")
-    subprocess.run([sys.executable, "-c", PUBLISH, address], check=True, timeout=PATIENCE_S)
+    run_to_its_end([sys.executable, "-c", PUBLISH, address], check=True)
     until(lambda: len(headwater.received()) == 2, "both events have arrived")
     headwater("down")
     assert_nothing_left(headwater.run, kind)
@@ -257,7 +242,7 @@ def test_in_the_foreground_it_shows_logs_and_ends_with_control_c(headwater: Comm
     os.kill(pid, signal.SIGKILL)
     until(lambda: headwater.ps()["p3"]["state"] == "up", "p3 is back")
     called.send_signal(signal.SIGINT)
-    out, err = called.communicate(timeout=PATIENCE_S)
+    out, err = output_of(called)
     assert called.returncode == 0, err
     assert "fire is up" in err
     assert "p3" in out

@@ -50,6 +50,11 @@ KEPT = (
     ("changes+faults", 77000127),
     ("changes+faults", 77000160),
     ("fall-backs", 77000142),
+    ("late changes", 16),
+    ("late changes", 25),
+    ("late changes", 43),
+    ("late changes", 44),
+    ("late busy", 500027),
 )
 """Kinds and seeds that once failed."""
 S = 1_000_000
@@ -361,7 +366,7 @@ def test_random_seeds():
         verdict = judge(kind, seed, strategy)
         runs["tried"] += 1
         if verdict is not None:
-            again = f"scripts/fuzz changes --seed {seed} --count 1 --strategies {strategy} --kinds {kind}"
+            again = f"scripts/fuzz changes --seed {seed} --count 1 --strategies {strategy} --kinds '{kind}'"
             assert not verdict.wrong, f"{verdict.wrong[:5]}; repeat with: {again}"
             runs[kind] += 1
             runs["matches"] += verdict.matches

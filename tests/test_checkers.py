@@ -14,7 +14,9 @@ from node.effects import Report, TimerFired
 from node.engine.store import Store
 from node.outlets import Outlet
 from node.tasks import JoinTask
-from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode
+from protocol.composites import Composite, CompositeSpec
+from protocol.events import EventType
+from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode, Whole
 from protocol.projection import project
 from tests.builders import chain, each, last, rule, trace
 from tests.test_simulator import a_network, births_of, run
@@ -80,6 +82,28 @@ def test_references_are_to_bodies_that_are_there():
     link.up(item(5, 1))
     with complaint("referred to"):
         link.up(item(5, 2, body=False), floor_us=6)
+
+
+def counted(n: int, stream: int) -> Run:
+    """A composite of one event in which n events were counted."""
+    event_type = EventType("Counted", {"n": "int"})
+    spec = CompositeSpec("Counted", 1, event_type, ("a",), (False,), lambda row: (n,))
+    match = Composite((spec, *trace("A@5/n").events))
+    return Run((match.id,), (match.row(),), (stream,), False)
+
+
+def test_a_composite_is_told_with_the_same_values_on_every_link():
+    link = Link(Whole(rule(chain("A a"))))
+    link.up(counted(3, 1))
+    with complaint("Counted.n=2.", "was told as", "Counted.n=3."):
+        link.up(counted(2, 2), floor_us=6)
+
+
+def test_values_may_differ_once_events_are_lost():
+    link = Link(Whole(rule(chain("A a"))))
+    link.up(counted(3, 1))
+    link.checkers.lost()
+    link.up(counted(2, 2), floor_us=6)
 
 
 # -- streams -----------------------------------------------------------------------------------------------------------

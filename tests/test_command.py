@@ -9,9 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from functools import partial
+from math import comb
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ import pyarrow.parquet
 import pytest
 import typer
 
+from deploy.bringup.patience import Patience
 from deploy.command import SECTIONS, app, main
+from deploy.output import any_number_of_digits
 from node.engine import Engine
 from protocol.errors import RuleError
+from tests.patience import PATIENCE_S, output_of, until
 
 PROJECT = Path(__file__).parent.parent
 FIRE = PROJECT / "examples" / "fire"
@@ -394,6 +397,18 @@ def test_check_warns_of_repetitions_that_have_a_match_for_every_choice(desk: Des
         assert "warning" not in desk.run("check", "r.sase").err
 
 
+@pytest.mark.parametrize("name", ["check", "run", "explain"])
+def test_rules_that_may_not_be_meant_are_warned_of(desk: Desk, name: str) -> None:
+    desk.file("r.sase", "X: SEQ(A a, B b) WHERE a.v = a.v AND b.v > 7 AND b.v < 1 WITHIN 5")
+    desk.file("t.csv", "type,ts,v\nA,1,5\nB,2,1\n")
+    done = desk.run(name, "r.sase", "--events", "t.csv")
+    assert done.code == 0
+    assert "r.sase:1:65: warning: this window is 5 events long" in done.err
+    assert "warning: X: `a.v = a.v` is true of every event that has the value; name another event" in done.err
+    assert "warning: X: `b.v < 1 and b.v > 7` are never true together; write or instead of and" in done.err
+    assert "warning" not in done.out
+
+
 def test_check_shows_the_mistakes_of_all_files(desk: Desk) -> None:
     desk.file("a.tesla", "define X() from A() and latest B() within 5 s from A\n")
     desk.file("b.sase", "SEQ(A a, B b\n")
@@ -485,7 +500,8 @@ def test_a_live_pipe_is_answered_while_it_is_still_open(desk: Desk) -> None:
         process.stdin.flush()
         assert json.loads(process.stdout.readline())["ts"] == 3
         process.stdin.close()
-        assert process.wait(30) == 0
+        until(lambda: process.poll() is not None, "the command ends")
+        assert process.returncode == 0
 
 
 def test_a_reader_that_has_seen_enough_ends_the_run_quietly(desk: Desk) -> None:
@@ -497,7 +513,8 @@ def test_a_reader_that_has_seen_enough_ends_the_run_quietly(desk: Desk) -> None:
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(30) == 0
+        until(lambda: process.poll() is not None, "the command ends")
+        assert process.returncode == 0
 
 
 def test_ctrl_c_ends_a_stream_with_what_was_found_so_far(desk: Desk) -> None:
@@ -512,7 +529,7 @@ def test_ctrl_c_ends_a_stream_with_what_was_found_so_far(desk: Desk) -> None:
         process.stdin.flush()
         process.stdout.readline()
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=30)
+        _, err = output_of(process)
     assert process.returncode == 130
     assert err.startswith(b"1 row read")
     assert err.endswith(b"headwater: stopped\n")
@@ -526,12 +543,13 @@ def test_a_stream_of_unknown_types_says_what_it_waits_for(desk: Desk, monkeypatc
         process.stdin.flush()
         assert process.stderr.readline().startswith(b"waiting for 1,000 rows, or the end, to learn the event types")
         process.stdin.close()
-        assert process.wait(30) == 0
+        until(lambda: process.poll() is not None, "the command ends")
+        assert process.returncode == 0
 
 
 def test_a_pipe_gets_no_progress_bar(desk: Desk) -> None:
     with command("run", "fire.tesla", "--events", "events.csv", "-q", cwd=desk.folder) as process:
-        out, err = process.communicate(timeout=30)
+        out, err = output_of(process)
     assert err == b""
     assert len(out.splitlines()) == 1
 
@@ -552,8 +570,8 @@ def test_a_terminal_gets_a_progress_bar(desk: Desk) -> None:
     )  # fmt: skip
     os.close(slave)
     shown = b""
-    until = time.monotonic() + 60
-    while time.monotonic() < until:
+    patience = Patience(PATIENCE_S)
+    while not patience.over:
         try:
             chunk = os.read(master, 4096)
         except OSError:
@@ -565,34 +583,6 @@ def test_a_terminal_gets_a_progress_bar(desk: Desk) -> None:
     assert process.wait(30) == 0
     assert b"events" in shown
     assert b"/s" in shown
-
-
-def test_the_python_example_of_the_readme_runs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(PROJECT)
-    text = (PROJECT / "README.md").read_text(encoding="utf-8")
-    example = text.split("```python\n")[1].split("```")[0]
-    exec(example, {})
-    assert "Fire {'area': 'A1', 'temperature': 51.0}" in capsys.readouterr().out
-
-
-def test_the_python_example_of_the_language_runs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(PROJECT)
-    text = (PROJECT / "docs" / "language.md").read_text(encoding="utf-8")
-    exec(text.split("```python\n")[1].split("```")[0], {})
-    assert capsys.readouterr().out.startswith("Fire Fire\nQ Q\nQ: SEQ(A a, B b)\n")
-
-
-def test_the_examples_of_both_languages_in_the_documentation_are_right(desk: Desk) -> None:
-    text = (PROJECT / "docs" / "language.md").read_text(encoding="utf-8")
-    tesla, sase, _ = (part.split("```")[0] for part in text.split("```text\n")[1:])
-    desk.file("r1.tesla", tesla)
-    desk.file("r2.sase", sase)
-    done = desk.run("check", "r1.tesla", "r2.sase")
-    assert (done.code, done.out.splitlines()[-1]) == (0, "ok")
 
 
 def test_a_type_that_the_trace_does_not_hold_must_be_declared(desk: Desk) -> None:
@@ -640,7 +630,9 @@ def test_running_out_of_memory_is_a_run_that_failed(desk: Desk, monkeypatch: pyt
     done = desk.run("run", "fire.tesla", "--events", "events.csv")
     assert done.code == 1
     assert "out of memory" in done.err
-    assert "LIMIT n or SKIP TILL NEXT MATCH" in done.err
+    assert "LIMIT n or SKIP TILL NEXT MATCH, a shorter window, or only --count" in done.err
+    done = desk.run("run", "fire.tesla", "--events", "events.csv", "--count")
+    assert done.err.endswith("LIMIT n or SKIP TILL NEXT MATCH, or a shorter window\n")
 
 
 def test_mistakes_that_come_from_the_trace_say_so(desk: Desk) -> None:
@@ -691,3 +683,21 @@ def test_a_process_without_standard_input_is_told_so(desk: Desk, monkeypatch: py
     monkeypatch.setattr(sys, "stdin", None)
     done = desk.run("run", "fire.tesla", "--events", "-")
     assert (done.code, done.err) == (2, "headwater: there is no standard input to read events from\n")
+
+
+def test_counting_says_how_many_matches_a_condition_over_a_repetition_leaves(desk: Desk) -> None:
+    desk.file("r.sase", "Busy: SEQ(A a, R+ r[]) WHERE count(r[]) > 5 WITHIN 1 h\n")
+    desk.file("many.csv", "type,ts,v\nA,1,1\n" + "".join(f"R,{ts},1\n" for ts in range(2, 42)))
+    done = desk.run("run", "r.sase", "--events", "many.csv", "--count", "--json")
+    assert json.loads(done.out) == {"Busy": sum(comb(40, size) for size in range(6, 41))}
+
+
+def test_a_count_of_any_size_is_printed_whole_as_json_and_rounded_for_people(desk: Desk) -> None:
+    desk.file("r.sase", "Busy: SEQ(A a, R+ r[], A b) WITHIN 1 h\n")
+    desk.file("many.csv", "type,ts,v\nA,1,1\n" + "".join(f"R,{ts},1\n" for ts in range(2, 15_002)) + "A,20000,1\n")
+    done = desk.run("run", "r.sase", "--events", "many.csv", "--count")
+    assert done.out == "rule       composites\nBusy  about 2.82e4515\n"
+    assert "about 2.82e4515 composite events" in done.err
+    done = desk.run("run", "r.sase", "--events", "many.csv", "--count", "--json")
+    with any_number_of_digits():
+        assert json.loads(done.out) == {"Busy": 2**15_000 - 1}

@@ -71,7 +71,7 @@ def change(cluster: Cluster, method: str, path: str, body: Any = None) -> Any:
 def deploy(cluster: Cluster, text: str, name: str, node: str) -> tuple[int, int]:
     """A rule and a sink for it; from when on both hold."""
     since = change(cluster, "POST", "/rules", {"text": text})["holds_from_us"]
-    to = {"file": {"path": f"{name}.jsonl"}}
+    to = {"file": f"{name}.jsonl"}
     asked = {"node": node, "subscribe": name, "to": to}
     return since, change(cluster, "POST", "/subscriptions", asked)["holds_from_us"]
 
@@ -125,7 +125,8 @@ def test_a_coordinator_that_has_lost_its_memory_finds_its_network_again(
         assert "found again at its nodes" in cluster.said(COORDINATOR)
         twin_since, twin_heard = deploy(cluster, TWIN, "Twin", "n4")
         ended = change(cluster, "DELETE", "/rules/Pair")["holds_from_us"]
-        assert since <= heard < twin_since <= twin_heard <= ended
+        # Where a busy machine takes longer than the load lasts, all events are over, and changes hold from their end.
+        assert since <= heard <= twin_since <= twin_heard <= ended
         finish(cluster, case)
         assert delivered(cluster, "n5", "Pair") == must_hold(case, PAIR, since, heard, ended)
         assert delivered(cluster, "n4", "Twin") == must_hold(case, TWIN, twin_since, twin_heard, None)
@@ -170,7 +171,7 @@ def test_the_coordinator_forgets_again_and_again_while_rules_change(strategy: st
 
         def change_things() -> None:
             insist("deploy", "POST", "/rules", {"text": PAIR})
-            to = {"file": {"path": "Pair.jsonl"}}
+            to = {"file": "Pair.jsonl"}
             insist("subscribe", "POST", "/subscriptions", {"node": "n5", "subscribe": "Pair", "to": to})
             insist("undeploy", "DELETE", "/rules/Pair")
 

@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from coordinator.daemon.api import BODY_BYTES_MAX, Api
+from coordinator.daemon.destinations import DESTINATION, destination_of, shown
 from coordinator.daemon.openapi import answer_schema, description, statuses
+from coordinator.daemon.operations import Refused
 from coordinator.daemon.routes import ROUTES, Route
 from coordinator.daemon.schema import as_json, flaws, made_of, schema_of
+from deploy.network_file import read_network
 from protocol.control import COORDINATOR, encode_statistics
+from protocol.destinations import named
 from protocol.edge import (
     Broker,
     Choice,
@@ -30,8 +34,10 @@ from protocol.edge import (
     StdoutTo,
     TraceFeed,
     Uniform,
+    WebhookTo,
 )
 from tests.live_coordinator import LiveCoordinator, LiveNode, a_live_network, until
+from tests.patience import patiently
 from tests.scripted_nodes import HEAT, a_network
 
 # ------------------------------------------------------------------------------------------------------ the description
@@ -60,32 +66,96 @@ def test_every_route_is_served_and_described() -> None:
             Feed,
         ),
         (MqttFeed("a/+/b", Broker("h", 1, "me", "pw")), Feed),
-        (MqttTo("out/{type}", Broker("h")), Destination),
-        (StdoutTo(), Destination),
-        (ClientTo("me"), Destination),
     ],
 )
-def test_feeds_and_destinations_survive_json(value: Any, hint: Any) -> None:
+def test_feeds_survive_json(value: Any, hint: Any) -> None:
     sent = json.loads(json.dumps(as_json(value, hint)))
     assert list(flaws(sent, schema_of(hint))) == []
     assert made_of(sent, hint) == value
+
+
+NETWORK = """
+events: {{Smoke: {{area: string}}}}
+nodes: [p1]
+mqtt: {{broker: mqtt://h:1884}}
+sources:
+  - {{node: p1, type: Smoke, client: any}}
+sinks:
+  - {{node: p1, subscribe: Smoke, to: {to}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("to", "meant"),
+    [
+        ("stdout", StdoutTo()),
+        ("client", ClientTo("sink-0")),
+        ({"client": "me"}, ClientTo("me")),
+        ({"file": "x.jsonl"}, FileTo("x.jsonl")),
+        ({"webhook": "https://h/x"}, WebhookTo("https://h/x")),
+        ({"mqtt": "out/{type}"}, MqttTo("out/{type}", Broker("h", 1884))),
+        ({"mqtt": "out", "qos": 0}, MqttTo("out", Broker("h", 1884), 0)),
+    ],
+)
+def test_where_deliveries_go_is_written_alike_in_network_files_and_to_the_api(
+    to: Any, meant: Destination, tmp_path: Path
+) -> None:
+    file = tmp_path / "network.yaml"
+    file.write_text(NETWORK.format(to=json.dumps(to)))
+    assert read_network(file).destinations == (meant,)
+    assert list(flaws(to, DESTINATION)) == []
+    assert named(destination_of(to, Broker("h", 1884)), 0) == meant
+    again = json.loads(json.dumps(shown(meant)))
+    assert list(flaws(again, DESTINATION)) == []
+    assert destination_of(again, None) == meant
+
+
+def test_a_subscription_that_does_not_say_where_goes_to_a_file_of_its_number() -> None:
+    assert named(destination_of(None, None), 7) == FileTo("sink-7.jsonl")
 
 
 @pytest.mark.parametrize(
     ("sent", "sentence"),
     [
         ({}, "exactly one of the fields"),
-        ({"stdout": {}, "file": {"path": "x"}}, "exactly one of the fields"),
-        ({"fil": {"path": "x"}}, "did you mean 'file'?"),
-        ({"file": {}}, "lacks the field 'path'"),
-        ({"file": {"path": 7}}, "path must be a string, not 7"),
-        ({"file": {"path": "x", "more": 1}}, "unknown field 'more'"),
+        ({"trace": {"path": "x"}, "client": {}}, "exactly one of the fields"),
+        ({"trac": {"path": "x"}}, "did you mean 'trace'?"),
+        ({"trace": {}}, "lacks the field 'path'"),
+        ({"trace": {"path": 7}}, "path must be a string, not 7"),
+        ({"trace": {"path": "x", "more": 1}}, "unknown field 'more'"),
         ([], "must be an object"),
         (None, "must be an object"),
     ],
 )
 def test_what_does_not_fit_is_said_in_words(sent: Any, sentence: str) -> None:
-    assert any(sentence in flaw for flaw in flaws(sent, schema_of(Destination)))
+    assert any(sentence in flaw for flaw in flaws(sent, schema_of(Feed)))
+
+
+@pytest.mark.parametrize(
+    ("to", "sentence"),
+    [
+        ("stdoot", "is 'stdoot'; write one of stdout, client"),
+        ({"fil": "x"}, "unknown field 'fil'; did you mean 'file'?"),
+        ({"file": 7}, "file must be a string, not 7"),
+        ({"mqtt": "x", "qos": 2}, "qos is 2; write one of 0, 1"),
+        ({"file": {"path": "x"}}, "file must be a string"),
+        ({}, 'to does not say where; write "stdout"'),
+        ({"file": "x", "webhook": "http://h"}, "a sink goes to one place, not to file and webhook"),
+        ({"file": " "}, "file needs a name"),
+        ({"file": "x", "qos": 1}, "qos belongs to mqtt, and this sink has file"),
+        ({"webhook": "ftp://h"}, "'ftp://h' is not a web address"),
+        ({"mqtt": "a/+"}, "has a wildcard"),
+        ({"mqtt": "a/{"}, "has a brace too many"),
+        ({"mqtt": "a"}, "names no MQTT broker"),
+    ],
+)
+def test_what_is_no_place_for_deliveries_is_said_in_words(to: Any, sentence: str) -> None:
+    found = list(flaws(to, DESTINATION, "to"))
+    if not found:
+        with pytest.raises(Refused) as refused:
+            destination_of(to, None)
+        found = [refused.value.sentence]
+    assert sentence in found[0]
 
 
 # -------------------------------------------------------------------------------------------------------- a live server
@@ -159,7 +229,7 @@ def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None
             assert (await call("POST", "/rules", {"text": HEAT}))[0] == 200
             shown = (await call("GET", "/rules/Heat"))[1]
             assert (await call("PUT", "/rules/Heat", {"text": shown["text"], "language": shown["language"]}))[0] == 200
-            made = await call("POST", "/subscriptions", {"node": "n2", "subscribe": "Heat", "to": {"stdout": {}}})
+            made = await call("POST", "/subscriptions", {"node": "n2", "subscribe": "Heat", "to": "stdout"})
             assert made == (200, {**made[1], "subscription": 1})
             source = {"node": "n2", "type": "Temp", "from": {"client": {}}, "lateness_us": 5}
             assert (await call("POST", "/sources", source))[1]["source"] == 2
@@ -233,7 +303,8 @@ async def raw_call(coordinator: LiveCoordinator, head: str, body_bytes: int, pie
             sent += len(PIECE)
             await writer.drain()
             await asyncio.sleep(0)
-    answer = await asyncio.wait_for(reader.read(65_536), 30)
+    async with patiently():
+        answer = await reader.read(65_536)
     writer.close()
     return answer.decode(), sent
 
@@ -271,6 +342,13 @@ def test_a_body_of_100_mb_is_refused_before_it_is_read(tmp_path: Path) -> None:
 BAD_RULE = "define Hot() from Temp(valeu > 45) and each Smoke() within 1 min from Temp"
 
 
+def mapped(attribute: str, place: str = "payload.x") -> dict[str, Any]:
+    """A source whose messages are mapped to one attribute."""
+    entry = {"attribute": attribute, "source": place}
+    feed = {"topic": "s", "broker": {"host": "b"}, "map": [entry]}
+    return {"node": "n1", "type": "Temp", "from": {"mqtt": feed}}
+
+
 def test_nonsense_is_refused_with_the_place_of_the_mistake(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with a_live_network(tmp_path, a_network()) as (coordinator, _):
@@ -278,16 +356,30 @@ def test_nonsense_is_refused_with_the_place_of_the_mistake(tmp_path: Path) -> No
             cases: list[tuple[str, str, Any, int, str]] = [
                 ("POST", "/rules", b"{", 400, "no JSON"),
                 ("POST", "/rules", b"[" * 100_000, 400, "no JSON"),
-                ("POST", "/rules", b"\xff\xfe", 400, "no JSON"),
+                ("POST", "/rules", b"\xff\xfe", 400, "body.sase:1:1: byte 0xff is no UTF-8"),
+                ("POST", "/rules", b"", 400, "there is no rule in this text"),
+                ("POST", "/rules", BAD_RULE.encode(), 400, "body.tesla:1:24: Temp has no attribute 'valeu'"),
+                ("POST", "/rules?name=hot.tesla", BAD_RULE.encode(), 400, "hot.tesla:1:24: Temp has no"),
+                ("POST", "/rules?language=sql", BAD_RULE.encode(), 400, "write one of tesla, sase"),
+                ("POST", "/rules?replace=perhaps", BAD_RULE.encode(), 400, "write true or false"),
+                ("POST", "/rules", {}, 400, "must have a text"),
+                ("POST", "/rules", {"files": []}, 400, "at least 1"),
+                ("POST", "/rules", {"files": [{"text": HEAT}], "text": HEAT}, 400, "must have a text"),
+                ("POST", "/rules", {"files": [{"text": HEAT}, {"text": BAD_RULE}]}, 400, "body-2.tesla:1:24"),
                 ("POST", "/rules", [], 400, "must be an object"),
-                ("POST", "/rules", {}, 400, "lacks the field 'text'"),
                 ("POST", "/rules", {"text": HEAT, "langauge": "tesla"}, 400, "did you mean 'language'?"),
                 ("POST", "/rules", {"text": HEAT, "language": "sql"}, 400, "write one of tesla, sase"),
                 ("POST", "/rules", {"text": BAD_RULE}, 400, "body.tesla:1:24: Temp has no attribute 'valeu'"),
                 ("POST", "/rules", {"text": BAD_RULE, "name": "hot.tesla"}, 400, "hot.tesla:1:24"),
                 ("POST", "/rules", {"text": "define"}, 400, "body.tesla:1:"),
                 ("POST", "/rules", {"text": "SEQ(Smok s, Temp t) WITHIN 1 min", "language": "sase"}, 400, "'Smoke'?"),
-                ("POST", "/rules", {"text": HEAT.replace("Heat", "Fire")}, 400, "already a rule called 'Fire'"),
+                (
+                    "POST",
+                    "/rules",
+                    {"text": HEAT.replace("Heat", "Fire")},
+                    409,
+                    "a rule 'Fire' is deployed already; replace",
+                ),
                 ("POST", "/rules", {"text": HEAT.replace("Heat(", "Smoke(")}, 400, "reads what it emits"),
                 ("PUT", "/rules/None", {"text": HEAT}, 404, "no rule 'None'"),
                 ("PUT", "/rules/Fire", {"text": HEAT}, 400, "must define the rule 'Fire'"),
@@ -296,16 +388,19 @@ def test_nonsense_is_refused_with_the_place_of_the_mistake(tmp_path: Path) -> No
                 ("DELETE", "/subscriptions/x", None, 400, "is no number"),
                 ("DELETE", "/subscriptions/99", None, 404, "no subscription 99"),
                 ("DELETE", "/sources/99", None, 404, "no source 99"),
+                ("POST", "/sources", mapped("valeu"), 400, "map.valeu: Temp has no attribute 'valeu'; did you mean"),
+                ("POST", "/sources", mapped("value", "x"), 400, "map.value: 'x' is no place in a message"),
                 ("POST", "/nodes/n9/lost", None, 404, "no node 'n9'"),
                 ("POST", "/links/n1/n3/lost", None, 404, "no link joins"),
                 ("POST", "/tidy-up?wait=perhaps", None, 400, "write true or false"),
             ]
-            subscription = {"node": "n1", "subscribe": "Fire", "to": {"stdout": {}}}
+            subscription = {"node": "n1", "subscribe": "Fire", "to": "stdout"}
             for change, sentence in (
                 ({"node": "n9"}, "no node 'n9'"),
                 ({"subscribe": "Fyre"}, "did you mean 'Fire'?"),
                 ({"subscribe": "Fire(are = 1)"}, "subscribe:1:6"),
-                ({"to": {"stdoot": {}}}, "did you mean 'stdout'?"),
+                ({"to": {"fiel": "x"}}, "did you mean 'file'?"),
+                ({"to": {"mqtt": "x/{aera}", "broker": {"host": "h"}}}, "nothing to fill in for {aera}; did you mean"),
                 ({"node": 7}, "node must be a string, not 7"),
             ):
                 cases.append(("POST", "/subscriptions", {**subscription, **change}, 400, sentence))
@@ -350,7 +445,7 @@ def test_the_same_key_again_is_answered_as_before_also_where_the_request_would_b
             assert first[0] == 200, first
             assert await coordinator.call("POST", "/rules", rule, **key) == first
             status, answer = await coordinator.call("POST", "/rules", rule)
-            assert (status, "already a rule called 'Hot'" in answer["error"]) == (400, True)
+            assert (status, "a rule 'Hot' is deployed already" in answer["error"]) == (409, True)
             key = {"headers": {"Idempotency-Key": "two"}}
             gone = await coordinator.call("DELETE", "/rules/Hot", **key)
             assert gone[0] == 200, gone
@@ -361,3 +456,63 @@ def test_the_same_key_again_is_answered_as_before_also_where_the_request_would_b
 
 def test_file_destinations_are_shown_as_they_are_given() -> None:
     assert as_json(FileTo("x"), Destination) == {"file": {"path": "x"}}
+
+
+RAIN = """# Rain puts fires out.
+event Rain(area: string)
+define Doused(area: string)
+from Fire() and each Rain(area = Fire.area) within 1 min from Fire
+where area = Fire.area
+"""
+
+
+def test_rules_are_sent_as_they_are_written(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with a_live_network(tmp_path, a_network()) as (coordinator, _):
+            call = Checked(coordinator)
+            form = {"Content-Type": "application/x-www-form-urlencoded"}  # as curl --data-binary says
+            status, body = await call("POST", "/rules", RAIN.encode(), headers=form)
+            assert (status, body["rules"]) == (200, ["Doused"]), body
+            status, body = await call("POST", "/rules", b"Hot: SEQ(Temp t, Smoke s) WITHIN 5 min")
+            assert (status, body["rules"]) == (200, ["Hot"]), body
+            plain = {"Content-Type": "text/plain; charset=utf-8"}
+            asked = b"SEQ(Smoke s, Temp t) WITHIN 1 min"
+            status, body = await call("POST", "/rules?language=sase&name=cold.sase", asked, headers=plain)
+            assert (status, body["rules"]) == (200, ["cold"]), body
+            newer = RAIN.partition("define")[2].replace("1 min", "2 min")
+            status, body = await call("PUT", "/rules/Doused", f"define{newer}".encode(), headers=plain)
+            assert (status, body["rules"]) == (200, ["Doused"]), body
+            shown = (await call("GET", "/rules/Doused"))[1]
+            assert (shown["version"], "2 min" in shown["text"]) == (2, True)
+            as_json = json.dumps({"text": HEAT}).encode()
+            status, body = await call("POST", "/rules", as_json, headers=form)
+            assert (status, body["rules"]) == (200, ["Heat"]), body
+
+    asyncio.run(scenario())
+
+
+def test_several_texts_are_deployed_and_replaced_together(tmp_path: Path) -> None:
+    pair = "Pair: SEQ(Heat h, Smoke s) WITHIN 5 min"
+
+    async def scenario() -> None:
+        async with a_live_network(tmp_path, a_network()) as (coordinator, _):
+            call = Checked(coordinator)
+
+            async def versions() -> dict[str, int]:
+                return {each["name"]: each["version"] for each in (await call("GET", "/rules"))[1]["rules"]}
+
+            files = [{"text": pair, "name": "pair.sase"}, {"text": HEAT, "name": "heat.tesla"}]
+            status, body = await call("POST", "/rules", {"files": files})
+            assert (status, body["rules"]) == (200, ["Heat", "Pair"]), body
+            status, body = await call("POST", "/rules", {"files": files})
+            assert (status, "rules 'Heat', 'Pair' are deployed already" in body["error"]) == (409, True), body
+            status, body = await call("POST", "/rules?replace=true", {"files": files})
+            assert (status, await versions()) == (200, {"Fire": 1, "Heat": 1, "Pair": 1}), body
+            files[0]["text"] = pair.replace("5 min", "6 min")
+            status, body = await call("POST", "/rules?replace=true", {"files": files})
+            assert (status, await versions()) == (200, {"Fire": 1, "Heat": 1, "Pair": 2}), body
+            files[1]["text"] = HEAT.replace("60", "50")
+            status, body = await call("POST", "/rules?replace=true", {"files": files[1:]})
+            assert (status, await versions()) == (200, {"Fire": 1, "Heat": 2, "Pair": 2}), body
+
+    asyncio.run(scenario())

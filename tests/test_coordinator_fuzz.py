@@ -38,6 +38,7 @@ from node.reach import horizon_us
 from protocol import control
 from protocol.control import Control, SubscribeClient, UnsubscribeClient
 from protocol.edge import ClientFeed, StdoutTo
+from protocol.languages import Source as RuleText
 from protocol.network import Link, Sink, Source
 from protocol.subscriptions import Subscription
 from tests.scripted_nodes import HEAT, ScriptedNode, a_network, destinations_of, feeds_of
@@ -77,7 +78,7 @@ class Storm:
         self.lives = 1
         for node in self.nodes.values():
             self.to_coordinator[node.name].append(node.registers())
-        read = read_rules(HEAT, "t", "tesla", {}, self.durable.machine.registry.types, "st")
+        read = read_rules([RuleText(HEAT, "t", "tesla")], {}, self.durable.machine.registry.types, "st")
         self.heat = read.rules[0]
 
     def _fresh(self) -> Durable:

@@ -38,6 +38,7 @@ from node.reach import horizon_us
 from protocol import control
 from protocol.control import Control, Register, SubscribeClient, UnsubscribeClient
 from protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
+from protocol.languages import Source as RuleText
 from protocol.network import Network, Sink, Source
 from protocol.subscriptions import Subscription
 from tests.scripted_nodes import FIRE, HEAT, ScriptedNode, a_network, destinations_of, feeds_of
@@ -105,7 +106,7 @@ class Room:
         self.settle()
 
     def rules(self, text: str) -> Deploy:
-        read = read_rules(text, "t", "tesla", {}, self.machine.registry.types, "st")
+        read = read_rules([RuleText(text, "t", "tesla")], {}, self.machine.registry.types, "st")
         return Deploy(read.rules, read.types)
 
 

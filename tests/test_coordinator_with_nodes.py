@@ -85,7 +85,7 @@ def test_the_network_goes_on_without_its_coordinator_and_takes_changes_when_it_i
                 await is_ready(coordinator)
                 status, body = await coordinator.call("POST", "/rules", {"text": HOT})
                 assert status == 200, body
-                subscription = {"node": "n2", "subscribe": "Hot", "to": {"file": {"path": str(hot)}}}
+                subscription = {"node": "n2", "subscribe": "Hot", "to": {"file": str(hot)}}
                 status, body = await coordinator.call("POST", "/subscriptions", subscription)
                 assert status == 200, body
                 await more_of(hot)

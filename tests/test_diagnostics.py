@@ -1420,6 +1420,136 @@ SAMPLES = [
         ),
     ),
     (
+        "SELECT of SQL",
+        "sase",
+        "SELECT a.v FROM A a WHERE a.v > 5",
+        (
+            "r.sase:1:1: unexpected 'SELECT'",
+            "    SELECT a.v FROM A a WHERE a.v > 5",
+            "    ^ there is no SELECT; begin with SEQ(A a, B b), and after WITHIN write RETURN Name(attribute = a.v)",
+        ),
+    ),
+    (
+        "SELECT of SQL in TESLA",
+        "tesla",
+        "select X from Smoke()",
+        (
+            "r.tesla:1:1: unexpected 'select'",
+            "    select X from Smoke()",
+            "    ^ there is no SELECT; write define Name(attribute: kind) from .. where attribute = A.v",
+        ),
+    ),
+    (
+        "GROUP BY of SQL",
+        "sase",
+        "SEQ(A a, B b) WHERE a.v > 5 GROUP BY a.id WITHIN 5 s",
+        (
+            "r.sase:1:29: unexpected 'GROUP'",
+            "    SEQ(A a, B b) WHERE a.v > 5 GROUP BY a.id WITHIN 5 s",
+            "                                ^ there is no GROUP BY; SAME[area] in WHERE keeps to events that agree on area, and count(b[]) or avg(b[].v) compute over a repetition B+ b[]",
+        ),
+    ),
+    (
+        "GROUP BY of SQL in TESLA",
+        "tesla",
+        "define X() from A() and last B() within 5 s from A group by id",
+        (
+            "r.tesla:1:52: unexpected 'group'",
+            "    define X() from A() and last B() within 5 s from A group by id",
+            "                                                       ^ there is no GROUP BY; write Count(B(area = A.area) within 5 min from A), which counts for each A",
+        ),
+    ),
+    (
+        "no instead of !",
+        "sase",
+        "SEQ(A a, no C(), B b) WITHIN 5 s",
+        (
+            "r.sase:1:10: unexpected 'no'",
+            "    SEQ(A a, no C(), B b) WITHIN 5 s",
+            "             ^ write !C r for an event that must not happen",
+        ),
+    ),
+    (
+        "no instead of not",
+        "tesla",
+        "define X() from A() and no C() within 5 s from A",
+        (
+            "r.tesla:1:25: unexpected 'no'",
+            "    define X() from A() and no C() within 5 s from A",
+            "                            ^ write not C() within 5 min from Smoke, or not C() between A and B",
+        ),
+    ),
+    (
+        "no as a type",
+        "sase",
+        ABC + "SEQ(A a, no C, B b) WITHIN 5 s",
+        (
+            "r.sase:4:10: unknown event type 'no'",
+            "    SEQ(A a, no C, B b) WITHIN 5 s",
+            "             ^ write !Rain r for an event that must not happen",
+        ),
+    ),
+    (
+        "without",
+        "tesla",
+        "define X() from A() and without C() within 5 s from A",
+        (
+            "r.tesla:1:25: unexpected 'without'",
+            "    define X() from A() and without C() within 5 s from A",
+            "                            ^ write not C() within 5 min from Smoke, or not C() between A and B",
+        ),
+    ),
+    (
+        "any instead of each",
+        "tesla",
+        "define X() from A() and any B() within 5 s from A",
+        (
+            "r.tesla:1:25: unexpected 'any'",
+            "    define X() from A() and any B() within 5 s from A",
+            "                            ^ write each",
+        ),
+    ),
+    (
+        "HAVING of SQL",
+        "sase",
+        "SEQ(A a, B+ b[]) WITHIN 5 s HAVING count(b[]) > 5",
+        (
+            "r.sase:1:29: unexpected 'HAVING'",
+            "    SEQ(A a, B+ b[]) WITHIN 5 s HAVING count(b[]) > 5",
+            "                                ^ there is no HAVING; write the condition in WHERE, as in WHERE count(b[]) > 5",
+        ),
+    ),
+    (
+        "ORDER BY of SQL",
+        "sase",
+        "SEQ(A a, B b) WITHIN 5 s ORDER BY a.ts",
+        (
+            "r.sase:1:26: unexpected 'ORDER'",
+            "    SEQ(A a, B b) WITHIN 5 s ORDER BY a.ts",
+            "                             ^ there is no ORDER BY; composite events come in the order of time",
+        ),
+    ),
+    (
+        "PARTITION BY of Siddhi",
+        "sase",
+        "SEQ(A a, B b) PARTITION BY a.id WITHIN 5 s",
+        (
+            "r.sase:1:15: unexpected 'PARTITION'",
+            "    SEQ(A a, B b) PARTITION BY a.id WITHIN 5 s",
+            "                  ^ there is no PARTITION BY; SAME[area] in WHERE keeps to events that agree on area",
+        ),
+    ),
+    (
+        "arrows of Esper",
+        "sase",
+        "A -> B WITHIN 5 s",
+        (
+            "r.sase:1:3: unexpected '->'",
+            "    A -> B WITHIN 5 s",
+            "      ^ write what follows each other as SEQ(A a, B b)",
+        ),
+    ),
+    (
         "LIKE of SQL",
         "sase",
         "SEQ(A a, B b) WHERE a.s LIKE 'x%' WITHIN 5 s",

@@ -27,7 +27,6 @@ from protocol.errors import ConfigError
 from protocol.events import EventType
 from tests.edge_kit import (
     MOSQUITTO,
-    PATIENCE_S,
     Mosquitto,
     Outgoing,
     Taken,
@@ -41,6 +40,7 @@ from tests.edge_kit import (
     running,
     until,
 )
+from tests.patience import ANSWER_S, patiently
 
 SMOKE = EventType("Smoke", {"area": "string", "n": "int?"})
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed: apt-get install mosquitto")
@@ -57,7 +57,7 @@ async def listening(feed: MqttFeed, taken: Taken, edge: Edge) -> AsyncIterator[a
 
 
 async def publish(broker: Broker, topic: str, *payloads: Any, qos: int = 1) -> None:
-    async with aiomqtt.Client(broker.host, broker.port, timeout=PATIENCE_S) as client:
+    async with aiomqtt.Client(broker.host, broker.port, timeout=ANSWER_S) as client:
         for payload in payloads:
             body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
             await client.publish(topic, body, qos=qos)
@@ -234,7 +234,7 @@ def test_malformed_payloads_are_refused_and_never_end_the_source(tmp_path: Path,
             taken = Taken()
             async with listening(MqttFeed("s", broker, payload="json"), taken, an_edge(tmp_path)) as task:
                 payloads = [rng.randbytes(rng.randint(0, 40)) for _ in range(3000)]
-                async with aiomqtt.Client(broker.host, broker.port, timeout=PATIENCE_S) as client:
+                async with aiomqtt.Client(broker.host, broker.port, timeout=ANSWER_S) as client:
                     client.pending_calls_threshold = 200
                     for start in range(0, len(payloads), 20):
                         batch = payloads[start : start + 20]
@@ -449,7 +449,8 @@ def test_the_command_says_in_one_line_that_its_port_is_taken() -> None:
             *words, cwd=Path(__file__).parent.parent, stderr=asyncio.subprocess.PIPE
         )
         try:
-            _, said = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+            async with patiently():
+                _, said = await process.communicate()
         finally:
             await first.stop()
         where = f"127.0.0.1:{first.port}"

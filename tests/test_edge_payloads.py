@@ -11,6 +11,7 @@ import pytest
 
 from node.edge.interfaces import Arrival
 from node.edge.payloads import PAYLOAD_BYTES_MAX, PAYLOAD_EVENTS_MAX, PayloadReader
+from protocol.edge import Broker, MqttFeed
 from protocol.events import EventType
 
 TEMP = EventType("Temp", {"area": "string", "value": "float", "n": "int?", "ok": "bool?", "note": "any?"})
@@ -21,6 +22,11 @@ GOOD_ROW = ("A1", 1.5, None, None, None)
 def read(reader: PayloadReader, payload: bytes, *wildcards: str) -> tuple[list[Arrival], list[tuple[bytes, str]]]:
     refused: list[tuple[bytes, str]] = []
     return reader.read(payload, lambda raw, why: refused.append((raw, why)), wildcards), refused
+
+
+def of_device(topic: str = "t", **said: Any) -> PayloadReader:
+    """The reader of a source at p1 that listens to MQTT."""
+    return PayloadReader(TEMP, feed=MqttFeed(topic, Broker("b"), **said), node="p1")
 
 
 def values(payload: bytes, kind: Any = "json") -> list[tuple[Any, ...]]:
@@ -159,7 +165,7 @@ def test_a_payload_has_a_bound_on_its_events() -> None:
 
 
 def test_device_counter_and_time_are_fields_of_the_payload() -> None:
-    reader = PayloadReader(TEMP, "json", device="id", counter="count", time="at")
+    reader = of_device(device="id", counter="count", time="at")
     payload = {**GOOD, "id": "t7", "count": 3, "at": "2026-01-01T00:00:00Z"}
     arrivals, refused = read(reader, json.dumps([payload, {**payload, "id": 8, "at": 5}]).encode())
     assert refused == []
@@ -167,7 +173,7 @@ def test_device_counter_and_time_are_fields_of_the_payload() -> None:
 
 
 def test_the_device_may_stand_in_the_topic() -> None:
-    reader = PayloadReader(TEMP, "json", device="+2", counter="n")
+    reader = of_device(topic="+/+", device="+2", counter="n")
     arrivals, _ = read(reader, json.dumps({**GOOD, "n": 9}).encode(), "hall", "t7")
     assert arrivals == [Arrival(None, "t7", 9, ("A1", 1.5, 9, None, None))]
 
@@ -184,13 +190,13 @@ def test_the_device_may_stand_in_the_topic() -> None:
         ({"id": None}, "the device id is absent"),
         ({"id": [1]}, "the device id is [1]"),
         ({"id": "p1"}, "the device is called 'p1' like its node"),
-        ({"at": None}, "the row has no ts"),
-        ({"at": 1.5}, "ts 1.5 is neither an integer of microseconds nor an ISO 8601 time"),
-        ({"at": 2**64}, "ts 18446744073709551616 does not fit into 64 bits"),
+        ({"at": None}, "the time (at) is absent"),
+        ({"at": 1.5}, "the time (at) 1.5 is neither an integer of microseconds nor an ISO 8601 time"),
+        ({"at": 2**64}, "the time (at) 18446744073709551616 does not fit into 64 bits"),
     ],
 )
 def test_a_bad_identity_or_time_is_refused(change: dict[str, Any], said: str) -> None:
-    reader = PayloadReader(TEMP, "json", device="id", counter="count", time="at", node="p1")
+    reader = of_device(device="id", counter="count", time="at")
     payload = {**GOOD, "id": "t7", "count": 3, "at": 1, **change}
     arrivals, refused = read(reader, json.dumps(payload).encode())
     assert arrivals == []
@@ -223,7 +229,7 @@ def test_random_payloads_are_events_or_refused_and_never_an_exception(kind: Any)
     rng = random.Random(4)
     whole = [{**GOOD, "n": 3, "ok": True, "note": "\u00e4"}, {**GOOD, "id": "t", "count": 1}]
     good = json.dumps(whole).encode() if kind == "json" else msgpack.packb(whole)
-    reader = PayloadReader(TEMP, kind, device="id", counter="count")
+    reader = of_device(payload=kind, device="id", counter="count")
     outcomes = {"events": 0, "refused": 0}
     for number in range(4000):
         payload = rng.randbytes(rng.randint(0, 60)) if number % 4 == 0 else _mangled(rng, good)

@@ -14,6 +14,7 @@ from node.edge.turns import Turns
 from protocol.edge import Choice, ClientFeed, Count, Cycle, RateFeed, TraceFeed
 from protocol.events import EventType
 from tests.edge_kit import Taken, an_edge, run, running, until
+from tests.patience import patiently
 
 A, B = EventType("A", {"x": "int"}), EventType("B", {"x": "int"})
 ROWS = "type,ts,x\nA,10,1\nB,20,2\nA,20,3\nB,30,4\nA,40,5\n"
@@ -97,7 +98,8 @@ def test_a_source_that_stops_lets_the_others_go_on() -> None:
         await asyncio.sleep(0)
         assert not waiting.done()
         turns.leave("first")
-        await asyncio.wait_for(waiting, 5)
+        async with patiently():
+            await waiting
 
     run(scenario())
 

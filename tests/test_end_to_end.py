@@ -9,7 +9,6 @@ import csv
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -20,10 +19,10 @@ import pytest
 
 from pipeline.java import java_home
 from protocol.errors import ConfigError
+from tests.patience import run_to_its_end
 
 PROJECT: Final = Path(__file__).parent.parent
 STRATEGIES: Final = ("centr", "st-pp", "inev")
-PATIENCE_S: Final = 600  # for one command; only so that nothing waits forever
 RULES: Final = {"Retried": 115, "Pressed": 82, "Unplaced": 125, "Burst": 19}
 """How many composites each rule has in the slice. ``verify`` counts them, too, without the engine."""
 
@@ -35,14 +34,11 @@ class Shell:
         self.folder = folder
 
     def __call__(self, *words: str, code: int = 0) -> str:
-        found = subprocess.run(
+        found = run_to_its_end(
             [sys.executable, "-m", "deploy.command", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT), "SPARK_DRIVER_MEMORY": "1g"},
-            capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
-            check=False,
         )
         assert found.returncode == code, f"{' '.join(words)} ended with {found.returncode}:\n{found.stderr[-3000:]}"
         return found.stdout
@@ -63,13 +59,10 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     typed = Shell(folder)
     yield typed
     for name in STRATEGIES:
-        subprocess.run(
+        run_to_its_end(
             [sys.executable, "-m", "deploy.command", "down", "--name", name],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            capture_output=True,
-            timeout=PATIENCE_S,
-            check=False,
         )
 
 

@@ -16,6 +16,7 @@ from protocol.events import Event, EventType
 from protocol.pattern import Chain, Rule, Selection, types_of
 from tests.builders import TYPES as BUILDER_TYPES
 from tests.builders import absent, both, chain, each, either, first, last, many, no, rule, seq, trace
+from tests.equal_values import chance_of_seed, drawn
 from tests.fuzzing import Advance, Feed, SaveAndRestore, Schedule, expected_of, random_schedule
 from tests.generators import REMOTE, TYPES, Case, RuleMaker, case_of_seed, random_trace
 
@@ -272,16 +273,17 @@ def test_large_integers_travel_and_nonsense_is_refused():
 # --------------------------------------------------------------------------------------------------------- old events
 
 
-def random_selections(rng: random.Random) -> Rule:
-    """A chain that only selects, and whose anchor has a type of its own."""
+def random_selections(rng: random.Random, equal: random.Random | None) -> tuple[Rule, set[str]]:
+    """A chain that only selects, and whose anchor has a type of its own; what it exercises."""
     while True:
-        maker = RuleMaker(rng, "r", (), set())
+        features: set[str] = set()
+        maker = RuleMaker(rng, "r", (), features, drawn(equal, features))
         pattern = maker.chain()
         assert isinstance(pattern.root, Chain)
         steps = pattern.root.steps
         selects = bool(steps) and all(isinstance(step, Selection) for step in steps)
         if selects and pattern.root.anchor.type not in {step.leaf.type for step in steps}:
-            return Rule("r", pattern, "X", maker.outputs(pattern, False))
+            return Rule("r", pattern, "X", maker.outputs(pattern, False)), features
 
 
 def run_with_old(made: Rule, given: Sequence[Event], rng: random.Random) -> list[Composite]:
@@ -321,8 +323,8 @@ def test_parts_that_come_after_the_watermark_has_passed_them_are_found_by_the_an
     total = policies = 0
     for seed in range(start, start + 400):
         rng = random.Random(f"old {seed}")
-        made = random_selections(rng)
-        given = random_trace(rng, sorted(types_of(made.pattern)), 14, set())
+        made, features = random_selections(rng, chance_of_seed(seed))
+        given = random_trace(rng, sorted(types_of(made.pattern)), 14, features)
         engine = Engine([made], tuple(TYPES.values()), remote=REMOTE)
         expected = engine.feed(given) + engine.close()
         found = run_with_old(made, given, rng)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+import node.explain as explain_module
+from deploy.commands.explain import show_explanation
+from node import explain_parts
 from node.explain import Explanation, explain
-from node.explain_parts import show_ts, show_us
+from node.explain_parts import Budget, show_ts, show_us
 from node.expressions_eval import Scope, evaluate, show
 from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Call, Constant, Expression, Fold, Items, Remote, Unary
@@ -177,6 +181,8 @@ EXACT = {
     "count window": ("sase", "X: SEQ(A a, B b, C c) WITHIN 4"),
     "next": ("sase", "X: SEQ(A a, B b, C c) WHERE a.k = b.k WITHIN 5 s SKIP TILL NEXT MATCH"),
     "twice": ("sase", "X: SEQ(A a, A b, !B c, A d) WITHIN 4 s"),
+    "two of one role": ("sase", "X: SEQ(A a, B b) WHERE a.v = b.k AND b.k = a.k WITHIN 5 s"),
+    "beside same": ("sase", "X: AND(A a, B b) WHERE SAME[k] AND b.v = a.k WITHIN 3 s"),
     "ced": ("sase", "X: seq(A, and(B, C; 2 s); 5 s)"),
 }
 
@@ -191,6 +197,124 @@ def test_the_walk_ends_with_as_many_matches_as_the_engine_finds(name: str) -> No
         ]
         found = explained(text, a_trace(*rows), language)
         assert sum(branch.steps[-1].kept for branch in found.branches) == found.matches, (seed, text)
+
+
+def a_long_trace(seed: int, size: int = 600) -> list[Event]:
+    chance = random.Random(seed)
+    drawn = [
+        (chance.choice("ABCD"), chance.randrange(200), chance.randrange(3), chance.randrange(5)) for _ in range(size)
+    ]
+    return a_trace(*sorted(drawn, key=lambda row: row[1]))
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_what_a_short_walk_says_is_never_more_than_there_is(name: str) -> None:
+    """Whatever is cut off, the numbers agree: with each other, with the whole walk, and with the engine."""
+    language, text = EXACT[name]
+    trace = a_long_trace(7, 250)
+    whole = explained(text, trace, language, looks=10**9)
+    assert not whole.partial
+    assert sum(branch.steps[-1].kept for branch in whole.branches) == whole.matches
+    short = False
+    for looks in (50, 300, 2_000, 10_000):
+        found = explained(text, trace, language, looks=looks)
+        assert found.matches == whole.matches
+        for branch, entire in zip(found.branches, whole.branches, strict=True):
+            for number, (step, known) in enumerate(zip(branch.steps, entire.steps, strict=True)):
+                if number:
+                    before = branch.steps[number - 1]
+                    assert (step.before, step.before_partial) == (before.kept, before.partial)
+                assert step.looked_at <= (step.before if number else step.events)
+                assert step.kept <= known.kept
+                assert all(step.turned_away[reason] <= known.turned_away[reason] for reason in step.turned_away)
+                if not step.partial:
+                    assert (step.kept, step.turned_away) == (known.kept, known.turned_away)
+        assert found.partial == any("looks at events" in note for note in found.notes)
+        short = short or found.partial
+    assert short
+
+
+@pytest.mark.parametrize("looks", [0, 100, 1_000])
+@pytest.mark.parametrize("text", [
+    "X: SEQ(A a, B+ b[], C c) WHERE a.k = b.k AND b.v < c.v AND sum(b[].v) > 1000 WITHIN 12 s",
+    "X: SEQ(A a, (B b, C c)+, D d) WHERE count(b[]) > 90 WITHIN 6 s",
+    "X: SEQ(A a, !SEQ(B b, C c), D d) WHERE b.k = a.k WITHIN 60 s",
+    "X: SEQ(A a, B b, C c) WITHIN 60 s",
+])  # fmt: skip
+def test_a_walk_never_looks_at_more_events_than_it_may(text: str, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = [0]
+    spend = Budget.spend
+
+    def counting(budget: Budget, amount: int = 1) -> None:
+        spend(budget, amount)
+        seen[0] += amount
+
+    monkeypatch.setattr(Budget, "spend", counting)
+    found = explained(text, a_long_trace(3), "sase", looks=looks)
+    assert found.partial
+    assert seen[0] <= looks
+    assert sum(step.tried for branch in found.branches for step in branch.steps) <= looks
+
+
+def test_open_matches_beyond_those_that_are_followed_are_still_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(explain_parts, "OPEN_MATCHES_MAX", 10)
+    found = explained("X: SEQ(A a, B b) WITHIN 300 s", a_long_trace(1), "sase")
+    first, second = found.branches[0].steps
+    assert not first.partial
+    assert first.kept > 10
+    assert (second.looked_at, second.before) == (10, first.kept)
+    assert second.partial
+    assert f"looked at the first 10 of {first.kept} open matches, at least {second.kept:,} open" in shown(found)
+
+
+def shown(found: Explanation) -> str:
+    return "\n".join(show_explanation(found, 3))
+
+
+def test_partial_figures_are_marked_wherever_they_are_shown() -> None:
+    text = "X: SEQ(A a, B b, C c) WHERE a.v < b.v WITHIN 300 s"
+    found = explained(text, a_long_trace(1), "sase", looks=2_000)
+    told = shown(found)
+    assert told.startswith(f"X: {found.matches:,} matches\n")
+    assert "looked at the first" in told
+    assert "at least" in told
+    assert "nearest misses among what was looked at:" in told or "no near misses among what was looked at" in told
+    assert "at most 2,000 looks at events" in told
+    whole = shown(explained(text, a_long_trace(1, 60), "sase"))
+    assert "at least" not in whole
+    assert "looked at" not in whole
+
+
+def test_events_of_the_first_step_that_were_not_looked_at_are_said() -> None:
+    found = explained("X: SEQ(A a, B b) WHERE a.v > 9 WITHIN 3 s", a_long_trace(1), "sase", looks=100)
+    assert re.search(r"looked at the first 50 of \d+ A events; at least 0 open matches left", shown(found))
+
+
+def test_an_open_match_with_too_many_choices_to_try_is_neither_kept_nor_turned_away() -> None:
+    rows = [("A", 1, 0, 0), *(("B", 2 + i, 0, 1) for i in range(14)), ("C", 20, 0, 0)]
+    found = explained("X: SEQ(A a, B+ b[], C c) WHERE sum(b[].v) = 1 WITHIN 60 s", a_trace(*rows), "sase")
+    assert found.matches == 14
+    last = found.branches[0].steps[-1]
+    assert (last.kept, last.undecided, last.partial) == (0, 1, True)
+    assert "1 not decided: too many choices of elements to try" in shown(found)
+
+
+def test_matches_that_cannot_even_be_counted_are_no_reason_not_to_explain() -> None:
+    rows = [("A", 1, 0, 0), *(("B", 2 + i, 0, 3.0**i) for i in range(40)), ("C", 60, 0, 0)]
+    found = explained("X: SEQ(A a, B+ b[], C c) WHERE sum(b[].v) > 5 WITHIN 90 s", a_trace(*rows), "sase")
+    assert found.matches is None
+    assert shown(found).startswith("X: more matches than can be counted\n")
+    assert any("the matches cannot be counted: rule 'X'" in note for note in found.notes)
+
+
+def test_composite_events_that_a_rule_reads_are_looked_at_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Y: SEQ(A a, B b) WITHIN 60 s RETURN Y(k = a.k)\nX: SEQ(Y y, C c) WHERE y.k = c.k WITHIN 20 s"
+    whole = explained(text, a_long_trace(2, 60), "sase")
+    monkeypatch.setattr(explain_module, "COMPOSITES_MAX", 5)
+    found = explained(text, a_long_trace(2, 60), "sase")
+    assert found.matches == whole.matches
+    assert all(step.partial for step in found.branches[0].steps)
+    assert any("composite events; the first 5 were looked at" in note for note in found.notes)
 
 
 ROLES = {"a": (1, "n", 1, TYPES["A"], 3, 2.5), "b": (2, "n", 2, TYPES["B"], 4, 0.0)}

@@ -149,7 +149,7 @@ def test_the_coordinator_is_killed_while_rules_change(strategy: str, tmp_path: P
 
         def change() -> None:
             insist("deploy", "POST", "/rules", {"text": PAIR})
-            to = {"file": {"path": "pairs.jsonl"}}
+            to = {"file": "pairs.jsonl"}
             insist("subscribe", "POST", "/subscriptions", {"node": "n5", "subscribe": "Pair", "to": to})
             insist("undeploy", "DELETE", "/rules/Pair")
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE_S, Cluster, until
+from tests.patience import patiently
+from tests.processes import Cluster, until
 from tests.test_client import client, cluster
 
 ROUNDS = 2
@@ -57,7 +58,7 @@ def test_a_node_that_left_in_good_order_has_nothing_to_replay_and_nothing_is_los
             await asyncio.sleep(0.01)
         enough.set()
         await loading
-        async with asyncio.timeout(PATIENCE_S):
+        async with patiently():
             while len(heard) < published:
                 await asyncio.sleep(0.01)
         hearing.cancel()

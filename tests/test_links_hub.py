@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from random import Random
@@ -19,6 +18,7 @@ from protocol.links import LinkError, LinkSettings
 from protocol.links.frames import OFFER, Frame, Hello, Kind, decode, encode
 from protocol.links.settings import FRAME_BYTES_MAX
 from tests.link_ends import Ends, a_pair, closed, run, strangers, until, written
+from tests.patience import run_to_its_end
 from tests.test_links_session import bad_frames
 
 PROJECT = Path(__file__).parent.parent
@@ -630,4 +630,4 @@ for _ in range(5):
     asyncio.run(leave_behind())
     gc.collect()
 """
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, timeout=60)
+    run_to_its_end([sys.executable, "-W", "ignore", "-c", script], check=True)

@@ -383,3 +383,20 @@ def test_a_lost_node_takes_its_sources_with_it_and_what_others_had_counts(strate
     assert [ts for ts in sorted(times(outcome)) if ts <= 9 * S] == [ts for ts in sorted(alone) if ts <= 9 * S]
     assert set(times(outcome)) <= set(alone)
     assert len(outcome.forgotten) == 1
+
+
+@pytest.mark.parametrize("strategy", ["mt", "mt-pp"])
+@pytest.mark.parametrize("name", ["Fire", "Blaze", "Flame", "Glow"])
+def test_each_part_of_a_network_that_has_fallen_apart_finds_its_rules(name, strategy):
+    """Rules are kept by their names at any node: here perhaps at one that a part cannot reach any more."""
+    links = (Link("p1", "p2", 5000), Link("p2", "p3", 5000), Link("p3", "p4", 5000))
+    sinks = (Sink("p1", Subscription(name)), Sink("p4", Subscription(name)))
+    sources = (Source("p1", "Smoke"), Source("p2", "Temp"))
+    network = Network((SMOKE, TEMP), RING, links, sources, sinks, (rule(FIRE.replace("Fire", name)),), strategy)
+    births = [
+        (at, source, Event.from_row((*event[:1], ("p1", "p2")[source], *event[2:])))
+        for at, source, event in every_second(20)
+    ]
+    lost = Faults(link_outages=(LinkOutage("p2", "p3", 8 * S),))
+    outcome = simulate(network, births, strategy=strategy, faults=lost, check=True)
+    assert sorted(times(outcome)) == sorted(times(simulate(network, births, strategy=strategy)))

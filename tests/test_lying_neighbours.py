@@ -40,10 +40,10 @@ from protocol.messages import (
 from protocol.subscriptions import parse_subscription
 from protocol.tree_messages import CreateTree, LinkAgain, TreeAck, TreeNack
 from protocol.wire import LinkWire
+from tests.patience import patiently
 from tests.processes import Cluster, until
 from tests.strangers import (
     EVERYTHING,
-    LONG,
     NODES,
     SEED,
     TEMP,
@@ -116,7 +116,8 @@ def test_a_neighbour_that_lies_is_survived_and_forgotten(liar: str, tmp_path: Pa
         dials = liar == "p1"
         await found.hub.start(None if dials else address(at, liar))
         found.hub.add_peer("p2", dial=address(at, "p2") if dials else None)
-        await asyncio.wait_for(found._up.wait(), LONG)
+        async with patiently():
+            await found._up.wait()
         wire = LinkWire(at.network.types)
         for _ in range(10):
             payloads = [wire.encode(message) for message in lies(rng, 300)]

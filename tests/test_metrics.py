@@ -46,6 +46,7 @@ from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import parse_subscription
 from protocol.wire import Wire
 from tests.builders import TYPES, chain, each, rule
+from tests.patience import ANSWER_S
 from tests.test_node_core import LAST, ANode
 from tests.test_node_core import event as a_born_event
 
@@ -103,9 +104,9 @@ def simulation() -> Simulation:
 def observed(simulation: Simulation) -> Observed:
     """The node n2 as a daemon would show it."""
     counters = NodeCounters(since_us=5)
-    counters.source(0, "A").taken(10, [("late_events", 2), ("unadvertised_events", 1)])
+    counters.source(0, "A").taken(10, 7, [("late_events", 2), ("unadvertised_events", 1)])
     counters.source(0, "A").malformed += 4
-    counters.source(3, "A").taken(5)
+    counters.source(3, "A").taken(5, 8)
     counters.delivered_to(0, 4_500)
     counters.delivered_to(0, None)
     counters.reported("unknown_stream", 2)
@@ -280,9 +281,9 @@ def test_what_is_held_by_purpose_is_all_that_is_held(simulation: Simulation) -> 
 
 
 def test_lag_is_measured_from_the_least_mark() -> None:
-    assert lag_s(2_000_000, 5_500_000) == 3.5
-    assert lag_s(FOREVER, 5) == 0
-    assert lag_s(-FOREVER, 5) == FOREVER
+    assert lag_s(2_000_000, 5_500_000, 0) == 3.5
+    assert lag_s(FOREVER, 5, 0) == 0
+    assert lag_s(-FOREVER, 5_500_000, 3_000_000) == 2.5  # since the process began, and never infinite
 
 
 def test_a_node_shows_whom_it_waits_for() -> None:
@@ -423,7 +424,9 @@ def test_records_hold_matches_and_what_was_counted_in_between(
     async def run() -> None:
         records = Records(tmp_path, observed, metrics_every_s=3600, flush_every_s=0.01)
         records.start()
-        observed.counters.source(0, "A").born += 3
+        observed.counters.source(0, "A").bear(1, 9_000)
+        observed.counters.source(3, "A").bear(2, 9_500)
+        observed.counters.source(3, "A").bear(0, 9_900)
         records.delivered(0, 1, match, match.ts + 2_000, live=True)
         records.delivered(0, 2, match, match.ts + 3_000, live=False)
         records.born(7_000, 3, (4, 6), (5_000, 6_000), "0a1b")
@@ -443,6 +446,7 @@ def test_records_hold_matches_and_what_was_counted_in_between(
     assert {name: metrics_record[name] for name in ("run", "network", "strategy")} == {
         "run": "r1", "network": "test", "strategy": "st",
     }  # fmt: skip
+    assert (metrics_record["born_from"], metrics_record["born_to"]) == (9_000, 9_500)
     assert metrics_record["counters"] == [{"name": "headwater_events_born_total", "labels": {"type": "A"}, "value": 3}]
     gauges = {(each["name"], *each["labels"].values()): each["value"] for each in metrics_record["gauges"]}
     assert gauges["headwater_link_up", "n9"] == 0
@@ -467,6 +471,7 @@ def test_metrics_are_recorded_again_and_again(observed: Observed, tmp_path: Path
     found = list(lines_of(sorted(tmp_path.glob("metrics-*"))))
     assert len(found) > 2
     assert all(record["counters"] == [] for record in found)
+    assert all(record["born_from"] is record["born_to"] is None for record in found)
 
 
 def test_records_that_cannot_be_written_are_counted_and_let_go(
@@ -500,7 +505,7 @@ def free_port() -> int:
 
 def query(port: int, expression: str) -> Any:
     address = f"http://127.0.0.1:{port}/api/v1/query?{urllib.parse.urlencode({'query': expression})}"
-    with urllib.request.urlopen(address, timeout=10) as answer:
+    with urllib.request.urlopen(address, timeout=ANSWER_S) as answer:
         return json.load(answer)["data"]["result"]
 
 

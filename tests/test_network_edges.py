@@ -192,7 +192,7 @@ def test_feeds_of_a_running_network_hold_wherever_a_node_runs(folder: Path, monk
         ("client: me", "7: client cannot be 'me' [write client: any"),
         ("lateness: 1s", "7: this source does not say where its events come from [write one of trace: FILE"),
         ("mqtt: s, client: any", "7: this source has both mqtt and client"),
-        ("mqtt: s, payload: jsn", "7: payload cannot be 'jsn' [did you mean 'json'? write one of json, msgpack]"),
+        ("mqtt: s, payload: jsn", "7: payload cannot be 'jsn' [did you mean 'json'? write one of json, msgpack, text]"),
         ("mqtt: s, qos: 2", "7: qos cannot be '2' [write 1; with device: and counter:"),
         ("mqtt: s, qos: yes", "7: qos cannot be 'yes' [write 0 or 1]"),
         ("mqtt: s, device: d", "7: device without counter: only both together identify an event [add counter: FIELD"),

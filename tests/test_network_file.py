@@ -594,8 +594,8 @@ def test_check_takes_no_functions_for_a_network(folder: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("conditions", "said"),
     [
-        ("value > 5, value < 3", "value < 3 and value > 5"),
-        ("value = 5, value = 6", "value = 5 and value = 6"),
+        ("value > 5, value < 3", "Temp.value < 3 and Temp.value > 5"),
+        ("value = 5, value = 6", "Temp.value = 5 and Temp.value = 6"),
         ("value >= 5, 5 > value", "value >= 5"),
         ("value > 5, value < 6", None),
         ("value >= 5, value <= 5", None),
@@ -623,6 +623,57 @@ duration: 1s
     else:
         assert any("rule 'Odd' can never fire: nothing meets " in warning and said in warning for warning in warnings)
         assert any("no event meets" in warning for warning in warnings)
+
+
+def test_a_mistake_in_a_rule_hides_no_mistake_in_a_subscription(folder: Path) -> None:
+    text = changed("- fire.tesla", "- fire.tesla\n  - \"define Odd(x: int) from Smoke(aera = 'A1') where x = 1\"")
+    text = text.replace(
+        "subscribe: \"Fire(area = 'A1')\"}",
+        "subscribe: \"Fier(area = 'A1')\"}\n  - {node: p1, subscribe: \"Fire(aera = 'A1')\"}\n"
+        '  - {node: p2, subscribe: "Odd(whatever = 1)"}',
+    )
+    found = mistakes(folder, text)
+    assert [each.split(" [")[0].partition(": ")[2] for each in found] == [
+        "unknown event type 'Fier'",
+        "Fire has no attribute 'aera'",
+        "Odd has no attribute 'whatever'",
+        "Smoke has no attribute 'aera'",
+    ], found
+    assert "did you mean 'Fire'?" in found[0]
+
+
+def test_a_rule_text_that_cannot_be_read_leaves_the_names_of_types_open_and_nothing_else(folder: Path) -> None:
+    text = changed("- fire.tesla", '- fire.tesla\n  - "define Odd( from"')
+    text = text.replace(
+        "subscribe: \"Fire(area = 'A1')\"}",
+        'subscribe: "Perhaps(x = 1)"}\n  - {node: p1, subscribe: "Smoke(aera = 1)"}',
+    )
+    found = mistakes(folder, text)
+    assert [each.split(" [")[0].partition(": ")[2] for each in found] == [
+        "Smoke has no attribute 'aera'",
+        "the text ends too early",
+    ], found
+
+
+def test_a_window_that_counts_events_without_saying_so_is_warned_of(folder: Path) -> None:
+    text = changed("- fire.tesla", '- fire.tesla\n  - "Two: SEQ(Smoke s, Temp t) WITHIN 5"').replace("mt\n", "centr\n")
+    assert warnings(folder, text) == [
+        "16: warning: this window is 5 events long, whatever time they take "
+        "[write 5 s for a time, or 5 events to say that you mean it]"
+    ]
+    assert warnings(folder, text.replace("WITHIN 5", "WITHIN 5 events")) == []
+
+
+def test_a_condition_that_is_always_true_is_warned_of_in_rules_and_subscriptions(folder: Path) -> None:
+    text = GOOD.replace("Fire(area = 'A1')", "Fire(area = area)")
+    text = text.replace("- fire.tesla", "- fire.tesla\n  - \"define Odd() from Smoke(area != 'a' or area != 'b')\"")
+    said = [each.partition(": ")[2] for each in warnings(folder, text)]
+    assert said == [
+        "warning: `event.area = event.area` is true of every event that has the value "
+        "[name another event on one side, or leave it out]",
+        "warning: rule 'Odd': `Smoke.area != 'a' or Smoke.area != 'b'` is true of every event that has the value "
+        "[write and instead of or, or correct one of them]",
+    ]
 
 
 def test_a_rule_file_is_no_network(tmp_path):

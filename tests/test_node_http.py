@@ -24,6 +24,7 @@ from protocol.edge import Broker, MqttFeed, WebhookTo
 from protocol.network import Source
 from protocol.subscriptions import parse_subscription
 from tests.builders import TYPES
+from tests.patience import ANSWER_S, patiently
 
 try:
     import uvloop
@@ -85,7 +86,8 @@ async def ask(server: Server, request: bytes) -> bytes:
     try:
         writer.write(request)
         await writer.drain()
-        return await asyncio.wait_for(reader.read(), 20)
+        async with patiently():
+            return await reader.read()
     finally:
         writer.close()
 
@@ -112,7 +114,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_ordinary_client_reads_health_and_what_is_missing() -> None:
     def fetch(server: Server, path: str) -> tuple[int, Any]:
         try:
-            with urllib.request.urlopen(f"http://{server.host}:{server.port}{path}", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{server.host}:{server.port}{path}", timeout=ANSWER_S) as answer:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as refused:
             return refused.code, json.load(refused)
@@ -227,7 +229,8 @@ def test_random_bytes_change_nothing(hurried: None) -> None:
                 writer.write(data + (b"\r\n\r\n" if rng.random() < 0.5 else b""))
                 if rng.random() < 0.7:
                     writer.write_eof()
-                answer = await asyncio.wait_for(reader.read(), 20)
+                async with patiently():
+                    answer = await reader.read()
                 assert answer == b"" or answer.startswith(b"HTTP/1.1 ")
                 writer.close()
 

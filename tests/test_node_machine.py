@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections import deque
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import pytest
 
 from coordinator.core import Coordinator
 from node.daemon import records
-from node.daemon.machine import NodeMachine, as_json
+from node.daemon.machine import REBIRTH_GAP, NodeMachine, as_json
 from node.reach import horizon_us
 from protocol import control
 from protocol.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
@@ -220,7 +220,31 @@ def test_an_event_that_a_device_sends_again_is_known() -> None:
     assert machine.is_new("e", 5)
 
 
+def test_a_publication_is_a_repetition_only_within_one_life_of_its_program() -> None:
+    machine = NodeMachine("n", "life")
+    machine.apply(records.Births(1, 0, [], None, None, records.Publication("app", "first", 5)))
+    assert machine.has_taken(records.Publication("app", "first", 5))
+    assert not machine.has_taken(records.Publication("app", "first", 6))
+    assert not machine.has_taken(records.Publication("app", "second", 1))
+    assert not machine.has_taken(records.Publication("other", "first", 5))
+
+
+def test_a_life_that_is_not_the_first_gives_events_numbers_that_no_other_has_given() -> None:
+    def first_number(version: int, *, replayed: bool = False, before: int = 1) -> int:
+        machine = NodeMachine("n", f"life {version}")
+        machine.next_seq = before  # of a part of the memory that is left
+        config = NodeConfig(version, "test", "n", (), (), (), (), "sync", "st", replayed)
+        machine.apply(records.Frames(1, COORDINATOR, 1, [control.encode(control.Configure(config))]))
+        return machine.next_seq
+
+    assert first_number(1) == 1
+    gaps = [first_number(version) for version in (1, 2, 3, 9)]
+    assert all(later - earlier >= REBIRTH_GAP for earlier, later in pairwise(gaps))
+    assert first_number(2, before=7 + REBIRTH_GAP) == 7 + REBIRTH_GAP, "one that remembers some leaves a gap by itself"
+    assert first_number(3, replayed=True) == 1, "a trace numbers its events itself"
+
+
 @pytest.mark.parametrize("value", [2**80, -(2**70), 1.5, "x", None, True, 2**63])
 def test_births_are_written_as_they_are(value: Any) -> None:
-    record = records.Births(1, 2, [[3, "n", 4, value]], None, {"row": 5}, "app", 6)
+    record = records.Births(1, 2, [[3, "n", 4, value]], None, {"row": 5}, records.Publication("app", "life", 6))
     assert records.decode(records.encode(record)) == record

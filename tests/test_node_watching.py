@@ -12,6 +12,7 @@ from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.process import recovered
 from protocol import control
 from protocol.control import COORDINATOR, Configure, NodeConfig, PeerConfig
+from tests.patience import ANSWER_S
 
 NEIGHBOUR = PeerConfig("p2", None, None, dials=True)  # its address follows when it has registered
 
@@ -29,7 +30,7 @@ async def a_configured_node(folder: Path) -> NodeDaemon:
 
 def test_a_neighbour_without_an_address_does_not_keep_a_node_from_telling_of_itself(tmp_path: Path) -> None:
     def get(url: str) -> str:
-        with urllib.request.urlopen(url, timeout=30) as answer:
+        with urllib.request.urlopen(url, timeout=ANSWER_S) as answer:
             return str(answer.read().decode())
 
     async def run() -> list[str]:

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import sysconfig
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,9 @@ import pytest
 
 from pipeline.java import java_home
 from protocol.errors import ConfigError
+from tests.patience import COMMAND_S, run_to_its_end, until
 
 PROJECT: Final = Path(__file__).parent.parent
-PATIENCE_S: Final = 600  # for one command; only so that nothing waits forever
 DEFAULTS: Final = """\
 # A cluster whose own store nobody can reach: all that commands read and write is in files.
 spark.hadoop.fs.defaultFS      hdfs://127.0.0.1:1
@@ -41,14 +40,11 @@ class Place:
     environment: dict[str, str]
 
     def run(self, *words: str) -> str:
-        found = subprocess.run(
+        found = run_to_its_end(
             words,
             cwd=self.folder,
             env=self.environment,
-            capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
-            check=False,
         )
         assert found.returncode == 0, f"{' '.join(words)} ended with {found.returncode}:\n{found.stderr[-3000:]}"
         return found.stdout
@@ -105,7 +101,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     finally:
         for process in reversed(begun):
             process.terminate()
-            process.wait(PATIENCE_S)
+            until(lambda process=process: process.poll() is not None, "Spark ends")
 
 
 def python_without_headwater(folder: Path) -> Path:
@@ -134,11 +130,13 @@ def daemon(name: str, words: list[str], folder: Path, environment: dict[str, str
 
 
 def until_said(log: Path, text: str, running: list[subprocess.Popen[bytes]]) -> None:
-    end_s = time.monotonic() + PATIENCE_S
-    while text not in log.read_text(encoding="utf-8", errors="replace"):
+    def alive() -> None:
         assert all(process.poll() is None for process in running), log.read_text(encoding="utf-8", errors="replace")
-        assert time.monotonic() < end_s, f"{log} never says {text!r}"
-        time.sleep(0.2)
+
+    until(
+        lambda: text in log.read_text(encoding="utf-8", errors="replace"), f"{log} says {text!r}", alive=alive,
+        seconds=COMMAND_S,
+    )  # fmt: skip
 
 
 def test_commands_run_on_a_cluster_with_relative_names(cluster: Place) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline import java
 from protocol.errors import ConfigError
+from tests.patience import run_to_its_end
 
 PROJECT = Path(__file__).parent.parent
 GENERATED = """\
@@ -51,14 +52,11 @@ def typed(folder: Path, *code: str, **environment: str) -> tuple[int, list[str]]
     """What a process of its own says of a command that needs Spark."""
     (folder / "letters.yaml").write_text(GENERATED, encoding="utf-8")
     start = "; ".join([*code, "from deploy.command import main", "main(['traces', 'letters.yaml', '--out', 'made'])"])
-    found = subprocess.run(
+    found = run_to_its_end(
         [sys.executable, "-c", start],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(PROJECT), **environment},
-        capture_output=True,
         text=True,
-        timeout=120,
-        check=False,
     )
     assert not found.stdout
     return found.returncode, found.stderr.splitlines()

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from deploy.reporting.inputs import find_runs
 from pipeline.prepared import (
     EVENTS,
     Manifest,
@@ -31,8 +32,10 @@ from pipeline.replaying.sender import Refused
 from protocol.errors import ConfigError
 from tests.law import promised
 from tests.networks import NetworkCase
+from tests.patience import run_to_its_end
 from tests.processes import Cluster, assert_exact
 from tests.replay_kit import batches_of, places, replaying
+from tests.report_kit import tables_of
 from tests.test_replay import RULES, a_case, at, must_of
 
 PROJECT = Path(__file__).parent.parent
@@ -131,9 +134,7 @@ def test_what_the_network_has_no_source_for_is_named_or_left_out(
 def headwater(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, "-m", "deploy.command", *words]
-    return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
-    )
+    return run_to_its_end(command, cwd=folder, env=environment, text=True)
 
 
 def network_text(trace: Prepared) -> str:
@@ -158,7 +159,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def test_the_command_replays_into_a_run(case: NetworkCase, trace: Prepared, tmp_path: Path) -> None:
+def test_the_command_replays_into_a_run(spark: Any, case: NetworkCase, trace: Prepared, tmp_path: Path) -> None:
     (tmp_path / "letters.yaml").write_text(network_text(trace))
     for name in ("odd", "typed"):
         shutil.copytree(trace.folder, tmp_path / name)
@@ -191,3 +192,9 @@ def test_the_command_replays_into_a_run(case: NetworkCase, trace: Prepared, tmp_
         assert found == [sorted(each) for each in must_of(case)]
     finally:
         headwater(tmp_path, "down", "--name", "letters")
+    (run,), _ = find_runs(["letters"], tmp_path / ".headwater")
+    reported = tables_of(spark, [run], trace=trace).run("letters")
+    assert (reported["born"], reported["input"]) == (1_500, "trace c0ffee")
+    # The replay was short beside the time that the network was up, and its rate is that of the replay.
+    assert reported["active_s"] <= told["seconds"] < reported["span_s"]
+    assert reported["born_per_s"] >= told["events_per_s"]

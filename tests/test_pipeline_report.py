@@ -7,9 +7,7 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -20,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.changes import AddSink
 from deploy.command import main
 from deploy.network_file import read_network
 from deploy.reporting.groups import grouped
@@ -32,6 +31,7 @@ from deploy.reporting.terminal import render, to_json
 from deploy.reporting.words import headline
 from deploy.simulation.births import births
 from deploy.simulation.figures import Figures, figures, percentile
+from deploy.simulation.recording import Recorder
 from deploy.simulation.simulator import simulate
 from pipeline.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
 from pipeline.report.buckets import BUCKETS_MAX, Buckets
@@ -42,9 +42,12 @@ from pipeline.report.metrics import Coverage
 from pipeline.report.synthetic import synthetic_run
 from pipeline.report.tables import KINDS, Row, Tables, write_tables
 from protocol.errors import ConfigError
+from protocol.network import STRATEGIES, Sink
+from protocol.subscriptions import Subscription
+from tests.patience import run_to_its_end, until
+from tests.report_kit import tables_of
 
 PROJECT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 120.0
 
 NETWORK = """\
 events:
@@ -75,9 +78,9 @@ duration: 40s
 """
 
 
-def recorded(folder: Path, name: str, *options: str) -> Path:
+def recorded(folder: Path, name: str, *options: str, network: str = NETWORK) -> Path:
     """A simulation by the command, recorded."""
-    (folder / "fires.yaml").write_text(NETWORK)
+    (folder / "fires.yaml").write_text(network)
     with pytest.raises(SystemExit) as left:
         main(["simulate", str(folder / "fires.yaml"), "--record", str(folder / name), "--quiet", *options])
     assert left.value.code == 0
@@ -98,7 +101,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Recorded]:
 
 @pytest.fixture(scope="module")
 def tables(spark: Any, runs: list[Recorded]) -> Tables:
-    return grouped(report_tables(spark, runs))
+    return grouped(tables_of(spark, runs))
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +200,101 @@ def test_runs_over_the_same_events_are_compared_and_seeds_are_grouped(tables: Ta
     assert "centr and st delivered the same" in shown
 
 
+# -- rates, and when a run ends ----------------------------------------------------------------------------------------
+
+PATIENT = NETWORK.replace("within 5 s from Smoke", "within 5 min from Smoke")
+"""Nodes that tidy up once in a quarter of the window are long awake after the last event."""
+
+
+@pytest.fixture(scope="module")
+def by_strategy(tmp_path_factory: pytest.TempPathFactory) -> list[Recorded]:
+    """The same events under every strategy."""
+    folder = tmp_path_factory.mktemp("by-strategy")
+    for strategy in STRATEGIES:
+        recorded(folder, strategy, "--strategy", strategy, "--seed", "3", network=PATIENT)
+    return find_runs([str(folder / strategy) for strategy in STRATEGIES], folder)[0]
+
+
+def test_the_same_events_have_the_same_rate_under_every_strategy(by_strategy: list[Recorded]) -> None:
+    tables = report_tables(None, by_strategy)
+    born = [line["time"] for line in lines_of(by_strategy[0], "births")]
+    for run in tables["runs"]:
+        assert run["active_s"] == (max(born) - min(born)) / 1e6
+        assert run["born_per_s"] == run["born"] / run["active_s"]
+        assert run["composites_per_s"] == run["composites"] / run["active_s"]
+    assert len({(run["born_per_s"], run["composites_per_s"]) for run in tables["runs"]}) == 1
+
+
+def test_a_simulated_run_is_recorded_until_it_was_heard_out_and_not_until_nodes_have_tidied_up(
+    by_strategy: list[Recorded],
+) -> None:
+    tables = report_tables(None, by_strategy)
+    for run in by_strategy:
+        latest = max(line["delivered"] for line in lines_of(run, "matches"))
+        latest = max(latest, *(line["time"] for line in lines_of(run, "births")))
+        ended = {line["time"] for line in lines_of(run, "metrics")}
+        assert latest <= max(ended) < latest + 1_000_000, run.label
+        found = tables.run(run.label)
+        assert 40 - 2 < found["active_s"] < found["span_s"] < 40 + 2
+
+
+def test_a_run_that_was_changed_is_recorded_no_longer_than_one_that_was_not(tmp_path: Path) -> None:
+    """After a change nodes are left to tidy up sixteen times instead of twice; records end before that."""
+    (tmp_path / "fires.yaml").write_text(PATIENT)
+    file = read_network(tmp_path / "fires.yaml")
+    change = AddSink(Sink("p2", Subscription("Fire")))
+    for name, changes in (("plain", []), ("changed", [(15_000_000, change)])):
+        (tmp_path / name).mkdir()
+        born = births(file, seed=3, until_us=file.duration_us)
+        recorder = Recorder(tmp_path / name, "fires", "f1re")
+        outcome = simulate(file.network, born, seed=3, changes=changes, watcher=recorder)
+        assert len(outcome.held_from) == len(changes)
+        shape = shape_of(file.network, "fires", "st", run="f1re", simulated=True)
+        folders = {node: tmp_path / name / "data" / node / "records" for node in shape.nodes}
+        times = [line["time"] for line in lines_of(Recorded(name, shape, folders), "metrics")]
+        assert max(times) == outcome.finished_us < 42_000_000
+
+
+def told_of(folder: Path, *records: tuple[int, tuple[int | None, int | None], int]) -> Recorded:
+    """A run of two nodes with nothing but records of births: from when on each covers ten seconds, when the first and
+    the last event in it were born, and how many."""
+    run = synthetic_run(folder, matches=0, events=0, nodes=2, replayed=False)
+    for node, place in run.folders.items():
+        for file in place.iterdir():
+            file.unlink()
+        lines = [
+            {
+                "v": 1, "run": run.shape.run, "network": "n", "strategy": "st", "node": node, "life": "a",
+                "since": start_s * 1_000_000, "time": (start_s + 10) * 1_000_000, "born_from": first, "born_to": last,
+                "counters": [{"name": "headwater_events_born_total", "labels": {"type": "A"}, "value": count}],
+                "gauges": [],
+            }
+            for start_s, (first, last), count in records
+        ]  # fmt: skip
+        (place / "metrics-00001.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return run
+
+
+def test_a_network_that_was_up_for_long_has_the_rate_of_the_time_in_which_events_came(tmp_path: Path) -> None:
+    """Events came for a second and a half, in the second of three records, and again at once in the third."""
+    born = ((0, (None, None), 0), (10, (12_000_000, 13_500_000), 900), (20, (20_000_000, 20_000_000), 100))
+    tables = report_tables(None, [told_of(tmp_path / "made", *born)])
+    found = tables.run("made")
+    assert (found["span_s"], found["active_s"], found["born_per_s"]) == (30.0, 8.0, 2_000 / 8)
+    steps = list(tables.of("throughput", "made"))
+    assert sum(step["born"] for step in steps) == pytest.approx(2_000)
+    assert steps[-1]["to_s"] == pytest.approx(8.0, abs=0.1)
+    assert steps[-1]["born"] == 200  # of both nodes, at once
+
+
+def test_events_that_were_all_born_at_once_have_no_rate(tmp_path: Path) -> None:
+    tables = report_tables(None, [told_of(tmp_path / "made", (0, (5_000_000, 5_000_000), 7))])
+    found = tables.run("made")
+    assert (found["born"], found["active_s"], found["born_per_s"]) == (14, 0.0, None)
+    assert [step["born"] for step in tables.of("throughput", "made")] == [14]
+    assert "14 events were born" in " ".join(headline(tables))
+
+
 # -- what is wrong with records ----------------------------------------------------------------------------------------
 
 
@@ -219,7 +317,7 @@ def test_damaged_and_mixed_records_are_found_and_named(spark: Any, runs: list[Re
     with own.open("w") as file:
         file.write("\n".join([lines[0], lines[0], *lines[2:], lines[2], false, *strange, newer, lines[-1][:40]]))
     found, _ = find_runs([str(data.parent), str(folder)], tmp_path)
-    report = report_tables(spark, found)
+    report = tables_of(spark, found)
     notes = " ".join(row["note"] for row in report.of("notes", "hurt"))
     assert "no records of p4" in notes
     assert "rotated away: p3 (2)" in notes
@@ -285,7 +383,7 @@ def test_latency_of_replayed_events_comes_from_their_births(spark: Any, tmp_path
         expected["made"].append(match["delivered"] - born)
         if match["end_node"] != "n2":
             expected["some"].append(match["delivered"] - born)
-    report = report_tables(spark, [run, some])
+    report = tables_of(spark, [run, some])
     for name, latencies in expected.items():
         latencies.sort()
         found = report.run(name)
@@ -324,7 +422,7 @@ def test_centralised_is_counted_over_the_trace_if_it_is_the_one(
     spark: Any, runs: list[Recorded], tmp_path: Path
 ) -> None:
     trace = a_trace(tmp_path / "trace", {("p3", "Smoke"): 3, ("p5", "Temp"): 10, ("p5", "Other"): 4, ("p9", "Temp"): 1})
-    report = report_tables(spark, runs[1:2], trace=trace)
+    report = tables_of(spark, runs[1:2], trace=trace)
     up = [row for row in report["centralised"] if row["way"] == "up"]
     assert [(row["node"], row["type"], row["events"], row["hops"]) for row in up] == [
         ("p3", "Smoke", 3, 1),
@@ -333,7 +431,7 @@ def test_centralised_is_counted_over_the_trace_if_it_is_the_one(
     (note,) = (row["note"] for row in report["notes"])
     assert note.startswith("the trace has 13 events of this network's sources, and ")
     other = replace(runs[1], shape=replace(runs[1].shape, trace="beef"))
-    report = report_tables(spark, [other], trace=trace)
+    report = tables_of(spark, [other], trace=trace)
     (note,) = (row["note"] for row in report["notes"])
     assert "the trace made (00ff) is not the one that was replayed (beef)" in note
     assert report.run("st")["centralised_events"] > 23
@@ -456,12 +554,16 @@ def test_names_on_a_map_are_short_and_stand_where_nothing_else_is() -> None:
 
 def test_runs_that_did_equally_well_are_named_together() -> None:
     def run(name: str, ratio: float, p99: float) -> Row:
-        return {"run": name, "transmission_ratio": ratio, "latency_p99_ms": p99, "network": "n"}
+        sizes = {"centr": 1.0, "st": 0.21, "inev": 0.36, "mt": None}
+        return {
+            "run": name, "transmission_ratio": ratio, "latency_p99_ms": p99, "network": "n", "bytes_ratio": sizes[name]
+        }  # fmt: skip
 
     runs = [run("centr", 1.0, 35.0), run("st", 0.079, 35.0), run("mt", 0.098, 40.0), run("inev", 0.079, 35.0)]
     said = headline(Tables({**{name: [] for name in KINDS}, "runs": runs}))
     assert said[0].startswith("st and inev sent least: 7.9 % of the events")
-    assert said[1] == "The others: mt 9.8 %, centr 100 %."
+    assert said[0].endswith(", and 21.0 % and 36.0 % of its bytes, overhead included.")
+    assert said[1] == "The others: mt 9.8 %, centr 100 % (100 % of the bytes)."
     assert said[2] == "centr, st and inev were fastest: 99 % of the composites arrived within 35 ms; mt took 40 ms."
     means = [
         {"network": "n", "strategy": name, "measure": "transmission_ratio", "mean": mean}
@@ -476,6 +578,55 @@ def test_time_is_cut_into_a_bounded_number_of_steps() -> None:
         found = Buckets.over(5, 5 + length)
         assert 1 <= found.number <= BUCKETS_MAX
         assert found.step_us * found.number >= length
+
+
+def test_every_strategy_has_the_same_figures_with_and_without_spark(spark: Any, by_strategy: list[Recorded]) -> None:
+    tables = tables_of(spark, by_strategy)
+    assert [run["strategy"] for run in tables["runs"]] == list(STRATEGIES)
+    assert {row["reference"] for row in tables["comparison"]} == {None, "centr"}
+    assert all(row["missing"] == row["extra"] == 0 for row in tables["comparison"] if row["reference"])
+
+
+def test_live_runs_have_the_same_figures_with_and_without_spark(spark: Any, tmp_path: Path) -> None:
+    """Their births are in the metrics alone; records of an earlier version do not tell when they were."""
+    live = told_of(
+        tmp_path / "live",
+        (0, (None, None), 0),
+        (10, (12_000_000, 17_700_000), 900),
+        (30, (31_000_000, 31_000_000), 100),
+    )
+    earlier = told_of(tmp_path / "earlier", (0, (None, None), 70), (10, (None, None), 0), (20, (None, None), 30))
+    for folder in earlier.folders.values():
+        file = folder / "metrics-00001.jsonl"
+        file.write_text(file.read_text().replace('"born_from": null, "born_to": null, ', ""))
+    found = tables_of(spark, [live, earlier])
+    assert (found.run("live")["active_s"], found.run("earlier")["active_s"]) == (19.0, 30.0)
+
+
+def test_lines_that_are_no_records_are_passed_over_and_counted(tmp_path: Path) -> None:
+    run = told_of(tmp_path / "made", (0, (1_000_000, 2_000_000), 70))
+    file = next(iter(run.folders.values())) / "metrics-00001.jsonl"
+    whole = json.loads(file.read_text())
+    wrong: list[Any] = [
+        7, [], {}, {**whole, "v": 2}, {**whole, "time": None}, {**whole, "time": "now"}, {**whole, "since": 1.5},
+        {**whole, "counters": {}}, {**whole, "counters": [7]}, {**whole, "gauges": [{"name": "g", "value": "much"}]},
+    ]  # fmt: skip
+    text = "\n".join(["", *map(json.dumps, wrong), json.dumps(whole)[:60]])
+    file.write_bytes(file.read_bytes() + text.encode() + b'\n\xff\xfe{"v": 1}\n')
+    found = report_tables(None, [run]).run("made")
+    assert (found["born"], found["lines_bad"]) == (140, len(wrong) + 2)
+
+
+def test_bytes_are_compared_with_centr_overhead_included(by_strategy: list[Recorded]) -> None:
+    tables = report_tables(None, by_strategy)
+    centr = tables.run("centr")
+    total = centr["bytes_sent"] + centr["overhead_bytes"]
+    for run in tables["runs"]:
+        assert run["centralised_bytes"] == total
+        assert run["bytes_ratio"] == (run["bytes_sent"] + run["overhead_bytes"]) / total
+        alone = report_tables(None, [each for each in by_strategy if each.label == run["run"]])
+        assert alone.run(run["run"])["bytes_ratio"] == run["bytes_ratio"]  # the recording knows what centr took
+    assert centr["bytes_ratio"] == 1.0
 
 
 # -- a network of processes, and the command ---------------------------------------------------------------------------
@@ -498,14 +649,11 @@ rules:
 @pytest.fixture
 def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, str]]]:
     def call(*words: str) -> tuple[int, str, str]:
-        done = subprocess.run(
+        done = run_to_its_end(
             [sys.executable, "-m", "deploy.command", *words],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
-            capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
-            check=False,
         )
         return done.returncode, done.stdout, done.stderr
 
@@ -524,21 +672,19 @@ def test_a_network_that_replays_traces_is_reported_on(
     code, _, err = command("up", "traced.yaml")
     assert code == 0, err
     sink = tmp_path / ".headwater" / "traced" / "data" / "p1" / "fires.jsonl"
-    until = time.monotonic() + PATIENCE_S
     expected = 5 * 8 + 4  # of ten seconds four are hot, and what they are holds for five; the last ten are cut
-    while time.monotonic() < until and (not sink.exists() or len(sink.read_text().splitlines()) < expected):
-        time.sleep(0.1)
+    until(lambda: sink.exists() and len(sink.read_text().splitlines()) >= expected, "everything has arrived")
     assert command("down", "--name", "traced")[0] == 0
     (run,), said = find_runs(["traced"], tmp_path / ".headwater")
     assert not said
     assert (run.shape.strategy, run.shape.replayed, len(run.shape.run)) == ("st", True, 16)
-    report = report_tables(spark, [run])
+    report = tables_of(spark, [run])
     found = report.run("traced")
     assert found["run_id"] == run.shape.run
     assert (found["born"], found["composites"]) == (120, expected)
     assert found["centralised_events"] == 60 + expected  # p2 leads: Temp comes from p3, composites go to p1
     assert (found["latency_known"], found["latency_unknown"]) == (expected, 0)
-    assert 0 < found["latency_p50_ms"] < 1000 * PATIENCE_S
+    assert found["latency_p50_ms"] > 0
     assert found["cpu_s"] > 0
     assert not report["notes"]
 
@@ -547,9 +693,15 @@ def test_the_command_publishes_a_report_when_it_is_complete(
     command: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:
     synthetic_run(tmp_path / "made", matches=50, nodes=3)
-    code, out, err = command("report", "made", "--out", "found", "--json", "--master", "local[1]")
+    code, out, err = command("report", "made", "--out", "spark", "--json", "--master", "local[1]")
     assert code == 0, err
     assert err.splitlines()[0] == "starting Spark"
+    code, small, err = command("report", "made", "--out", "found", "--json")
+    assert code == 0, err
+    assert "Spark" not in err
+    assert json.loads(small) == json.loads(out)
+    pages = [(tmp_path / folder / "report.html").read_text() for folder in ("found", "spark")]
+    assert pages[0] == pages[1]
     (run,) = json.loads(out)["runs"]
     assert (run["run"], run["composites"], run["latency_known"]) == ("made", 50, 50)
     assert sorted(each.name for each in (tmp_path / "found").iterdir()) == ["report.html", "tables"]
@@ -560,6 +712,33 @@ def test_the_command_publishes_a_report_when_it_is_complete(
     (tmp_path / "mine" / "thesis.txt").write_text("years of work")
     code, _, err = command("report", "made", "--out", "mine", "--overwrite")
     assert (code, "mine is no report, so it is not overwritten" in err) == (2, True)
+
+
+def test_what_reads_the_records_is_chosen_by_their_size_or_by_who_asks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synthetic_run(tmp_path / "made", matches=50, nodes=3)
+
+    def report(*options: str) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as left:
+            main(["report", str(tmp_path / "made"), "--out", str(tmp_path / "found"), "--overwrite", *options])
+        assert isinstance(left.value.code, int)
+        return left.value.code, capsys.readouterr().err
+
+    assert "there is no 'duckdb'; there is: auto, arrow, spark" in report("--engine", "duckdb")[1]
+    code, said = report("--engine", "arrow", "--master", "local[1]")
+    assert (code, "--master names a Spark that --engine arrow does not use" in said) == (2, True)
+    monkeypatch.setitem(sys.modules, "pyspark", None)  # as if it were not installed
+    assert report()[0] == 0
+    code, said = report("--engine", "spark")
+    assert (code, "pip install 'headwater[spark]'" in said) == (2, True)
+    monkeypatch.setattr("deploy.commands.report.IN_PROCESS_BYTES_MAX", 100)
+    code, said = report()
+    assert (code, "MB of records are for Spark; --engine arrow reads them without it" in said) == (2, True)
+    assert report("--engine", "arrow")[0] == 0
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    code, said = report("--engine", "arrow")
+    assert (code, "pip install 'headwater[report]'" in said) == (2, True)
 
 
 def test_the_leader_and_the_ways_to_it_are_those_of_st(tmp_path: Path) -> None:

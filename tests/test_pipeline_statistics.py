@@ -82,7 +82,7 @@ def drawn(seed: int, number: int, span: int) -> list[Event]:
     for ts in sorted(chance.randrange(span) for _ in range(number)):
         node = chance.choice("pqr")
         numbers[node] = numbers.get(node, 0) + 1
-        given = {"id": chance.randrange(3), "v": chance.randrange(6), "w": chance.choice([None, 0.5, 1.5]), "s": "x"}
+        given = {"id": chance.randrange(3), "v": chance.randrange(6), "w": chance.choice([None, 1.0, 1.5]), "s": "x"}
         events.append(Event(TYPES[chance.choice("ABC")], ts, node, numbers[node], given))
     return events
 
@@ -97,6 +97,11 @@ Three: SEQ(A a, AND(B b, C c)) WHERE a.v + b.v > c.v AND a.w = c.w WITHIN 20 us 
 Crossed: SEQ(A a, B b) WHERE a.id = b.v WITHIN 15 us RETURN Crossed(x = a.id)
 Followed: SEQ(A one, A two) WHERE one.id = two.v WITHIN 15 us RETURN Followed(x = one.id)
 Mutual: AND(A one, A two) WHERE one.id = two.v AND one.w = two.w WITHIN 9 us RETURN Mutual(x = one.id)
+Double: SEQ(A a, B b) WHERE a.v = b.id AND b.id = a.id WITHIN 30 us RETURN Double(x = a.id)
+Beside: AND(A a, B b, C c) WHERE SAME[id] AND a.v = b.id WITHIN 20 us RETURN Beside(x = a.id)
+Through: SEQ(A a, B b, C c) WHERE a.v = b.id AND b.id = c.id AND c.id = a.id WITHIN 60 us RETURN Through(x = a.id)
+Alone: AND(A one, A two) WHERE one.id = two.v AND two.id = one.id WITHIN 15 us RETURN Alone(x = one.id)
+Kinds: AND(A a, B b) WHERE a.w = b.v AND b.v = a.id WITHIN 30 us RETURN Kinds(x = a.id)
 """
 CHAIN = """
 define Chained(x: int) from C() as c and each B(v > 0) as b within 11 us from c
@@ -142,7 +147,9 @@ def test_everything_is_as_if_all_combinations_were_listed(
                 assert projection.selectivity.of == len(matches(unbound(rule), roles, events)), (rule.name, roles)
                 assert projection.selectivity.passed == len(kept)
             some += bool(kept)
-    assert some == 4 + 4 + 1 + 4 + 1 + 1 + 1 + 4  # every projection has matches, and so says something
+    assert (
+        some == 4 + 4 + 1 + 4 + 1 + 1 + 1 + 1 + 4 + 4 + 1 + 1 + 4
+    )  # every projection has matches, and so says something
     shares = {name: each.shares for name, each in found.items()}
     assert shares["Ordered"].keys() == {frozenset("a"), frozenset("ab"), frozenset("bc")}
     assert shares["Chained"].keys() == {frozenset("b")}

@@ -23,7 +23,7 @@ from pipeline.verification.relations import Refused
 from pipeline.verification.verify import PROBLEMS, SUMMARY, Report, Task, verify
 from protocol.errors import ConfigError
 from protocol.languages import Source, parse_rules
-from protocol.pattern import Rule
+from protocol.pattern import Rule, repeated_roles
 from protocol.subscriptions import parse_subscription
 from tests.builders import (
     TYPES,
@@ -44,7 +44,9 @@ from tests.builders import (
     seq,
     trace,
 )
+from tests.equal_places import PLACES
 from tests.oracle import evaluate
+from tests.patience import run_to_its_end
 from tests.verified import Outcome, by_spark, check_seed, for_small_data, line_of, prepared_from
 
 PROJECT = Path(__file__).parent.parent
@@ -68,6 +70,19 @@ def test_spark_expects_what_the_oracle_finds(spark: Any, tmp_path: Path) -> None
         check_seed(spark, seed, tmp_path, outcome)
     assert outcome.share > 0.5, outcome.refused
     assert outcome.matches > 5 * outcome.verified
+
+
+SINGLE = [
+    place
+    for place, (rules, _, _) in PLACES.items()
+    if isinstance(rules, Rule) and not repeated_roles(rules.pattern.root) and place != "a count window"
+]
+
+
+@pytest.mark.parametrize("place", SINGLE)
+def test_two_attributes_of_a_role_that_must_equal_one_value_are_both_compared(spark: Any, place: str) -> None:
+    rules, given, wanted = PLACES[place]
+    assert by_spark(spark, rules, given) == sorted(wanted)
 
 
 # -- operators, one by one ---------------------------------------------------------------------------------------------
@@ -462,7 +477,7 @@ def headwater(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Spark has one session in a process, so commands run in one of their own."""
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     command = [sys.executable, "-m", "deploy.command", "verify", *map(str, words), "--master", "local[1]"]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    return run_to_its_end(command, env=environment, text=True)
 
 
 def test_the_command_says_what_is_wrong_by_its_exit_code(task: Task, tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ RETURN X()
         "sase",
         """\
 Q: SEQ(SEQ(A, B) WITHIN 3 s)
-WITHIN 50000
+WITHIN 50000 events
 """,
     ),
 ]

@@ -15,7 +15,7 @@ from deploy.network.sheet import NetworkFileError
 from deploy.network_file import read_network
 from protocol.control import encode_statistics
 from tests.fault_kit import a_load, finish, some_time, under_load
-from tests.live_coordinator import PATIENCE_S, a_live_network
+from tests.live_coordinator import a_live_network
 from tests.processes import COORDINATOR
 from tests.scripted_nodes import a_network
 
@@ -70,7 +70,7 @@ def test_the_coordinator_plans_anew_by_itself_when_rates_have_moved(tmp_path: Pa
                 await asyncio.sleep(0.02)
             assert [each["what"] for each in plans["changes"]][:1] == ["plan anew"]
 
-    asyncio.run(asyncio.wait_for(scenario(), PATIENCE_S))
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,8 @@ from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
 from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import parse_subscription
-from tests.processes import PATIENCE_S, Cluster
+from tests.patience import patiently
+from tests.processes import Cluster
 
 ODD = EventType("Odd", {"v": "any"})
 PLAIN = EventType("Plain", {"v": "int"})
@@ -38,7 +39,7 @@ def test_a_rule_that_fails_on_values_is_counted_under_its_name_and_everything_el
 ) -> None:
     async def publish(cluster: Cluster) -> None:
         address = cluster.log("p2").with_suffix(".address").read_text()
-        async with Client("p2", address, name="test", network="test") as client, asyncio.timeout(PATIENCE_S):
+        async with Client("p2", address, name="test", network="test") as client, patiently():
             for value in (1, "text", 20):
                 await client.publish("Odd", {"v": value})
             await client.publish("Plain", {"v": 7})

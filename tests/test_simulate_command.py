@@ -357,7 +357,7 @@ sources:
 sinks:
   - {node: p2, subscribe: Twice}
 rules:
-  - 'Twice: SEQ(Smoke a, Smoke b) WITHIN 2'
+  - 'Twice: SEQ(Smoke a, Smoke b) WITHIN 2 events'
 """
 
 

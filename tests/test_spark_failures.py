@@ -16,6 +16,7 @@ import pytest
 from pipeline.java import java_home
 from pipeline.spark_failures import JobFailed, failure, in_a_sentence
 from protocol.errors import ConfigError
+from tests.patience import output_of
 
 DEEP = """An error occurred while calling o42.count.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times
@@ -98,7 +99,7 @@ def test_ctrl_c_ends_a_command_quietly_and_leaves_nothing(tmp_path: Path, during
         while "java" not in running_in(process.pid) and process.poll() is None:
             time.sleep(0.05)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: Java hears it, too
-        _, rest = process.communicate(timeout=120)  # until Java, which writes there, too, has ended
+        _, rest = output_of(process)  # until Java, which writes there, too, has ended
         assert (process.returncode, rest) == (130, "headwater: stopped\n"), "".join(heard) + rest
         assert [each.name for each in tmp_path.iterdir()] == ["much.yaml"]
     finally:

@@ -16,10 +16,10 @@ from node.client import Client, ClientError
 from protocol.control import COORDINATOR
 from protocol.links import LinkError
 from protocol.links.parts import PART_BYTES, WHOLE_BYTES_MAX, Joined, split
+from tests.patience import patiently
 from tests.processes import Cluster, until
 from tests.strangers import (
     EVERYTHING,
-    LONG,
     NODES,
     SEED,
     Load,
@@ -61,22 +61,24 @@ def nonsense(rng: random.Random, number: int) -> bytes:
         case 1:
             return bytes(msgpack.packb(value))
         case 2:
-            return bytes(msgpack.packb(["publish", count, rng.choice(("Smoke", "Temp", "Tick", "Fire", "")), [event]]))
+            return bytes(
+                msgpack.packb(["publish", "life", count, rng.choice(("Smoke", "Temp", "Tick", "Fire", "")), [event]])
+            )
         case 3:
-            return bytes(msgpack.packb(["publish", value, value, value]))
+            return bytes(msgpack.packb(["publish", value, value, value, value]))
         case 4:
             return bytes(msgpack.packb(["subscribe", rng.choice((count, value)), rng.choice((value, "Fire(", "?"))]))
         case 5:
-            return bytes(msgpack.packb([rng.choice(("got", "unsubscribe", "deliver", "")), count, count]))
+            return bytes(msgpack.packb([rng.choice(("got", "unsubscribe", "deliver", "")), count, value, count]))
         case 6:
             return rng.choice((b"\xdd\xff\xff\xff\xff", b"\xdf\xff\xff\xff\xff", b"\xc6\xff\xff\xff\xff", b"\xdb\xff"))
         case 7:
             return nested(rng.choice((10, 300, 511, 600, 1000, 5000)))
         case 8:
-            return within(["publish", count, "Smoke"], nested(rng.choice((2, 300, 505, 600, 1000))))
+            return within(["publish", "life", count, "Smoke"], nested(rng.choice((2, 300, 505, 600, 1000))))
         case _:
             inner = b"\x91\x92\xc0" + b"\x81\xa4area" + nested(rng.choice((2, 300, 505, 600)))
-            return within(["publish", count, "Smoke"], inner)
+            return within(["publish", "life", count, "Smoke"], inner)
 
 
 def test_a_program_that_talks_nonsense_is_refused_each_time(tmp_path: Path) -> None:
@@ -94,12 +96,12 @@ def test_a_program_that_talks_nonsense_is_refused_each_time(tmp_path: Path) -> N
             for full in (True, 7, None):  # nobody but a neighbour may say that sources must wait
                 rogue.hub.whisper(rogue.node, msgpack.packb(["p1", 1 << 60, full]))
             assert any(said[0] == "refused" for said in rogue.heard)
-            await rogue.say([msgpack.packb(["publish", 1 << 50, "Tick", []])])
-            async with asyncio.timeout(LONG):  # it is still listened to
+            await rogue.say([msgpack.packb(["publish", "life", 1 << 50, "Tick", []])])
+            async with patiently():  # it is still listened to
                 while not any(said[:2] == ["published", 1 << 50] for said in rogue.heard):
                     await asyncio.sleep(0.01)
             await rogue.hub.close()
-        async with client(at, "p3", "rogue") as again, asyncio.timeout(LONG):  # the same name in good order
+        async with client(at, "p3", "rogue") as again, patiently():  # the same name in good order
             with pytest.raises(ClientError, match="no source of Tick"):
                 await again.publish("Tick", {"n": 1})
 
@@ -120,15 +122,14 @@ def test_a_publication_of_the_largest_kind_passes_the_whole_network(tmp_path: Pa
     text = "x" * 60_000
 
     async def run(at: Cluster) -> list[dict[str, Any]]:
-        async with client(at, "p3", "sensors") as sensors, client(at, "p2", "watcher") as watcher:
-            async with asyncio.timeout(LONG):
-                found = watcher.subscribe("Fire")
-                hearing = asyncio.ensure_future(anext(found))
-                await _holds(at, "p2", "watcher")
-                for _ in range(2):
-                    await sensors.publish("Temp", *[{"area": text, "value": 50.0 + each} for each in range(100)])
-                await sensors.publish("Smoke", {"area": text})
-                return [await hearing, *[await anext(found) for _ in range(199)]]
+        async with client(at, "p3", "sensors") as sensors, client(at, "p2", "watcher") as watcher, patiently():
+            found = watcher.subscribe("Fire")
+            hearing = asyncio.ensure_future(anext(found))
+            await _holds(at, "p2", "watcher")
+            for _ in range(2):
+                await sensors.publish("Temp", *[{"area": text, "value": 50.0 + each} for each in range(100)])
+            await sensors.publish("Smoke", {"area": text})
+            return [await hearing, *[await anext(found) for _ in range(199)]]
 
     with cluster(tmp_path) as at:
         heard = asyncio.run(run(at))
@@ -212,9 +213,9 @@ def test_a_program_that_never_acknowledges_is_dropped(tmp_path: Path) -> None:
     async def run(at: Cluster) -> None:
         rogue = Rogue(confirms=False)
         await rogue.connect(at, "p2")
-        async with asyncio.timeout(LONG):
+        async with patiently():
             while not rogue.resets:
-                rogue.hub.send("p2", [msgpack.packb(["publish", 1, "x" * 300, []])] * 50)
+                rogue.hub.send("p2", [msgpack.packb(["publish", "life", 1, "x" * 300, []])] * 50)
                 await asyncio.sleep(0.01)
         await rogue.hub.close()
 
@@ -252,7 +253,7 @@ def test_a_reader_that_stops_reading_harms_nobody_and_can_go_on(tmp_path: Path) 
 
     async def flood(at: Cluster, prefix: str, count: int) -> list[str]:
         areas = [f"{prefix} {number} {text}" for number in range(count)]
-        async with client(at, "p3", "flooder") as flooder, asyncio.timeout(LONG):
+        async with client(at, "p3", "flooder") as flooder, patiently():
             for area in areas:
                 await flooder.publish("Temp", {"area": area, "value": 50.0})
                 await flooder.publish("Smoke", {"area": area})
@@ -286,7 +287,7 @@ def _reader_main(log: Path, where: str, file: Path) -> None:
 
 
 async def _hold(at: Cluster, node: str, name: str, count: int) -> None:
-    async with asyncio.timeout(LONG):
+    async with patiently():
         while str((at.ask(node, "/config") or {}).get("sinks", "")).count(name) < count:
             await asyncio.sleep(0.05)
 
@@ -300,7 +301,7 @@ def test_a_subscription_to_everything_at_every_node_gets_everything(tmp_path: Pa
             return [(await anext(found))["attributes"]["area"] for _ in areas]
 
     async def run(at: Cluster) -> None:
-        async with asyncio.timeout(LONG), client(at, "p3", "sensors") as sensors:
+        async with patiently(), client(at, "p3", "sensors") as sensors:
             readers = [asyncio.create_task(read(at, node, text)) for node in NODES for text in EVERYTHING]
             for node in NODES:
                 await _hold(at, node, "all of", len(EVERYTHING))

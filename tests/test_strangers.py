@@ -18,6 +18,7 @@ from protocol.control import COORDINATOR
 from protocol.links import Hub, Keys, make_keys
 from protocol.links.frames import OFFER, Frame, Kind, encode
 from protocol.links.keys import raw_key
+from tests.patience import patiently
 from tests.processes import Cluster, until
 from tests.strangers import (
     LONG,
@@ -143,7 +144,7 @@ def test_a_conversation_that_is_said_again_does_nothing(tmp_path: Path) -> None:
 
 
 async def _through(at: Cluster, other: str) -> None:
-    async with Client("p3", other, name="victim", network="test") as victim, asyncio.timeout(LONG):
+    async with Client("p3", other, name="victim", network="test") as victim, patiently():
         await victim.publish("Temp", {"area": "again", "value": 60.0})
         await victim.publish("Smoke", {"area": "again"})
 
@@ -190,7 +191,7 @@ async def _right_and_borrowed(at: Cluster) -> None:
     async with client(at, "p2", "visitor") as visitor:
         await visitor.connected(LONG)
         found = visitor.subscribe("Fire")
-        async with asyncio.timeout(LONG):
+        async with patiently():
             assert (await anext(found))["type"] == "Fire", "the right key hears of fires"
     for rogue in rogues:
         assert not rogue.heard

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from deploy.units import duration_us
 from node.traces.reader import OutOfOrder, TraceReader, survey
-from node.traces.rows import JsonRows, PipeLines, TraceSource, iso_us, parse_ts
+from node.traces.rows import JsonRows, PipeLines, TraceSource
+from node.traces.times import iso_us, parse_ts
 from protocol.errors import ConfigError, EventError, HeadwaterError
 from protocol.events import Event, EventType
 
@@ -202,7 +203,8 @@ BAD_CSV = {
     "Temp,1,p1,A1,nan": "Temp needs a value for 'value'",
     "Temp,1,p1,A1,": "Temp needs a value for 'value'",
     "Temp,1,p1,,1.5": "Temp needs a value for 'area'",
-    'Temp,1,p1,"A1"x,1.5': "the line is not CSV",
+    'Temp,1,p1,"A1"x,1.5': "the line is not CSV: a closing double quote is followed by something other than a comma",
+    b"Temp,1,p1,A\r1,1.5": "the line is not CSV: a carriage return stands inside it; end every line with LF or CR LF",
     b"Temp,1,p1,A\xff,1.5": "the line is not UTF-8 text (byte 0xff)",
 }
 
@@ -272,9 +274,9 @@ def test_seq_must_be_given_everywhere_or_nowhere(tmp_path: Path) -> None:
         ("", "the file is empty"),
         ("type,node\nA,1\n", "there is no column 'ts'"),
         ("ts,node\n1,n\n", "there is no column 'type'"),
-        ("A,1,1\nB,2,2\n", "there is no column 'type'; the columns are A, 1, 1$"),
-        ("type;ts\nA;1\n", "separated by commas here, not by ';'"),
-        ("type\tts\nA\t1\n", "separated by commas here, not by a tab"),
+        ("A,1,1\nB,2,2\n", "there is no column 'type'; the columns are A, 1, 1 .--type-column NAME"),
+        ("type;ts\nA;1\n", "separated by ';' here: write --delimiter ';'"),
+        ("type\tts\nA\t1\n", "separated by a tab here: write --delimiter tab"),
         ("Type,ts\nA,1\n", "write 'type', not 'Type'"),
         ("type,ts,x,x\nA,1,2,3\n", "the header names 'x' twice"),
         ("type,ts,\nA,1,2\n", "column 3 of the header has no name"),

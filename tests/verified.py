@@ -36,7 +36,7 @@ from tests.oracle import Found, TooManyMatches, evaluate
 TRACES: Final = 12
 SIZE: Final = 10
 APART_US: Final = 10_000  # far more than all windows of a rule together
-COLUMNS: Final = {"id": "int", "v": "int", "w": "float", "s": "string"}
+COLUMNS: Final = {"id": "int", "v": "int", "w": "float", "s": "string", "f": "bool", "g": "bool"}
 MATCHES_MAX: Final = 400
 READ_MAX: Final = 20
 
@@ -77,7 +77,7 @@ def told_of_seed(seed: int, traces: int = TRACES) -> Told:
     events: list[Event] = []
     found: list[Found] = []
     for number in range(traces):
-        events_here = case.events if number == 0 else random_trace(rng, read, SIZE, set())
+        events_here = case.events if number == 0 else random_trace(rng, read, SIZE, set(case.features))
         apart = [_moved(event, number) for event in events_here]
         try:
             found += evaluate(
@@ -199,7 +199,7 @@ def source_of(spark: Any, events: Sequence[Event]) -> Source:
 
 def table_of(events: Sequence[Event], *, node: bool) -> pa.Table:
     """The events by columns; from such a table Spark makes a frame without starting Python again."""
-    kinds = {"int": pa.int64(), "float": pa.float64(), "string": pa.string()}
+    kinds = {"int": pa.int64(), "float": pa.float64(), "string": pa.string(), "bool": pa.bool_()}
     columns: dict[str, Any] = {
         "type": pa.array([event.type for event in events], pa.string()),
         "ts": pa.array([event.ts for event in events], pa.int64()),
@@ -265,7 +265,7 @@ def prepared_from(folder: Path, events: Sequence[Event]) -> Prepared:
         pq.write_table(table_of(mine, node=False), folder / EVENTS / f"node={node}" / "part-00000.parquet")
     times = [event.ts for event in events]
     span = (min(times), max(times))
-    attributes = {**COLUMNS, "w": "float?", "s": "string?"}
+    attributes = {**COLUMNS, "w": "float?", "s": "string?", "f": "bool?", "g": "bool?"}
     types = {
         name: TypeSummary(sum(event.type == name for event in events), *span, attributes)
         for name in sorted({event.type for event in events})

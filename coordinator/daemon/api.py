@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
 from coordinator.daemon import metrics, views
+from coordinator.daemon.destinations import check_topic, destination_of
 from coordinator.daemon.door import Door
 from coordinator.daemon.inputs import (
     Ask,
@@ -33,10 +34,19 @@ from coordinator.daemon.openapi import description
 from coordinator.daemon.operations import Planner, Refused
 from coordinator.daemon.routes import ROUTES, Route
 from coordinator.daemon.schema import flaws, made_of
-from coordinator.daemon.texts import ReadRules, read_rules, read_subscription
-from protocol.edge import Destination, Feed, is_replayed
+from coordinator.daemon.texts import (
+    ReadRules,
+    is_rule_text,
+    read_rules,
+    read_subscription,
+    rule_sources,
+    text_body,
+)
+from protocol.edge import Feed, is_replayed
 from protocol.errors import HeadwaterError
+from protocol.languages.emitted import composite_types
 from protocol.network import Sink, Source
+from protocol.pattern import Rule
 
 if TYPE_CHECKING:
     from coordinator.daemon.process import CoordinatorDaemon
@@ -143,6 +153,8 @@ class Api:
             if data.strip() not in (b"", b"{}"):
                 raise Refused(400, "this request has no body; send none")
             return {}
+        if route.takes_text and is_rule_text(request.content_type, data):
+            return text_body(data, request.query)
         try:
             body = json.loads(data)
         except (ValueError, RecursionError) as error:
@@ -197,10 +209,7 @@ class Api:
         """Have it done and answer; without anything to do, answer as the same key was or will be answered."""
         if self._daemon.journal.is_full:
             raise Refused(503, "the disk of the coordinator is full: nothing can be changed until there is room")
-        waits = request.query.get("wait", "true").lower()
-        if waits not in ("true", "false"):
-            raise Refused(400, f"wait is {waits!r:.40}; write true or false")
-        status, body = await self._daemon.ask(ask, key=self._key(request), wait=waits == "true")
+        status, body = await self._daemon.ask(ask, key=self._key(request), wait=self._flag(request, "wait", True))
         return web.json_response(body, status=status)
 
     # --------------------------------------------------------------------------------------------------------- looking
@@ -306,29 +315,25 @@ class Api:
     # -------------------------------------------------------------------------------------------------------- changing
 
     async def deploy(self, request: web.Request) -> web.Response:
-        read = self._read(request["body"], without=None)
-        return await self._change(request, Deploy(read.rules, read.types))
+        replaces = self._flag(request, "replace", False)
+        read = self._read(request["body"], self._planner.live_rules(), replaces=replaces)
+        return await self._change(request, Deploy(read.rules, read.types, replaces))
 
     async def replace(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in self._planner.live_rules():
             raise Refused(404, f"there is no rule {name!r}; GET /rules lists all, POST /rules deploys a new one")
-        read = self._read(request["body"], without=name)
+        others = {other: rule for other, rule in self._planner.live_rules().items() if other != name}
+        read = self._read(request["body"], others)
         if [rule.name for rule in read.rules] != [name]:
             found = ", ".join(rule.name for rule in read.rules)
             raise Refused(400, f"the text must define the rule {name!r} and nothing else; it defines {found}")
         return await self._change(request, Replace(read.rules[0], read.types))
 
-    def _read(self, body: dict[str, Any], without: str | None) -> ReadRules:
+    def _read(self, body: dict[str, Any], deployed: dict[str, Rule], *, replaces: bool = False) -> ReadRules:
         machine = self._daemon.machine
-        language = body.get("language", "tesla")
         return read_rules(
-            body["text"],
-            body.get("name") or f"body.{language}",
-            language,
-            {name: rule for name, rule in self._planner.live_rules().items() if name != without},
-            machine.registry.types,
-            machine.coordinator.strategy,
+            rule_sources(body), deployed, machine.registry.types, machine.coordinator.strategy, replaces=replaces
         )
 
     async def undeploy(self, request: web.Request) -> web.Response:
@@ -337,9 +342,11 @@ class Api:
     async def subscribe(self, request: web.Request) -> web.Response:
         body = request["body"]
         machine = self._daemon.machine
-        subscription = read_subscription(body["subscribe"], self._planner.live_rules().values(), machine.registry.types)
-        ask = Subscribe(Sink(body["node"], subscription), made_of(body["to"], Destination))
-        return await self._change(request, ask)
+        rules = self._planner.live_rules().values()
+        subscription = read_subscription(body["subscribe"], rules, machine.registry.types)
+        to = destination_of(body.get("to"), machine.registry.broker())
+        check_topic(to, {**composite_types(rules), **machine.registry.types}.get(subscription.type))
+        return await self._change(request, Subscribe(Sink(body["node"], subscription), to))
 
     async def unsubscribe(self, request: web.Request) -> web.Response:
         return await self._change(request, Unsubscribe(self._number(request)))
@@ -379,6 +386,13 @@ class Api:
     async def plan_anew(self, request: web.Request) -> web.Response:
         """For rates and selectivities as measured; where nothing was, for what the network file says."""
         return await self._change(request, self._daemon.plan_anew())
+
+    @staticmethod
+    def _flag(request: web.Request, name: str, default: bool) -> bool:
+        given = request.query.get(name, str(default)).lower()
+        if given not in ("true", "false"):
+            raise Refused(400, f"{name} is {given!r:.40}; write true or false")
+        return given == "true"
 
     @staticmethod
     def _number(request: web.Request) -> int:

@@ -53,6 +53,8 @@ class Deploy:
     rules: tuple[Rule, ...]
     types: tuple[EventType, ...] = ()
     """Event types that the text of the rules declares."""
+    replaces: bool = False
+    """Whether they take the place of rules of their names that are deployed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,6 +51,7 @@ from coordinator.memory import noted, recalled
 from protocol import control
 from protocol.codec import CodecError
 from protocol.control import Answer, Configure, Ordered, Register, Reported, SubscribeClient, UnsubscribeClient
+from protocol.destinations import named
 from protocol.edge import ClientTo, Destination
 from protocol.errors import ConfigError
 from protocol.events import EventType
@@ -152,6 +153,7 @@ class Machine:
         self._go_on(now_us, out)
         if self.begun and self.coordinator.is_idle() and not self.coordinator.trees.superseded:
             self.registry.drop_ended(self.coordinator.sources.keys(), self.coordinator.sinks.keys(), self.lost_nodes)
+        self._tell_failures(out)
         self._configure(out)
         self._remind(out)
         return out
@@ -403,6 +405,7 @@ class Machine:
         """Whether a change holds now, or cannot be. What it added must be configured before nodes hear of the plan."""
         made, self.coordinator.held_from = self.coordinator.held_from, []
         given_up, self.coordinator.given_up = self.coordinator.given_up, []
+        failed = self._tell_failures(out)
         for change, from_us in made:
             self.counts["changes"] += 1
             self.counts["fall_backs"] += isinstance(change, FallBack)
@@ -417,6 +420,7 @@ class Machine:
                 case AddSource(source), BringSource(_, feed):
                     (operation.source,) = self.coordinator.sources.keys() - self.registry.sources.keys()
                     self.registry.add_source(operation.source, source, feed)
+            operation.warnings += failed
             operation.holds_from_us = event_time(from_us)
             operation.steps.pop(0)
             operation.made += 1
@@ -435,6 +439,14 @@ class Machine:
         if made:
             self._configure_first(out)
 
+    def _tell_failures(self, out: list[Effect]) -> list[str]:
+        """Where the planner has failed since this was last asked: everything goes on without it, and operators hear."""
+        failures = self.coordinator.layings.failures
+        told, failures[:] = list(failures), []
+        self.counts["planner_failures"] += len(told)
+        out += map(Note, told)
+        return told
+
     def _step_of(self, change: Change) -> Operation | None:
         """The operation at hand, if the change is the step that nodes are preparing for it."""
         operation = self.current
@@ -443,7 +455,7 @@ class Machine:
 
     def _new_sink(self, sink: Sink, destination: Destination) -> int:
         (number,) = self.coordinator.sinks.keys() - self.registry.sinks.keys()
-        self.registry.add_sink(number, sink, destination)
+        self.registry.add_sink(number, sink, named(destination, number))
         return number
 
     def _configure_first(self, out: list[Effect]) -> None:

@@ -21,6 +21,11 @@ class CoordinatorMetrics(Collector):
 
     def collect(self) -> Iterator[Metric]:
         daemon, machine = self._daemon, self._daemon.machine
+        build = GaugeMetricFamily(
+            "headwater_build_info", "Always 1; says which version of Headwater this is.", labels=["version"]
+        )
+        build.add_metric([daemon.settings.version], 1)
+        yield build
         nodes = GaugeMetricFamily("headwater_coordinator_nodes", "Nodes of the network, by state", labels=["state"])
         states = [views.node_state(daemon, node) for node in machine.setup.network.nodes]
         for state in ("up", "down", "unregistered", "lost"):
@@ -59,6 +64,7 @@ class CoordinatorMetrics(Collector):
 _COUNTERS = {
     "changes": "Changes that hold",
     "fall_backs": "Stages of plans that cost more than they saved and fell back",
+    "planner_failures": "Times that the planner failed because of a bug, and everything went on without it",
     "aborted_changes": "Changes given up because nodes did not answer in time",
     "requests_done": "Requests that were brought about",
     "requests_refused": "Requests that were refused",

@@ -83,8 +83,12 @@ def _operation(route: Route) -> dict[str, Any]:
                 "description": "The same key again is the same request, and is answered as before",
             },
         ]
+    found["parameters"] += [{"name": name, "in": "query", **shapes.QUERY[name]} for name in route.query]
     if route.body is not None:
-        found["requestBody"] = {"required": True, "content": {"application/json": {"schema": route.body}}}
+        content: dict[str, Any] = {"application/json": {"schema": route.body}}
+        if route.takes_text:
+            content["text/plain"] = {"schema": shapes.RULE_TEXT}
+        found["requestBody"] = {"required": True, "content": content}
     return found
 
 

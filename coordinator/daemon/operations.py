@@ -45,6 +45,7 @@ from protocol.events import EventType
 from protocol.languages.diagnostics import listed, suggestion
 from protocol.network import Sink, why_not_in_time
 from protocol.pattern import Rule, types_of
+from protocol.payload_maps import feed_flaws
 from protocol.subscriptions import Subscription, print_subscription
 
 
@@ -83,6 +84,8 @@ class Operation:
     subscription: int | None = None
     source: int | None = None
     made: int = 0
+    warnings: list[str] = field(default_factory=list)
+    """What whoever asked should know although everything holds."""
 
     def what(self) -> str:
         return describe(self.ask)
@@ -99,6 +102,8 @@ class Operation:
             found["subscription"] = self.subscription
         if self.source is not None:
             found["source"] = self.source
+        if self.warnings:
+            found["warnings"] = list(self.warnings)
         return found
 
 
@@ -139,6 +144,15 @@ def describe(ask: Ask) -> str:
             return f"unsubscribe {client} at {node} from {print_subscription(subscription)}"
 
 
+def already_deployed(names: Sequence[str]) -> str:
+    """Why rules cannot be deployed whose names are taken."""
+    one = len(names) == 1
+    return (
+        f"{'a rule' if one else 'rules'} {listed(map(repr, names))} {'is' if one else 'are'} deployed already; "
+        f"replace {'it' if one else 'them'} (POST /rules?replace=true), or undeploy {'it' if one else 'them'} first"
+    )
+
+
 def event_time(from_us: int) -> int | None:
     """As it is shown: None where a change holds from the beginning of time."""
     return from_us if from_us > -UNBOUNDED_US else None
@@ -157,8 +171,8 @@ class Planner:
     def steps(self, ask: Ask) -> list[Change]:
         """The changes that bring it about; none if everything is as asked already. Refused where it makes no sense."""
         match ask:
-            case Deploy(rules):
-                return self._deploy(rules)
+            case Deploy(rules, _, replaces):
+                return self._deploy(rules, replaces)
             case Undeploy(name):
                 self._check_known(name)
                 self._check_unread(name)
@@ -166,9 +180,7 @@ class Planner:
             case Replace(rule):
                 self._check_known(rule.name)
                 self._check_rule(rule)
-                # Another rule under the same name makes other composites, even of the same events.
-                renewed = replace(rule, version=self._coordinator.rules[rule.name].rule.version + 1)
-                return [UndeployRule(rule.name), DeployRule(renewed)]
+                return [UndeployRule(rule.name), DeployRule(self._renewed(rule))]
             case Subscribe(sink):
                 self._check_node(sink.node)
                 self._check_type(sink.subscription)
@@ -176,10 +188,12 @@ class Planner:
             case Unsubscribe(number):
                 self._check_sink(number)
                 return [RemoveSink(number)]
-            case BringSource(source):
+            case BringSource(source, feed):
                 self._check_node(source.node)
                 if source.type not in self._registry.types:
                     raise Refused(400, f"unknown event type {source.type!r}; {self._other_types(source.type)}")
+                if flaws := list(feed_flaws(feed, self._registry.types[source.type])):
+                    raise Refused(400, "; ".join(map(str, flaws)))
                 if (why := why_not_in_time(source.replayed, self._registry.replayed)) is not None:
                     raise Refused(400, why)
                 return [AddSource(source)]
@@ -227,12 +241,24 @@ class Planner:
 
     # ------------------------------------------------------------------------------------------------------- refusals
 
-    def _deploy(self, rules: Sequence[Rule]) -> list[Change]:
-        for rule in rules:
-            if rule.name in self.live_rules():
-                raise Refused(409, f"a rule {rule.name!r} is deployed already; replace it, or undeploy it first")
+    def _deploy(self, rules: Sequence[Rule], replaces: bool) -> list[Change]:
+        """Rules that are deployed as they are stay; all that are replaced end before the first new one begins, so that
+        none of them ever reads what it was not checked with."""
+        live = self.live_rules()
+        changed = [rule for rule in rules if live.get(rule.name) != self._renewed(rule, by=0)]
+        known = [rule.name for rule in rules if rule.name in live]
+        if known and not replaces:
+            raise Refused(409, already_deployed(known))
+        for rule in changed:
             self._check_rule(rule)
-        return [DeployRule(rule) for rule in rules]
+        ended = [UndeployRule(rule.name) for rule in reversed(changed) if rule.name in live]
+        return [*ended, *(DeployRule(self._renewed(rule)) for rule in changed)]
+
+    def _renewed(self, rule: Rule, by: int = 1) -> Rule:
+        """With the version after that of the rule whose place it takes: another rule under the same name makes other
+        composites, even of the same events."""
+        before = self.live_rules().get(rule.name)
+        return rule if before is None else replace(rule, version=before.version + by)
 
     def _check_rule(self, rule: Rule) -> None:
         if rule.emits in self._registry.types:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from coordinator.daemon.inputs import Setup
 from protocol.control import NodeConfig, PeerConfig, Register, SinkConfig, SourceConfig
-from protocol.edge import Destination, Feed, MqttFeed, MqttTo
+from protocol.edge import Broker, Destination, Feed, MqttFeed, MqttTo
 from protocol.events import EventType
 from protocol.memory import Noted, NotedDestination, NotedFeed, NotedNetwork, NotedTypes
 from protocol.network import Sink, Source
@@ -120,6 +120,15 @@ class Registry:
                     self.add_source(number, source, feed)
                 case NotedDestination(number, node, subscription, destination):
                     self.add_sink(number, Sink(node, subscription), destination)
+
+    def broker(self) -> Broker | None:
+        """The MQTT broker of the network: the embedded one, or the first that a source or a sink names."""
+        ends: list[Feed | Destination] = [
+            *(kept.config.feed for _, kept in sorted(self.sources.items())),
+            *(kept.config.destination for _, kept in sorted(self.sinks.items())),
+        ]
+        named = (end.broker for end in ends if isinstance(end, MqttFeed | MqttTo))
+        return self._embedded or next(named, None)
 
     def add_source(self, number: int, source: Source, feed: Feed) -> None:
         self.sources[number] = KeptSource(source.node, SourceConfig(number, source, feed))

@@ -22,6 +22,11 @@ class Route:
     also: frozenset[int] = frozenset()
     """Statuses beside 200 that mean an error and are to be expected here."""
 
+    takes_text: bool = False
+    """Whether the body may be the text of rules, as it is."""
+    query: tuple[str, ...] = ()
+    """Parameters of its own, as ``shapes.QUERY`` describes them."""
+
     @property
     def changes(self) -> bool:
         """Whether it changes state, and so needs a token."""
@@ -62,7 +67,17 @@ ROUTES: Final = (
         shapes.STATISTICS,
     ),
     Route("GET", "/plans", "plans", "The plan that holds, its trees, and the changes that led to it", shapes.PLANS),
-    Route("POST", "/rules", "deploy", "Deploy rules", shapes.CHANGED, shapes.POST_RULES, also=_CLASH | _LATE),
+    Route(
+        "POST",
+        "/rules",
+        "deploy",
+        "Deploy rules",
+        shapes.CHANGED,
+        shapes.POST_RULES,
+        also=_CLASH | _LATE,
+        takes_text=True,
+        query=("replace", "language", "name"),
+    ),
     Route(
         "PUT",
         "/rules/{name}",
@@ -71,6 +86,8 @@ ROUTES: Final = (
         shapes.CHANGED,
         shapes.PUT_RULE,
         also=_MISSING | _CLASH | _LATE,
+        takes_text=True,
+        query=("language", "name"),
     ),
     Route("DELETE", "/rules/{name}", "undeploy", "Undeploy a rule", shapes.CHANGED, also=_MISSING | _CLASH | _LATE),
     Route(

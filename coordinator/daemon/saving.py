@@ -12,7 +12,7 @@ from coordinator.core import Horizon
 from coordinator.daemon.machine import Machine
 from protocol.errors import HeadwaterError
 
-VERSION: Final = 3
+VERSION: Final = 4
 """Of the saved state; a coordinator does not read what another version has written."""
 
 

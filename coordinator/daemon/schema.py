@@ -66,8 +66,9 @@ def flaws(value: Any, schema: Schema, where: str = "the body") -> Iterator[str]:
     """What does not fit, each as a sentence; nothing where all is well."""
     if "anyOf" in schema:
         if not any(next(flaws(value, choice, where), None) is None for choice in schema["anyOf"]):
-            choices = [next(flaws(value, choice, where), "") for choice in schema["anyOf"]]
-            yield choices[0]
+            # The one that was meant is most likely one of the kind that was given.
+            alike = [choice for choice in schema["anyOf"] if isinstance(value, _KINDS.get(choice.get("type"), ()))]
+            yield next(flaws(value, (alike or schema["anyOf"])[0], where))
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{where} is {value!r:.60}; write one of {listed(map(str, schema['enum']))}"
@@ -185,6 +186,8 @@ def as_json(value: Any, hint: Any) -> Any:
         if is_dataclass(value) and not isinstance(value, type):
             inside = as_json(value, type(value))
             return {tag(type(value)): inside} if len(classes) > 1 else inside
+        if isinstance(value, tuple):
+            return as_json(value, next(each for each in get_args(hint) if get_origin(each) is tuple))
         return value
     if origin is tuple:
         return [as_json(item, get_args(hint)[0]) for item in value]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from coordinator.daemon.destinations import DESTINATION
 from coordinator.daemon.schema import (
     ANYTHING,
     BOOLEAN,
@@ -18,13 +19,12 @@ from coordinator.daemon.schema import (
     record,
     schema_of,
 )
-from protocol.edge import Destination, Feed
+from protocol.edge import Feed
 
 TIME: Final = described(INTEGER, "microseconds since 1970")
 EVENT_TIME: Final = described(nullable(INTEGER), "event time in microseconds; null: from the beginning")
 UNTIL: Final = described(nullable(INTEGER), "event time in microseconds until which it holds; null: it has not ended")
 FEED: Final = schema_of(Feed)
-DESTINATION: Final = schema_of(Destination)
 
 ERROR: Final = record(
     {"error": described(STRING, "what is wrong and what to do, in a sentence")},
@@ -167,6 +167,9 @@ PLANS: Final = record(
             ),
             "stages whose nodes watch whether they pay, and those that did not",
         ),
+        "planner_failed": described(
+            nullable(STRING), "why the plan that holds is not what the planner has decided, and what is done instead"
+        ),
         "draining": array(record({"root": STRING, "epoch": INTEGER})),
         "changes": described(array(PAST), "what was asked for and decided, the latest last"),
         "waiting": array(WAITING),
@@ -187,24 +190,43 @@ NETWORK: Final = record(
 
 CHANGED: Final = record(
     {"change": INTEGER, "what": STRING, "holds_from_us": EVENT_TIME},
-    {"rules": array(STRING), "subscription": INTEGER, "source": INTEGER},
+    {"rules": array(STRING), "subscription": INTEGER, "source": INTEGER, "warnings": array(STRING)},
 )
 
-LANGUAGE: Final = described({"enum": ["tesla", "sase"]}, "the language of the text; tesla unless told")
-POST_RULES: Final = record(
-    {
-        "text": described(
-            STRING, "one or more rules", "define Fire() from Smoke() and last Temp() within 5 min from Smoke"
-        )
-    },
-    {"language": LANGUAGE, "name": described(STRING, "stands in front of mistakes, as a file name would")},
+RULE_TEXT: Final = described(
+    STRING, "one or more rules", "define Fire() from Smoke() and last Temp() within 5 min from Smoke"
 )
-PUT_RULE: Final = POST_RULES
+LANGUAGE: Final = described(
+    {"enum": ["tesla", "sase"]},
+    "the language of the text; unless told, as its name ends (.tesla, .sase), or else tesla if it says 'define'",
+)
+TEXT_NAME: Final = described(
+    STRING, "stands in front of mistakes and names rules without a name, as that of a file does"
+)
+RULE_FILE: Final = record({"text": RULE_TEXT}, {"language": LANGUAGE, "name": TEXT_NAME})
+POST_RULES: Final = record(
+    {},
+    {
+        **RULE_FILE["properties"],
+        "files": described({**array(RULE_FILE), "minItems": 1}, "several texts in place of one, deployed together"),
+    },
+)
+PUT_RULE: Final = RULE_FILE
 POST_SUBSCRIPTIONS: Final = record(
-    {"node": STRING, "subscribe": described(STRING, "a type and conditions", "Fire(area = 'A1')"), "to": DESTINATION}
+    {"node": STRING, "subscribe": described(STRING, "a type and conditions", "Fire(area = 'A1')")}, {"to": DESTINATION}
 )
 POST_SOURCES: Final = record(
     {"node": STRING, "type": STRING, "from": FEED},
     {"lateness_us": described(INTEGER, "how late events may come; 0 unless told")},
 )
 EMPTY: Final = record({})
+
+QUERY: Final[dict[str, Schema]] = {
+    "replace": {
+        "schema": {**BOOLEAN, "default": False},
+        "description": "true: rules of the same names that are deployed end, and these take their places",
+    },
+    "language": {"schema": LANGUAGE, "description": "of a text that is sent as it is"},
+    "name": {"schema": TEXT_NAME, "description": "of a text that is sent as it is"},
+}
+"""Parameters of requests, by name."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any
 
-from coordinator.daemon.operations import Refused
+from coordinator.daemon.operations import Refused, already_deployed
 from protocol.events import EventType
 from protocol.expressions import Remote, walk
-from protocol.languages import Language, PrintError, RuleTextError, Source, parse_rules, print_rule
+from protocol.languages import PrintError, RuleTextError, Source, language_of, parse_rules, print_rule, rule_names
+from protocol.languages.diagnostics import listed
 from protocol.languages.emitted import composite_types
+from protocol.languages.sources import LANGUAGES
 from protocol.pattern import Rule
 from protocol.subscriptions import Subscription, parse_subscription
 
@@ -22,27 +26,63 @@ class ReadRules:
     """Event types that the text declares and that nobody knew before."""
 
 
+def is_rule_text(content_type: str, data: bytes) -> bool:
+    """Whether a body holds rules as they are, and not JSON. Tools that send files, or JSON, often call both a form."""
+    if content_type.startswith("text/"):
+        return True
+    return not content_type.endswith("json") and not data.lstrip().startswith((b"{", b"["))
+
+
+def text_body(data: bytes, query: Mapping[str, str]) -> dict[str, Any]:
+    """The body that JSON would have been."""
+    language = query.get("language")
+    if language is not None and language not in LANGUAGES.values():
+        raise Refused(400, f"language is {language!r:.40}; write one of {listed(LANGUAGES.values())}")
+    given = {"language": language, "name": query.get("name")}
+    return {"text": data, **{key: value for key, value in given.items() if value}}
+
+
+def rule_sources(body: Mapping[str, Any]) -> list[Source]:
+    """The texts of a body, one or several."""
+    if ("text" in body) == ("files" in body) or ("files" in body and len(body) > 1):
+        raise Refused(400, "the body must have a text (with its language and name, if need be), or else files")
+    files: list[Mapping[str, Any]] = body.get("files", [body])
+    return [_source(file, "body" if len(files) == 1 else f"body-{number}") for number, file in enumerate(files, 1)]
+
+
+def _source(file: Mapping[str, Any], unnamed: str) -> Source:
+    text: str | bytes = file["text"]
+    name = file.get("name") or ""
+    told = file.get("language") or LANGUAGES.get(PurePath(name).suffix.lower())
+    language = told or language_of(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+    return Source(text, name or f"{unnamed}.{language}", language)
+
+
 def read_rules(
-    text: str,
-    name: str,
-    language: Language,
+    given: Sequence[Source],
     deployed: Mapping[str, Rule],
     types: Mapping[str, EventType],
     strategy: str,
+    *,
+    replaces: bool = False,
 ) -> ReadRules:
-    """The rules of a text, which may read what deployed rules emit; RuleTextError or Refused if they cannot be served.
+    """The rules of texts, which may read what deployed rules emit; RuleTextError or Refused if they cannot be served.
 
     The deployed rules are read again with them, as text, so that what one emits is known to the other, names stay
-    unique, and circles are found.
+    unique, and circles are found. Those that the texts replace are not.
     """
-    before = [_printed(rule) for rule in deployed.values()]
-    given = Source(text, name, language)
+    names = rule_names(given)
+    known = [name for name in deployed if name in names]
+    before = [_printed(rule) for name, rule in deployed.items() if name not in known]
     try:
-        found = parse_rules([*before, given], types.values())
+        found = parse_rules([*before, *given], types.values())
     except RuleTextError as error:
-        own = [each for each in error.diagnostics if each.file == name]
+        files = {source.name for source in given}
+        own = [each for each in error.diagnostics if each.file in files]
         raise RuleTextError(own or error.diagnostics) from None
-    rules = tuple(rule for rule in found.rules if rule.name not in deployed)
+    if known and not replaces:
+        raise Refused(409, already_deployed(known))
+    rules = tuple(rule for rule in found.rules if rule.name in names)
     for rule in rules:
         _check_served(rule, strategy)
     new_types = tuple(made for known, made in found.types.items() if known not in types)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from coordinator.daemon import destinations
 from coordinator.daemon.operations import event_time
 from coordinator.daemon.schema import as_json
 from coordinator.daemon.texts import shown_rule
-from protocol.edge import Destination, Feed
+from protocol.edge import Feed
 from protocol.pattern import types_of
 from protocol.plan_messages import PlannedRule
 from protocol.subscriptions import print_subscription
@@ -128,7 +129,7 @@ def subscriptions(daemon: CoordinatorDaemon) -> Json:
                 "number": number,
                 "node": node,
                 "subscribe": print_subscription(planned.subscription),
-                "to": as_json(machine.registry.sinks[number].config.destination, Destination),
+                "to": destinations.shown(machine.registry.sinks[number].config.destination),
                 "since_us": _time(planned.from_us),
                 "until_us": planned.until_us,
             }
@@ -183,6 +184,7 @@ def plans(daemon: CoordinatorDaemon) -> Json:
             for tree in trees.roots
         ],
         "fall_backs": [*_fall_backs(coordinator.layings)],
+        "planner_failed": coordinator.layings.failure,
         "draining": [{"root": tree, "epoch": epoch} for tree, epoch in trees.superseded],
         "changes": [
             {

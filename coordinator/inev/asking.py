@@ -27,7 +27,7 @@ def asking(rule: p.Rule, share: Share) -> dict[tuple[str, str], Told]:
     bounds = _bounds(rule)
     found: dict[tuple[str, str], Told] = {}
     for master in masters(rule) if rule.pattern.skip == "any" else ():
-        for role in alone - in_negated_patterns(rule) - {master} if master in alone else ():
+        for role in sorted(alone - in_negated_patterns(rule) - {master}) if master in alone else ():
             span_us = bounds(master, role)
             if span_us is not None:
                 told = share([*_conditions(rule, master, role)])

@@ -83,7 +83,7 @@ class Conditions:
         if found is not None:
             return found
         self.warnings.append(
-            f"rule {self.rule.name}: nobody said how selective {what} is; {default:g} is assumed: write it under "
+            f"rule {self.rule.name}: no selectivity is given for {what}, so {default:g} is assumed; to set it, write "
             f'statistics: selectivities: {self.rule.name}: {{"{", ".join(sorted(roles))}": ..}}'
         )
         return default

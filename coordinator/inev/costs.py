@@ -95,7 +95,7 @@ def estimate(problem: Problem) -> float:
     for query in problem.queries:
         projections = [query.projection(types) for types in query.subsets()]
         least = min((costs.rate(projection) for projection in projections), default=math.inf)
-        inputs = min((sum(map(network.total, projection.types)) for projection in projections), default=math.inf)
+        inputs = min((math.fsum(map(network.total, projection.types)) for projection in projections), default=math.inf)
         if len(query.types) == 1:
             continue
         travelling |= {type for type in query.types if min(least, inputs) >= max(network.rates[type].values())}

@@ -25,9 +25,12 @@ QUERIES_MAX: Final = 2
 NODES_MAX: Final = 8
 """Past these sizes the number of plans is beyond what can be tried."""
 
+JOINING_US: Final = 5.0
+"""What it takes to put two ways together."""
+
 
 def exact_plan(problem: Problem, budget_s: float | None = None, pull: bool = False) -> Plan:
-    """A plan than which none is cheaper; ProblemError if the input is too large, or the time runs out.
+    """A plan than which none is cheaper; ProblemError if the input is too large, or the budget does not suffice.
 
     Without ``pull`` the bound is one for plans that push everything.
     """
@@ -38,9 +41,8 @@ def exact_plan(problem: Problem, budget_s: float | None = None, pull: bool = Fal
             f"{NODES_MAX} nodes; this is {len(problem.queries)} of up to {widest} types on "
             f"{problem.network.topology.nodes} nodes: use --planner inev"
         )
-    clock = Clock(budget_s)
-    known = Search(problem, Clock(budget_s), patient=False, pull=pull)
-    enumeration = _Enumeration(known, clock)
+    known = Search(problem, budget_s, patient=False, pull=pull)
+    enumeration = _Enumeration(known, Clock(budget_s, known.space.worked_s))
     return at_most_centralised(plan_from(known.space, enumeration.best_of_all(), "exact"))
 
 
@@ -116,6 +118,7 @@ class _Enumeration:
 
     def _joined(self, one: Way, other: Way) -> Way | None:
         """Both at once; None if that costs as much as the best plan known."""
+        self.space.work_us += JOINING_US
         carried = dict(one.carried)
         for stream, mask in other.carried.items():
             carried[stream] = carried.get(stream, 0) | mask
@@ -162,7 +165,8 @@ class _Enumeration:
     def _check_time(self) -> None:
         if self.clock.over:
             raise ProblemError(
-                "the exact planner did not finish in time; give it a larger --budget or use --planner inev"
+                "the exact planner has not tried every plan within its budget; give it a larger --budget or use "
+                "--planner inev"
             )
 
     def _asking(self, query: QuerySearch, task: Task, whole: int) -> Iterator[Way]:
@@ -205,6 +209,8 @@ class _Enumeration:
         found = []
         for place in self._places(query, mask):
             for streams in self._forms(query, Stream(query.projection[mask], place)):
+                if to >= self.space.nodes and self.space.raw(to - self.space.nodes) in streams[1:]:
+                    continue  # who keeps its own events of a type never has those of the others
                 carried = {stream: targets for stream in streams if stream.place != to or to >= self.space.nodes}
                 delivery = self._alone(carried)
                 for way in self._evaluated(query, mask, place) if delivery.cost < self.cost else ():

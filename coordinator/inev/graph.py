@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from coordinator.inev.spanning import spanning_tree
+from coordinator.inev.spanning import spanning_tree, tree_work_us
 
 Signature = tuple[int, int, int]
 """Of a set of nodes: links from any of them to the core, links from all of them to the core, where they meet the core.
@@ -21,6 +21,9 @@ Signature = tuple[int, int, int]
 Two signatures of disjoint or overlapping sets join into that of the union, in constant time."""
 
 LARGE_NODES: Final = 150
+
+REACHING_US: Final = 1.5
+"""What it takes to find how a node reaches others if the tree is known."""
 
 NOBODY: Final[Signature] = (0, -1, 0)
 
@@ -119,6 +122,15 @@ class Topology:
         if not self.large:
             return self.size(joined(self._alone[node], targets))
         return self.size(targets) + self._beside(targets)[node]
+
+    def work_us(self, node: int, targets: Signature, known: set[int]) -> float:
+        """What it takes a usual machine to find how many links that are; ``known`` are the sets of nodes over which it
+        has found trees before."""
+        met = targets[2] if self.large else joined(self._alone[node], targets)[2]
+        if self._cycle or met & (met - 1) == 0 or met in known:
+            return REACHING_US
+        known.add(met)
+        return REACHING_US + tree_work_us(len(self.core), met.bit_count())
 
     def reaching(self, node: int, targets: Signature) -> int:
         """That tree, as the bits of its links."""

@@ -93,7 +93,7 @@ class PhysicalCosts:
         """The share of combinations without a negated event where there must be none."""
         share = 1.0
         for left, middle, right in _negations(pattern):
-            rate = math.prod(self.network.total(type) * self.blocking.get(type, 1.0) for type in middle)
+            rate = math.prod(self.network.total(type) * self.blocking.get(type, 1.0) for type in sorted(middle))
             if len(middle) > 1:
                 rate *= len(middle) * window ** (len(middle) - 1) / math.factorial(len(middle))
             share *= self._gap_share(types, order(pattern), left, right, rate * window)

@@ -170,13 +170,12 @@ class Plan:
             if transfer.kind not in ("requests", "composites"):
                 key = (transfer.source, transfer.node)
                 links[key] = links.get(key, 0) | transfer.links
-        readers = {read for task in self.tasks for read in task.inputs}
+        readers = dict.fromkeys(read for task in self.tasks for read in task.inputs)
         found: list[Vertex] = []
         position: dict[tuple[Input, int], int] = {}
+        made: dict[tuple[Projection, Placement, int], Vertex] = {}
         for type in self.problem.types:
-            here = Placement(split_by=type)
-            raw = next((read for read in readers if read.projection.primitive and read.projection.key == type), None)
-            source = raw or Input(_raw(type), here)
+            source = Input(_raw(type), Placement(split_by=type))
             for node in network.sources(type):
                 taken = links.get((as_born(source) if self.unfiltered else source, node), 0)
                 position[source, node] = len(found)
@@ -210,13 +209,14 @@ class Plan:
                     split = task.placement.split_by
                     share = network.share(split, node) if split is not None else 1.0
                     sent = read.sent if taken or read.sent is not None else frozenset()
-                    found.append(
-                        Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes), asked)
-                    )
+                    vertex = Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes), asked)
+                    made[task.projection, task.placement, node] = vertex
+                    found.append(vertex)
         for transfer in self.transfers:
             if transfer.kind == "composites":
-                reader = found[position[transfer.source, transfer.node]]
-                found.append(replace(reader, links=transfer.links, sent=None, delivers=transfer.query))
+                # What completes a query may be read by others in part only: then no vertex sends all of its matches.
+                final = made[transfer.source.projection, transfer.source.placement, transfer.node]
+                found.append(replace(final, links=transfer.links, sent=None, delivers=transfer.query))
         return tuple(found)
 
     def _kept_local(self, read: Input, task: PlacedTask) -> bool:

@@ -235,13 +235,17 @@ class _Programme:
                 yield cost, self.search.hop[node], stream, rates[0]
 
     def _rest(self, mask: int, stream: Stream) -> list[float]:
-        """What it costs to have, at each place, the events that an output selector does not send."""
+        """What it costs to have, at each place, the events that an output selector does not send. The sources of a type
+        that is left out keep their own events of it, and never have those of the others."""
         left_out = self._left_out(mask, stream)
         rest = self._rests.get(left_out)
         if rest is None:
             rest = [0.0] * len(self.search.places)
             for single in left_out:
                 rest = list(map(float.__add__, rest, self.full[single]))
+            for at, column in self.search.column.items():
+                if 1 << at in left_out:
+                    rest[column] = INFINITE
             self._rests[left_out] = rest
         return rest
 
@@ -384,14 +388,14 @@ class _Programme:
             stream = search.selectors.get((mask, at))
             rates = space.selected_rates(stream) if stream is not None else None
             if stream is not None and rates is not None:
-                rest = sum(self.full[single][column] for single in self._left_out(mask, stream))
+                rest = self._rest(mask, stream)[column]
                 options.append((cost + rates[0] * links + rest, 3, lambda stream=stream: chosen(stream)))  # type: ignore[misc]
         for cost, links_to, stream, sent_rate in self._selectors_of_one(mask, rate):
-            rest = sum(self.full[single][column] for single in self._left_out(mask, stream))
+            rest = self._rest(mask, stream)[column]
             found = cost + sent_rate * links_to[column] + rest
             options.append((found, 4, lambda stream=stream: chosen(stream)))  # type: ignore[misc]
         for stream, extension in self.offers.get(mask, ()):
-            rest = sum(self.full[single][column] for single in self._left_out(mask, stream))
+            rest = self._rest(mask, stream)[column]
             options.append((extension[column] + rest, 2, lambda stream=stream: carried(stream)))  # type: ignore[misc]
         return min(options, key=lambda option: option[:2])[2]()
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
+from typing import Final
 
 from coordinator.inev.model import Ask
 from coordinator.inev.pulling import asks
 from coordinator.inev.space import Space, Stream, Tasks
+
+PROGRAMME_US: Final = 50.0
+STEP_US: Final = 1.1
+"""What planning a query once takes, and more for every pair of sets at every node, and for every set at every place."""
 
 
 class QuerySets:
@@ -56,6 +62,12 @@ class QuerySets:
             for mask in self.sets
             if not space.projections[self.projection[mask]].types & query.negated
         }
+
+    @cached_property
+    def work_us(self) -> float:
+        """What it takes to plan the query once."""
+        pairs = sum(len(self.splits(mask)) for mask in self.sets)
+        return PROGRAMME_US + STEP_US * (pairs * self.space.nodes + len(self.sets) * len(self.places))
 
     def _columns(self, row: list[float]) -> list[float]:
         nodes = self.space.nodes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from itertools import count
 
 from coordinator.graphs import Ground, Link, Routes, at_the_middle
 from coordinator.inev.fall_backs import with_fall_backs
@@ -55,7 +54,7 @@ class InevPlanner:
             except ConfigError:
                 rules = [rule for rule in rules if self._can_be_planned(rule, ground)][: len(rules) - 1]
                 continue
-            clock = Clock(self._attempts, count().__next__)
+            clock = Clock(self._attempts)
             bound = self.statistics.latency.bound_for(problem)
             search = Search(problem, clock, bound, patient=len(problem.queries) > 1, pull=self.statistics.pull)
             return with_fall_backs(search.plan())

@@ -79,7 +79,7 @@ def drawn(shape: Shape, type: str, other: str, mean: float, samples: int) -> lis
             for match in around.matches():
                 matches += 1
                 partners.add(match[other])
-            found.append(Draw(mean / matches, len(partners)))
+            found.append(Draw(mean / max(1, matches), len(partners)))  # rounding may hide the one that was planted
         else:
             count = sum(around.has_match_with(other, each) for each in around.events[other])
             found.append(Draw(1.0, count))
@@ -253,7 +253,7 @@ class _Neighbourhood:
                     return False
         for types, (name, many) in self.shape.alike.items():
             if type in types and types <= together.keys():
-                one, other = (self._value(name, many, each, together[each][1]) for each in types)
+                one, other = (self._value(name, many, each, together[each][1]) for each in sorted(types))
                 if one != other:
                     return False
         return True

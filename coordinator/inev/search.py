@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 from typing import Final
 
 from coordinator.inev.baselines import at_most_centralised, central_costs, central_solution
@@ -42,8 +42,12 @@ HOME_AFTER: Final = 25
 PATIENCE: Final = 150
 """Random attempts without success after which a workload's plan is taken to be as good as it gets."""
 
+JUDGING_US: Final = 8.0
+TIMING_US: Final = 150.0
+"""What it takes, for every task of a solution, to find its cost, and to find its latency."""
+
 WORKLOAD_SECONDS: Final = 20.0
-"""The search of a workload ends after this time where no budget is given."""
+"""The search of a workload ends after this time of a usual machine where no budget is given."""
 
 LARGE_SECONDS: Final = 8.0
 """The same in a large network, where a single attempt takes seconds."""
@@ -72,21 +76,25 @@ LATENCY_PRICES: Final = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 0.3, 1.0, 10.0)
 
 @dataclass
 class Clock:
-    """Time left. Planning stops between two attempts, so it may take a little longer than asked."""
+    """What is left to look for better plans: how often it may be looked at, or what ``now`` counts otherwise. Planning
+    stops between two attempts, so it may take a little longer than asked.
 
-    budget_s: float | None
-    now: Callable[[], float] = time.monotonic
+    No clock tells the time of day: then a busy machine would find other plans than an idle one.
+    """
+
+    budget: float | None
+    now: Callable[[], float] = field(default_factory=lambda: count().__next__)
 
     def __post_init__(self) -> None:
         self.start = self.now()
 
     @property
     def over(self) -> bool:
-        return self.budget_s is not None and self.now() - self.start > self.budget_s
+        return self.budget is not None and self.now() - self.start > self.budget
 
     def part(self, share: float) -> Clock:
-        """A clock for the first part of the time."""
-        return self if self.budget_s is None else Clock(self.budget_s * share, self.now)
+        """A clock for the first part of it."""
+        return self if self.budget is None else Clock(self.budget * share, self.now)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +114,14 @@ def inev_plan(
     """The cheapest plan that the search finds; never dearer than centralised, nor with ``pull`` than push-pull.
 
     With a bound: the cheapest of those that obey it, and the fastest where none does.
-    The same seed finds the same plan, unless the time runs out first.
+    The same seed and budget find the same plan: the budget is what a usual machine does in so many seconds.
     """
     patient = budget_s is not None or len(problem.queries) > 1
     if budget_s is None:
         budget_s = usual_budget(problem)
         if budget_s >= LARGE_SECONDS:  # a plan for a single query is as good after the usual time
             budget_s *= (PULLED_LONGER if pull else 1.0) * (BOUND_LONGER if bound else 1.0)
-    return Search(problem, Clock(budget_s), bound, seed, patient, pull).plan()
+    return Search(problem, budget_s, bound, seed, patient, pull).plan()
 
 
 def usual_budget(problem: Problem) -> float:
@@ -132,14 +140,15 @@ class Search:
     """The best solution so far, and the attempts to find a better one."""
 
     def __init__(
-        self, problem: Problem, clock: Clock, bound: Bound | None = None, seed: int = 0, patient: bool = True,
-        pull: bool = False,
+        self, problem: Problem, clock: Clock | float | None, bound: Bound | None = None, seed: int = 0,
+        patient: bool = True, pull: bool = False,
     ) -> None:  # fmt: skip
+        """``clock``: instead of one, the seconds of work of a usual machine; None: until nothing better is found."""
         self.patient = patient
         self.pull = pull
         self.workload = Workload(problem)
         self.space = self.workload.space
-        self.clock = clock
+        self.clock = clock if isinstance(clock, Clock) else Clock(clock, self.space.worked_s)
         self.bound = bound
         self.random = random.Random(seed)
         self.fastest: tuple[float, Solution] | None = None
@@ -155,6 +164,7 @@ class Search:
         """The true cost; more than that for what is slower than the bound, so that the search may pass through it but
         is drawn away. What costs more than ``below`` is not timed."""
         cost = self.space.cost(solution)
+        self.space.work_us += JUDGING_US * (1 + len(solution.tasks))
         if self.bound is not None and cost < below:
             took = self._took(solution)
             if not self.bound.obeyed(took):
@@ -163,6 +173,7 @@ class Search:
 
     def _took(self, solution: Solution) -> float:
         assert self.bound is not None
+        self.space.work_us += TIMING_US * (1 + len(solution.tasks))
         took = latency(plan_from(self.space, solution, "inev"), self.bound.factor)
         if self.fastest is None or took < self.fastest[0]:
             self.fastest = took, solution

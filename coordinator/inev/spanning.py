@@ -40,6 +40,15 @@ def spanning_tree(
     return _improved(neighbours, terminals, best)
 
 
+def tree_work_us(inside: int, terminals: int) -> float:
+    """About what it takes a usual machine to find such a tree in a graph of so many nodes."""
+    if terminals < 3:
+        return 20.0
+    if 3 ** (terminals - 1) * inside <= EXACT_WORK_MAX:
+        return 0.1 * (1 << terminals - 1) * inside**2
+    return (1.5 if inside > IMPROVED_NODES_MAX else 20.0) * inside
+
+
 def _path(neighbours: Sequence[Sequence[int]], far: Sequence[int], start: int) -> list[tuple[int, int]]:
     taken = []
     while far[start]:

@@ -29,6 +29,8 @@ class Outcome:
     centralised_latency: float
     latency_factor: float
     seconds: float
+    failed: str | None = None
+    """Why the plan is not that of the planner which was asked for, in a sentence."""
 
     @property
     def ratio(self) -> float:
@@ -42,13 +44,14 @@ class Outcome:
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know before relying on the plan."""
+        known = (*self.plan.problem.warnings, *((self.failed,) if self.failed else ()))
         if self.bound_obeyed is not False:
-            return self.plan.problem.warnings
+            return known
         limit = f"the latency bound of {self.latency_bound:,.4g}"
         slow = f"no plan was found that obeys {limit}; this is the fastest, with {self.latency:,.4g}: raise the bound"
         if self.plan.planner != "inev":
             slow = f"it takes {self.latency:,.4g}, more than {limit}: only --planner inev looks for one below it"
-        return (*self.plan.problem.warnings, slow)
+        return (*known, slow)
 
 
 def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
@@ -162,9 +165,9 @@ def in_words(outcome: Outcome) -> Iterator[str]:
     yield f"cost            {plan.cost:,.4g}  ({_unit(plan)}: rate times links, summed)"
     yield f"centralised     {outcome.centralised.cost:,.4g}  at {_centre(outcome.centralised)}"
     yield f"ratio           {outcome.ratio:.4g}"
-    about = "no plan is cheaper" if outcome.lower_bound_is == "bound" else "an estimate, not a bound"
+    about = "no plan can cost less" if outcome.lower_bound_is == "bound" else "an estimate; a plan may cost less"
     yield f"lower bound     {outcome.lower_bound:,.4g}  ({about})"
-    limit = "no bound asked for" if outcome.latency_bound is None else f"bound {outcome.latency_bound:,.4g}"
+    limit = "no bound requested" if outcome.latency_bound is None else f"bound {outcome.latency_bound:,.4g}"
     if outcome.bound_obeyed is False:
         limit += ", NOT obeyed"
     beside = f"centralised {outcome.centralised_latency:,.4g}, factor {outcome.latency_factor:g}"
@@ -257,7 +260,7 @@ def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
             )
         elif not read.projection.primitive and read.placement != task.placement:
             whole = problem.costs.carried(read.projection)
-            raw = sum(map(problem.network.total, read.projection.types))
+            raw = sum(map(problem.network.total, sorted(read.projection.types)))
             if whole < raw:
                 yield f"reads {read.projection.text} ({whole:,.4g}) instead of its types ({raw:,.4g})"
     for pull in task.pulls:

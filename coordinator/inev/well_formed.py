@@ -157,7 +157,7 @@ def forwarding_faults(vertices: Sequence[Vertex], problem: Problem) -> Iterator[
                 yield f"{where} does not reach {names[vertex.node]}, where {vertex.projection.text} needs it"
             if not below.sent:
                 continue
-            for type in below.projection.types - below.sent:
+            for type in sorted(below.projection.types - below.sent):
                 for source in born.get(type, ()):
                     if vertex.node not in reached[source]:
                         yield (

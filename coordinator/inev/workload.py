@@ -46,6 +46,7 @@ class Workload:
 
     def with_query(self, around: Surroundings, at: int) -> tuple[Tasks, Task]:
         """The tasks around with those of one query added."""
+        self.space.work_us += self.queries[at].work_us
         _, tasks, final = self.queries[at].plan(around, self.space.sink_masks[at])
         return {**tasks, **around.tasks}, final
 
@@ -145,19 +146,20 @@ class Workload:
             if stream.projection < types or stream.sent < 0 or stream in ends or negated(projection.pattern):
                 continue
             bits = sum(1 << self.space.type_number[type] for type in projection.types)
-            if any(
-                self._travels(stream, *task) and any(read.asked for read in task[1]) for task in solution.tasks.items()
-            ):
+            readers = [task for task, inputs in solution.tasks.items() if self._travels(stream, task, inputs)]
+            if any(read.asked for task in readers for read in solution.tasks[task]):
                 continue  # who asks for something asks as often as this stream tells it to
+            nodes = self.space.nodes
+            # Who keeps its own events of a type never has those of the others: it needs them from the stream.
+            needed = sum(1 << type for type in {task[1] - nodes for task in readers if task[1] >= nodes}) & bits
             sent = bits if stream.sent else (bits - 1) & bits
             while sent:
                 chosen = Stream(stream.projection, stream.place, 0 if sent == bits else sent)
                 rates = self.space.selected_rates(chosen) if chosen.sent else (0.0, 0.0)
-                if chosen != stream and rates is not None and sum(rates) < self.space.flow(*stream[:2]):
+                better = rates is not None and sum(rates) < self.space.flow(*stream[:2])
+                if chosen != stream and better and not needed & ~sent:
                     tasks = {
-                        task: self._selecting(task, inputs, stream, chosen)
-                        if self._travels(stream, task, inputs)
-                        else inputs
+                        task: self._selecting(task, inputs, stream, chosen) if task in readers else inputs
                         for task, inputs in solution.tasks.items()
                     }
                     yield self.tidy(tasks, solution.finals)

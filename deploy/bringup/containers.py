@@ -6,6 +6,8 @@ it. A container is made once and started again when it has ended, with the same 
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -77,7 +79,7 @@ class Containers:
             raise ConfigError(f"there is no image {self._image}; build or pull it first, or leave --image out")
         name = self._image or image(environment, wishes.say)
         network = wishes.file.network
-        made = addresses.subnets(network, addresses.used_here())
+        made = addresses.subnets(network, [*addresses.used_here(), *_kept_by_podman(run)])
         names = names_of(run, network.nodes)
         names |= {COORDINATOR: f"{short_id(run)}.coordinator", BROKER: f"{short_id(run)}.broker"}
         note(run, self.kind, {"network": short_id(run)})
@@ -109,6 +111,14 @@ class Containers:
 
 def podman(run: Run, *words: str) -> str:
     return call(["podman", *OPTIONS, *words], environment=_environment(run), timeout_s=120)
+
+
+def _kept_by_podman(run: Run) -> list[ipaddress.IPv4Network]:
+    """The subnets of podman's networks, also of those whose devices are gone: it gives none of them twice."""
+    names = podman(run, "network", "ls", "--quiet").split()
+    known = json.loads(podman(run, "network", "inspect", *names)) if names else []
+    kept = [each["subnet"] for network in known for each in network.get("subnets") or ()]
+    return [ipaddress.IPv4Network(subnet) for subnet in kept if ":" not in subnet]
 
 
 def _environment(run: Run) -> dict[str, str]:

@@ -21,6 +21,7 @@ from deploy.bringup.children import open_log
 from deploy.bringup.log_files import last_lines
 from deploy.bringup.machine import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
 from deploy.bringup.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
+from deploy.bringup.patience import Patience
 from deploy.bringup.plan import Kind, Plan
 from deploy.bringup.processes import end_all, usage
 from deploy.bringup.runs import MARK, Run
@@ -103,8 +104,8 @@ def _start_driver(run: Run, order: dict[str, Any]) -> dict[str, int]:
         )
     finally:
         os.close(output)
-    until = time.monotonic() + BUILD_S_MAX
-    while time.monotonic() < until:
+    patience = Patience(BUILD_S_MAX)
+    while not patience.over:
         with contextlib.suppress(OSError):
             found: dict[str, int] = json.loads(_answer_file(run).read_text(encoding="utf-8"))
             return found

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from deploy.bringup import log_files
 from deploy.bringup.children import Entry, fork, headwater, set_title, spawn
+from deploy.bringup.patience import LOOK_S, Patience
 from deploy.bringup.plan import Plan, Process
 from deploy.bringup.processes import send, usage
 from deploy.bringup.runs import Run
@@ -161,21 +162,22 @@ class Keeper:
         for each in self.kept:
             each.due = None
         self._tell()
-        begun = time.monotonic()
+        patience = Patience(self.plan.drain_s)
         nodes = [each for each in self.kept if each.process.role == "node"]
         others = [each for each in self.kept if each.process.role != "node"]
-        self._end(nodes, begun + self.plan.drain_s)
-        self._end(others, max(begun + self.plan.drain_s, time.monotonic() + CLOSE_S))
+        self._end(nodes, patience)
+        left_s = patience.seconds - patience.spent_s()
+        self._end(others, patience if left_s > CLOSE_S else Patience(CLOSE_S))
         self._tell("down")
 
-    def _end(self, those: Iterable[Kept], until: float) -> None:
+    def _end(self, those: Iterable[Kept], patience: Patience) -> None:
         those = list(those)
         for each in those:
             if each.pid is not None:
                 self._ask_to_end(each.pid, each.process)
         self._reap()
-        while any(each.pid is not None for each in those) and (left_s := until - time.monotonic()) > 0:
-            signal.sigtimedwait([signal.SIGCHLD], left_s)
+        while any(each.pid is not None for each in those) and not patience.over:
+            signal.sigtimedwait([signal.SIGCHLD], LOOK_S)
             self._reap()
         for each in those:
             if each.pid is not None:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
+from deploy.bringup.patience import Patience, ended
 from deploy.commands.common import RunFailed
 from protocol.errors import ConfigError
 
@@ -51,27 +52,32 @@ def call(
     timeout_s: float = 60.0,
     environment: dict[str, str] | None = None,
 ) -> str:
-    """Run a program to its end; its output, or a RunFailed with what it complained of."""
+    """Run a program to its end; its output, or a RunFailed with what it complained of. It may take ``timeout_s`` of a
+    machine that has time for it."""
     program = tool(command[0]) or command[0]
     try:
-        done = subprocess.run(
+        with subprocess.Popen(
             [program, *command[1:]],
-            input=given,
-            stdin=subprocess.DEVNULL if given is None else None,
-            capture_output=True,
+            stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            timeout=timeout_s,
             env=None if environment is None else {**os.environ, **environment},
-        )
+        ) as process:
+            try:
+                out, err = ended(process, Patience(timeout_s), given)
+            except BaseException:
+                process.kill()
+                raise
     except subprocess.TimeoutExpired:
         raise RunFailed(f"{' '.join(command[:4])} .. did not end within {timeout_s:.0f} s") from None
     except OSError as error:
         raise RunFailed(f"cannot run {command[0]}: {error.strerror}") from None
-    if done.returncode != 0:
-        complaint = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
+    if process.returncode != 0:
+        complaint = (err.strip() or out.strip() or f"exit code {process.returncode}").splitlines()
         raise RunFailed(f"{' '.join(command[:6])} failed: {' / '.join(complaint[-3:])}")
-    return done.stdout
+    return str(out)
 
 
 def succeeds(command: Sequence[str], *, timeout_s: float = 60.0, environment: dict[str, str] | None = None) -> bool:

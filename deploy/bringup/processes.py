@@ -10,6 +10,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from deploy.bringup.patience import Patience
+
 PAGE = os.sysconf("SC_PAGE_SIZE")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -48,16 +50,17 @@ def send(pid: int, number: int) -> None:
 
 
 def end_all(find: Callable[[], Collection[int]], patience_s: float) -> int:
-    """Ask these processes to end, and kill those that have not after a while; how many there were."""
+    """Ask these processes to end, and kill those that have not after a while; how many there were. On a busy machine
+    the while is longer: who gets no processor cannot hand over what it has."""
     first = set(find())
     for pid in first:
         send(pid, signal.SIGTERM)
-    until = time.monotonic() + patience_s
-    while (left := find()) and time.monotonic() < until:
+    patience = Patience(patience_s)
+    while (left := find()) and not patience.over:
         time.sleep(0.05)
     for pid in left:
         send(pid, signal.SIGKILL)
-    until = time.monotonic() + 2.0
-    while find() and time.monotonic() < until:
+    patience = Patience(2.0)
+    while find() and not patience.over:
         time.sleep(0.02)
     return len(first)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any, Final
 from deploy.bringup.children import open_log
 from deploy.bringup.log_files import last_lines
 from deploy.bringup.pages import ask
+from deploy.bringup.patience import Patience
 from deploy.bringup.plan import Plan, Process
 from deploy.bringup.runs import MARK, Run, marked, write_whole
 from deploy.bringup.stage import Stage, Wishes
@@ -22,9 +24,15 @@ from deploy.bringup.stop import stop
 from deploy.commands.common import RunFailed
 from protocol.errors import ConfigError
 
-READY_S_MAX: Final = 60.0
-"""After so long a network that is not ready is a failure; twenty nodes take a few seconds."""
+STILL_S_MAX: Final = 60.0
+"""After so long without any progress a network that is not ready is a failure; on a busy machine after longer."""
+STILLS_MAX: Final = 10
+"""Processes that never come to an end with what they do are waited for so many times as long."""
 LOOK_S: Final = 0.1
+ANSWER_S: Final = 10.0
+"""For an answer of a process that listens; it may have no processor."""
+SAY_EVERY_S: Final = 15.0
+"""How often those hear what is waited for who do not see it."""
 ASKED_AT_ONCE: Final = 8
 SHOWN_LINES: Final = 15
 PROJECT: Final = Path(__file__).resolve().parent.parent.parent
@@ -38,7 +46,7 @@ class Steps:
     ready: Callable[[int, int, str], None] = lambda done, of, waiting_for: None
 
 
-def start(run: Run, stage: Stage, wishes: Wishes, steps: Steps, *, patience_s: float = READY_S_MAX) -> Plan:
+def start(run: Run, stage: Stage, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX) -> Plan:
     """Bring a network up; when this returns it is ready and runs by itself. Otherwise nothing is left of it."""
     stage.check()
     _refuse_if_up(run)
@@ -95,12 +103,15 @@ _keepers: list[subprocess.Popen[bytes]] = []  # so that one that ends while its 
 
 
 def _wait(run: Run, plan: Plan, steps: Steps, patience_s: float) -> None:
-    """Until the coordinator and then every node say that they are ready; RunFailed if something dies first."""
-    until = time.monotonic() + patience_s
+    """Until the coordinator and then every node say that they are ready; RunFailed if something dies first, or if for
+    ``patience_s`` nothing happens that can be seen: none starts, says or logs anything new."""
+    patience, in_all = Patience(patience_s), Patience(STILLS_MAX * patience_s)
     waiting = [plan.coordinator(), *plan.nodes()]
     nodes = len(plan.nodes())
     missing = ""
-    while time.monotonic() < until:
+    seen: object = None
+    began = said = time.monotonic()
+    while not patience.over and not in_all.over:
         _look_for_dead(run)
         first, *others = waiting
         ready, missing = _is_ready(first)
@@ -113,14 +124,30 @@ def _wait(run: Run, plan: Plan, steps: Steps, patience_s: float) -> None:
                 steps.ready(nodes, nodes, "")
                 return
         steps.ready(_running(run), nodes, missing)
+        if time.monotonic() - said > SAY_EVERY_S:
+            said = time.monotonic()
+            steps.say(f"{said - began:.0f} s: {_running(run)} of {nodes} nodes run; {waiting[0].name}: {missing}")
+        if (now := (_running(run), len(waiting), missing, _log_bytes(run))) != seen:
+            seen = now
+            patience.begin_again()
         time.sleep(LOOK_S)
     name = waiting[0].name
-    raise RunFailed(f"{run.name} is not ready after {patience_s:.0f} s; {name}: {missing}; {_end_of(run, name)}")
+    how = f"for {patience_s:.0f} s nothing has happened" if patience.over else f"{in_all.seconds:.0f} s have passed"
+    raise RunFailed(f"{run.name} is not ready, and {how}; {name}: {missing}; {_end_of(run, name)}")
+
+
+def _log_bytes(run: Run) -> int:
+    """How much all processes have said."""
+    found = 0
+    for each in run.state().get("processes", ()):
+        with contextlib.suppress(OSError):
+            found += Path(each["log"]).stat().st_size
+    return found
 
 
 def _is_ready(process: Process) -> tuple[bool, str]:
     """Whether it says so; if not, what it waits for."""
-    answer = ask(process.http, "/ready") if process.http is not None else (200, None)
+    answer = ask(process.http, "/ready", ANSWER_S) if process.http is not None else (200, None)
     if answer is None:
         return False, f"does not answer on {process.http}"
     status, body = answer

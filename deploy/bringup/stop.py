@@ -6,6 +6,7 @@ import signal
 import time
 from typing import Final
 
+from deploy.bringup.patience import Patience
 from deploy.bringup.processes import end_all, send
 from deploy.bringup.runs import Run, marked
 from deploy.bringup.stage import forget, noted
@@ -43,9 +44,9 @@ def _left(run: Run) -> list[int]:
 def _end_keeper(run: Run) -> bool:
     if not run.is_kept():
         return False
-    until = time.monotonic() + KEEPER_S_MAX
+    patience = Patience(KEEPER_S_MAX)
     asked: int | None = None
-    while run.is_kept() and time.monotonic() < until:
+    while run.is_kept() and not patience.over:
         keeper = run.state().get("keeper")
         if keeper is not None and keeper != asked:
             send(keeper, signal.SIGTERM)

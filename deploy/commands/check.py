@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from deploy.commands.common import (
+    DelimiterOption,
+    TimeColumnOption,
+    TimeUnitOption,
+    TypeColumnOption,
     declared_types,
+    layout_of,
     load_functions,
     prepare,
     primitive_types,
@@ -17,20 +22,17 @@ from deploy.commands.common import (
     say,
     the_trace,
 )
+from deploy.commands.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from deploy.network_file import NetworkFile, check_running, read_network
-from node.explain_parts import named, show_us
+from node.explain_parts import show_us
 from node.traces.reader import TraceSource
+from protocol.edge import USUAL
 from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import EventType
 from protocol.functions import Functions
 from protocol.languages import parse_rules
 from protocol.pattern import (
-    Absence,
-    Aggregate,
-    Between,
     Chain,
-    Conjunction,
-    Disjunction,
     Leaf,
     Negation,
     Part,
@@ -41,8 +43,6 @@ from protocol.pattern import (
     Window,
     Within,
 )
-from protocol.pattern import Sequence as SequenceOf
-from protocol.validate import operators_without_bound
 
 NETWORK_FILES = (".yaml", ".yml")
 
@@ -56,6 +56,10 @@ def check(
         typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE"),
     ] = None,
     format: Annotated[str | None, typer.Option(help="csv, jsonl or parquet.", metavar="FORMAT")] = None,
+    time_unit: TimeUnitOption = None,
+    time_column: TimeColumnOption = "ts",
+    type_column: TypeColumnOption = "type",
+    delimiter: DelimiterOption = ",",
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
@@ -76,11 +80,15 @@ def check(
             "--functions is for rule files; the nodes of a network have only the built-in functions: check the network "
             "without it"
         )
+    layout = layout_of(time_unit, time_column, type_column, delimiter)
+    if layout != USUAL and not events:
+        raise ConfigError("--time-unit, --time-column, --type-column and --delimiter go with --events")
     rule_files = [file for file in files if file not in networks]
     mistakes = [*_check_networks(networks)]
     if rule_files:
         try:
-            check_rules(rule_files, events, format, load_functions(functions))
+            source = TraceSource.at(the_trace(events), format, layout) if events else None
+            check_rules(rule_files, source, load_functions(functions))
         except HeadwaterError as error:
             mistakes.append(error)
     if len(mistakes) == 1:
@@ -104,46 +112,38 @@ def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
         print("ok")
         for warning in found.warnings:
             say(str(warning))
-        warn_of_rules(found.network.rules)
+        warn_of_cost(found.network.rules)
 
 
-def check_rules(files: list[Path], events: list[str] | None, format: str | None, registered: Functions) -> None:
+def check_rules(files: list[Path], trace: TraceSource | None, registered: Functions) -> None:
     sources = read_sources(files)
     taken: list[EventType] = []
-    if not events:
-        rules = parse_rules(sources, (), registered).rules
+    if trace is None:
+        parsed = parse_rules(sources, (), registered)
+        rules = parsed.rules
         unknown = sorted(primitive_types(rules) - declared_types(sources))
     else:
-        work = prepare(sources, TraceSource.at(the_trace(events), format), registered)
-        rules = work.rules.rules
+        work = prepare(sources, trace, registered)
+        if work.survey is None:
+            rows = trace.open()
+            rows.refuse_another_unit()
+            rows.close()
+        parsed = work.rules
+        rules = parsed.rules
         unknown = []
         taken = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
     for rule in rules:
         print(describe(rule))
     print("ok")
-    warn_of_rules(rules)
-    if events and taken:
-        say(f"types taken from {the_trace(events)}:")
+    warn_of_slips(parsed)
+    warn_of_cost(rules)
+    if trace is not None and taken:
+        say(f"types taken from {trace.name}:")
         for made in taken:
             attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in made.declaration()[1])
             say(f"  event {made.name}({attributes})")
     if unknown:
         say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
-
-
-def warn_of_rules(rules: Iterable[Rule]) -> None:
-    """Say which rules are right and yet may keep, or find, more than anyone wants."""
-    for rule in rules:
-        for part in operators_without_bound(rule.pattern.root):
-            say(
-                f"warning: {rule.name}: no window bounds how old the events of {show_part(part)} may be, so they are "
-                f"kept for ever; give it a window of its own"
-            )
-        for part in unlimited_repetitions(rule.pattern):
-            say(
-                f"warning: {rule.name}: {show_part(part)} has a match for every choice of its events (2^n - 1 of n); "
-                f"LIMIT n or SKIP TILL NEXT MATCH bounds them, and --count counts them without listing them"
-            )
 
 
 def describe_network(found: NetworkFile) -> str:
@@ -173,41 +173,6 @@ def describe(rule: Rule) -> str:
     )
 
 
-def show_part(part: Part | Chain) -> str:
-    """A pattern without its predicates."""
-    match part:
-        case Leaf():
-            return named(part)
-        case Chain(anchor, steps):
-            return ", ".join([named(anchor), *map(_show_step, steps)])
-        case Negation(inner):
-            return f"not {show_part(inner)}"
-        case Repetition(parts, limit):
-            inside = ", ".join(named(leaf) for leaf in parts)
-            most = f" (at most {limit} candidates)" if limit is not None else ""
-            return f"{inside}+{most}" if len(parts) == 1 else f"({inside})+{most}"
-        case SequenceOf(parts) | Conjunction(parts) | Disjunction(parts):
-            name = {SequenceOf: "SEQ", Conjunction: "AND", Disjunction: "OR"}[type(part)]
-            return f"{name}({', '.join(map(show_part, parts))})"
-
-
-def _show_step(step: Selection | Absence | Aggregate) -> str:
-    match step:
-        case Selection(leaf, policy, within, count):
-            return f"{policy if count == 1 else f'{count}-{policy}'} {named(leaf)} {_show_range(within)}"
-        case Absence(leaf, bounds):
-            return f"not {named(leaf)} {_show_range(bounds)}"
-        case Aggregate(name, function, leaf, attribute, bounds):
-            over = f"{leaf.type}.{attribute}" if attribute else leaf.type
-            return f"${name} = {function}({over} {_show_range(bounds)})"
-
-
-def _show_range(bounds: Within | Between) -> str:
-    if isinstance(bounds, Within):
-        return f"within {show_us(bounds.length_us)} from {bounds.origin}"
-    return f"between {bounds.one} and {bounds.other}"
-
-
 def horizon(pattern: Pattern) -> str:
     """How far back from its latest event a match can reach."""
     root = pattern.root
@@ -235,24 +200,6 @@ def is_monotone(pattern: Pattern) -> bool:
     window: Window | None = getattr(root, "window", None)
     counts_events = window is not None and window.unit == "events"
     return pattern.skip == "any" and not counts_events and _only_grows(root)
-
-
-def unlimited_repetitions(pattern: Pattern) -> Iterator[Repetition]:
-    """Repetitions of which every choice of events is a match of its own."""
-
-    def inside(part: Part) -> Iterator[Repetition]:
-        match part:
-            case Repetition(_, limit):
-                if limit is None:
-                    yield part
-            case Leaf() | Negation():
-                return
-            case _:
-                for inner in part.parts:
-                    yield from inside(inner)
-
-    if pattern.skip == "any" and not isinstance(pattern.root, Chain):
-        yield from inside(pattern.root)
 
 
 def _only_grows(part: Part) -> bool:

@@ -11,10 +11,14 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import typer
+
+from deploy.units import UNIT_WORDS, delimiter_of
 from node.traces.reader import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
 from node.traces.rows import Rows
+from protocol.edge import TIME_UNITS, Layout
 from protocol.errors import ConfigError, HeadwaterError, RuleError
 from protocol.functions import Functions
 from protocol.languages import RuleSet, RuleTextError, Source, parse_rules
@@ -42,6 +46,36 @@ def the_trace(given: Sequence[str]) -> str:
     if len(given) != 1:
         raise ConfigError(f"--events takes one trace, not {len(given)}; put the rows into one file, in any order")
     return given[0]
+
+
+TimeUnitOption = Annotated[
+    str | None,
+    typer.Option(
+        "--time-unit",
+        help="What times are written in: s, ms, us or ns since 1970, fractions allowed, or iso. [default: integers are "
+        "microseconds, anything else is ISO 8601]",
+        metavar="UNIT",
+        show_default=False,
+    ),
+]
+TimeColumnOption = Annotated[str, typer.Option("--time-column", help="The column of the time.", metavar="NAME")]
+TypeColumnOption = Annotated[str, typer.Option("--type-column", help="The column of the type.", metavar="NAME")]
+DelimiterOption = Annotated[
+    str, typer.Option("--delimiter", help="Between the cells of CSV: one character, or tab.", metavar="CHARACTER")
+]
+
+
+def layout_of(time_unit: str | None, time_column: str, type_column: str, delimiter: str) -> Layout:
+    """How a trace is written, as options say it; a ConfigError if that cannot be."""
+    if time_unit is not None and time_unit not in TIME_UNITS:
+        near = UNIT_WORDS.get(time_unit.lower())
+        cure = f"did you mean {near}? " if near else ""
+        raise ConfigError(
+            f"{time_unit!r} is no unit of time; {cure}write --time-unit and one of {', '.join(TIME_UNITS)}"
+        )
+    if time_column == type_column:
+        raise ConfigError(f"the column {time_column!r} cannot hold both the time and the type")
+    return Layout(time_column, time_unit, type_column, delimiter_of(delimiter))
 
 
 def read_sources(files: Iterable[Path]) -> list[Source]:

@@ -8,7 +8,20 @@ from typing import Annotated
 
 import typer
 
-from deploy.commands.common import load_functions, prepare, read_sources, say, the_trace
+from deploy.commands.common import (
+    DelimiterOption,
+    TimeColumnOption,
+    TimeUnitOption,
+    TypeColumnOption,
+    layout_of,
+    load_functions,
+    prepare,
+    read_sources,
+    say,
+    the_trace,
+)
+from deploy.commands.rule_warnings import warn_of_slips
+from deploy.output import any_number_of_digits, show_count
 from deploy.remote_files import check_lookups, load_remote_tables
 from node.explain import Explanation
 from node.explain import explain as explain_rule
@@ -29,6 +42,10 @@ def explain(
         list[str] | None, typer.Option("--rule", help="Explain only the rule of this name.", metavar="NAME")
     ] = None,
     format: Annotated[str | None, typer.Option(help="csv, jsonl or parquet.", metavar="FORMAT")] = None,
+    time_unit: TimeUnitOption = None,
+    time_column: TimeColumnOption = "ts",
+    type_column: TypeColumnOption = "type",
+    delimiter: DelimiterOption = ",",
     remote: Annotated[list[str] | None, typer.Option(help="A table for REMOTE.", metavar="NAME=FILE")] = None,
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
@@ -42,11 +59,14 @@ def explain(
     order or negation, and how many open matches were left. Then the nearest misses: the open matches that came
     furthest, and what ended each of them.
 
-    The whole trace is read into memory. Take a part of it that shows the problem.
+    The whole trace is read into memory. Of a long one only a part is looked at, and what that part does not tell is
+    marked "at least": take a part of the trace that shows the problem.
     """
+    layout = layout_of(time_unit, time_column, type_column, delimiter)
     registered = load_functions(functions)
-    tables = load_remote_tables(remote or ())
-    work = prepare(read_sources(rules), TraceSource.at(the_trace(events), format), registered)
+    tables = load_remote_tables(remote or (), layout.time_unit)
+    work = prepare(read_sources(rules), TraceSource.at(the_trace(events), format, layout), registered)
+    warn_of_slips(work.rules)
     check_lookups(work.rules.rules, tables)
     chosen = [rule for rule in work.rules.rules if not only or rule.name in only]
     unknown = sorted(set(only or ()) - {rule.name for rule in chosen})
@@ -69,7 +89,8 @@ def explain(
             near=near,
         )
         if as_json:
-            print(json.dumps(found.to_json(), ensure_ascii=True))
+            with any_number_of_digits():
+                print(json.dumps(found.to_json(), ensure_ascii=True))
         else:
             if number:
                 print()
@@ -84,15 +105,15 @@ def explain(
 
 
 def show_explanation(found: Explanation, near: int) -> list[str]:
-    plural = "" if found.matches == 1 else "es"
-    lines = [f"{found.rule}: {found.matches:,} match{plural}"]
+    lines = [f"{found.rule}: {_matches(found)}"]
     for branch in found.branches:
         if len(found.branches) > 1:
             lines.append(f"  with {', '.join(branch.roles)}:")
         for number, step in enumerate(branch.steps, 1):
             lines.extend(_show_step(number, step))
+    among = " among what was looked at" if found.partial else ""
     if found.misses:
-        lines.append(f"nearest miss{'es' * (len(found.misses) != 1)}:")
+        lines.append(f"nearest miss{'es' * (len(found.misses) != 1)}{among}:")
         for miss in found.misses:
             text = str(miss)
             if len(text) > MISS_WIDTH and miss.events:
@@ -101,18 +122,37 @@ def show_explanation(found: Explanation, near: int) -> list[str]:
             else:
                 lines.append(f"  {text}")
     elif near:
-        lines.append("no near misses: every open match went on to the end")
+        lines.append(
+            f"no near misses{among}" if found.partial else "no near misses: every open match went on to the end"
+        )
     lines.extend(f"note: {note}" for note in found.notes)
     return lines
 
 
+def _matches(found: Explanation) -> str:
+    if found.matches is None:
+        return "more matches than can be counted"
+    return f"{show_count(found.matches)} match{'es' * (found.matches != 1)}"
+
+
 def _show_step(number: int, step: StepReport) -> list[str]:
-    plural = "" if step.kept == 1 else "es"
-    kept = f"{step.kept:,} open match{plural} left" + (" (stopped counting)" if step.capped else "")
-    events = f"{step.events:,} {step.type} event{'s' * (step.events != 1)}; " if step.type else ""
-    if number > 1:
-        events += f"from {step.before:,} open match{'es' * (step.before != 1)}, "
-    lines = [f"  {number}. {step.text}", f"       {events}{kept}"]
+    least = "at least " if step.partial else ""
+    parts = [f"{step.events:,} {step.type} event{'s' * (step.events != 1)}"] if step.type else []
+    if number == 1:
+        if step.looked_at < step.events:
+            parts = [f"looked at the first {step.looked_at:,} of {parts[0]}"]
+        parts.append(_open_matches(least, step.kept) + " left")
+    else:
+        before = _open_matches("at least " if step.before_partial else "", step.before)
+        looked = f"looked at the first {step.looked_at:,} of" if step.looked_at < step.before else "from"
+        parts.append(f"{looked} {before}, {_open_matches(least, step.kept)} left")
+    lines = [f"  {number}. {step.text}", f"       {'; '.join(parts)}"]
     for reason, times in step.turned_away.most_common():
-        lines.append(f"       {times:>10,} turned away: {reason}")
+        lines.append(f"       {least}{times:>10,} turned away: {reason}")
+    if step.undecided:
+        lines.append(f"       {step.undecided:>10,} not decided: too many choices of elements to try")
     return lines
+
+
+def _open_matches(least: str, number: int) -> str:
+    return f"{least}{number:,} open match{'es' * (number != 1)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import traceback
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -46,7 +47,11 @@ def plan(
     ] = None,
     budget: Annotated[
         float | None,
-        typer.Option(help="Stop after so many seconds with the best plan found so far.", metavar="SECONDS"),
+        typer.Option(
+            help="Stop with the best plan that a usual machine finds in so many seconds: steps are counted, not time, "
+            "so that equal budgets give equal plans.",
+            metavar="SECONDS",
+        ),
     ] = None,
     pull: Annotated[
         bool | None,
@@ -84,7 +89,7 @@ def plan(
             help="What work at a node counts beside a hop: what the network file says, or else 1.", metavar="FACTOR"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans if time does not run out.", metavar="N")] = 0,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans.", metavar="N")] = 0,
 ) -> None:
     """Plan where rules are evaluated, so that as little as possible crosses the network.
 
@@ -156,14 +161,15 @@ def planned(
     limit = terms.limit(central_latency)
     start = time.perf_counter()
     bound = None if limit is None else Bound(limit, terms.factor)
-    found = _plan(problem, planner, budget_s, bound, seed, centre, pull=pull)
+    failed = None
+    try:
+        found = _checked(_plan(problem, planner, budget_s, bound, seed, centre, pull=pull))
+    except ConfigError:
+        raise
+    except Exception as error:
+        found, failed = centre, _failed(planner, error)
     seconds = time.perf_counter() - start
-    if planner in ("inev", "exact"):
-        found = with_fall_backs(found)
-    found = found.refined()
-    wrong = faults(found)
-    assert not wrong, wrong
-    exact = planner == "exact"
+    exact = planner == "exact" and failed is None
     return Outcome(
         plan=found,
         centralised=centre,
@@ -174,7 +180,24 @@ def planned(
         centralised_latency=central_latency,
         latency_factor=terms.factor,
         seconds=seconds,
+        failed=failed,
     )
+
+
+def _checked(found: Plan) -> Plan:
+    """The plan with fall-backs and with rates as precise as may be. AssertionError if it would not find everything."""
+    if found.planner in ("inev", "exact"):
+        found = with_fall_backs(found)
+    found = found.refined()
+    wrong = faults(found)
+    assert not wrong, "; ".join(wrong)
+    return found
+
+
+def _failed(planner: str, error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {error}"
+    return f"the planner {planner} failed (a bug: {where}); this is centralised evaluation, which always works"
 
 
 def _plan(

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from deploy.commands.common import say
+from pipeline.report.job import IN_PROCESS_BYTES_MAX, check_runs, report_tables
 from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.prepared import Prepared
+    from pipeline.report.inputs import Found, Recorded
+    from pipeline.report.tables import Tables
+
+ENGINES: Final = ("auto", "arrow", "spark")
 
 
 def report(
@@ -29,6 +39,14 @@ def report(
     master: Annotated[
         str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
     ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="What reads the records: spark, for any size; arrow, this process alone, which needs no Java; auto: "
+            f"arrow up to {IN_PROCESS_BYTES_MAX >> 20} MiB of records, and spark beyond or with --master.",
+            metavar="ENGINE",
+        ),
+    ] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a report that is there already.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
 ) -> None:
@@ -45,19 +63,18 @@ def report(
     from deploy.reporting.page import page
     from deploy.reporting.terminal import render, to_json
     from pipeline.prepared import Unfinished, open_prepared
-    from pipeline.report.job import check_runs, report_tables
     from pipeline.report.tables import write_tables
-    from pipeline.spark import spark_session
 
+    _check_engine(engine, master)
     found, said = find_runs(runs, folder)
     for line in said:
         say(line)
-    check_runs(found)
+    is_on_spark = _is_on_spark(engine, master, check_runs(found))
     prepared = None if trace is None else open_prepared(trace)
     with Unfinished(out, overwrite=overwrite, mark="report.html", what="report") as unfinished:
-        say("starting Spark")
-        with spark_session("report", master) as spark:
-            tables = grouped(report_tables(spark, found, trace=prepared, tell=say))
+        tables = grouped(
+            _tables(found, prepared, master) if is_on_spark else report_tables(None, found, trace=prepared)
+        )
         say("writing tables and the page")
         write_tables(tables, unfinished.folder / "tables")
         shapes = {run.label: run.shape for run in found}
@@ -70,3 +87,35 @@ def report(
         say(f"note: {row['run']}: {row['note']}")
     print(json.dumps(to_json(tables), ensure_ascii=False) if json_ else render(tables))
     say(f"the page is {out / 'report.html'}")
+
+
+def _check_engine(engine: str, master: str | None) -> None:
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine: there is no {engine!r}; there is: {', '.join(ENGINES)}")
+    if engine == "arrow" and master is not None:
+        raise ConfigError("--master names a Spark that --engine arrow does not use; leave one of them out")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError(
+            "reports are written with pyarrow, which is not installed; write: pip install 'headwater[report]'"
+        )
+
+
+def _is_on_spark(engine: str, master: str | None, found: Sequence[Found]) -> bool:
+    """Whether Spark reads the records; where nobody has said, their size decides."""
+    if engine != "auto" or master is not None:
+        return engine != "arrow"
+    size = sum(each.bytes() for each in found)
+    if size > IN_PROCESS_BYTES_MAX:
+        say(
+            f"{size / 1e6:,.0f} MB of records are for Spark; --engine arrow reads them without it, if memory some ten "
+            "times as large is there"
+        )
+    return size > IN_PROCESS_BYTES_MAX
+
+
+def _tables(runs: Sequence[Recorded], trace: Prepared | None, master: str | None) -> Tables:
+    from pipeline.spark import spark_session
+
+    say("starting Spark")
+    with spark_session("report", master) as spark:
+        return report_tables(spark, runs, trace=trace, tell=say)

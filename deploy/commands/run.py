@@ -12,8 +12,21 @@ from typing import IO, Annotated, Any, Final
 
 import typer
 
-from deploy.commands.common import RunFailed, load_functions, prepare, read_sources, say, the_trace
-from deploy.output import JsonLines, in_key_order
+from deploy.commands.common import (
+    DelimiterOption,
+    RunFailed,
+    TimeColumnOption,
+    TimeUnitOption,
+    TypeColumnOption,
+    layout_of,
+    load_functions,
+    prepare,
+    read_sources,
+    say,
+    the_trace,
+)
+from deploy.commands.rule_warnings import warn_of_slips
+from deploy.output import JsonLines, any_number_of_digits, in_key_order, show_count
 from deploy.progress import Progress
 from deploy.remote_files import check_lookups, load_remote_tables
 from deploy.units import duration_us
@@ -34,6 +47,10 @@ def run(
     format: Annotated[
         str | None, typer.Option(help="csv, jsonl or parquet, where the file's name does not tell.", metavar="FORMAT")
     ] = None,
+    time_unit: TimeUnitOption = None,
+    time_column: TimeColumnOption = "ts",
+    type_column: TypeColumnOption = "type",
+    delimiter: DelimiterOption = ",",
     lateness: Annotated[
         str | None,
         typer.Option(
@@ -79,20 +96,21 @@ def run(
 
     One engine evaluates RULES over the trace and prints the composite events as JSON lines.
 
-    The trace is CSV, JSON lines (either may be .gz) or Parquet with the columns type and ts (integer microseconds, or
-    ISO 8601), optionally node and seq, and the attributes of the events. Rows need not be sorted. Event types that the
-    rules do not declare are taken from the trace.
+    The trace is CSV, JSON lines (either may be .gz) or Parquet with the columns type and ts (integer microseconds, ISO
+    8601, or what --time-unit says), optionally node and seq, and the attributes of the events. Rows need not be sorted.
+    Event types that the rules do not declare are taken from the trace.
 
     Example: headwater run fire.tesla --events events.csv
     """
     if as_json and not count:
         raise ConfigError("--json goes with --count; composite events are JSON lines already")
     trace = the_trace(events)
-    source = TraceSource.at(trace, format)
+    layout = layout_of(time_unit, time_column, type_column, delimiter)
+    source = TraceSource.at(trace, format, layout)
     lateness_us = None if lateness is None else duration_us(lateness)
     emit_live = source.is_stream if live is None else live
     registered = load_functions(functions)
-    tables = load_remote_tables(remote or ())
+    tables = load_remote_tables(remote or (), layout.time_unit)
     sources = read_sources(rules)
     tables_at = [option.partition("=")[2] for option in remote or ()]
     _refuse_to_overwrite([trace, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
@@ -101,6 +119,8 @@ def run(
     with Progress("looking at the types") as progress:
         work = prepare(sources, source, registered, look_first=emit_live and not streaming, watch=progress.update)
 
+    if not quiet:
+        warn_of_slips(work.rules)
     check_lookups(work.rules.rules, tables)
 
     def new_engine() -> Engine:
@@ -259,13 +279,15 @@ def _late_sink(file: Path | None, stack: contextlib.ExitStack) -> Callable[[dict
 
 def _print_counts(output: IO[str], counts: dict[str, int], as_json: bool) -> None:
     if as_json:
-        output.write(json.dumps(dict(sorted(counts.items()))) + "\n")
+        with any_number_of_digits():
+            output.write(json.dumps(dict(sorted(counts.items()))) + "\n")
     else:
+        shown = {rule: show_count(number) for rule, number in sorted(counts.items())}
         width = max([len("rule"), *map(len, counts)])
-        digits = max([len("composites"), *(len(f"{number:,}") for number in counts.values())])
+        digits = max([len("composites"), *map(len, shown.values())])
         output.write(f"{'rule':<{width}}  {'composites':>{digits}}\n")
-        for rule, number in sorted(counts.items()):
-            output.write(f"{rule:<{width}}  {number:>{digits},}\n")
+        for rule, number in shown.items():
+            output.write(f"{rule:<{width}}  {number:>{digits}}\n")
     output.flush()
 
 
@@ -284,10 +306,10 @@ def summary(
     rows = tally.read + unnamed + tally.late + tally.bad + tally.repeated
     lines = []
     if not quiet or tally.bad or tally.late:
-        speed = f"{rows / seconds:,.0f} events/s" if seconds > 0 else ""
+        speed = f"{rows / seconds:,.0f} rows/s" if seconds > 0 else ""
         lines.append(
             f"{rows:,} row{'s' * (rows != 1)} read, {tally.bad:,} skipped, {tally.late:,} late; "
-            f"{composites:,} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
+            f"{show_count(composites)} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
         )
     if tally.repeated:
         repeats, count = ("repeats", "counts") if tally.repeated == 1 else ("repeat", "count")

@@ -43,11 +43,23 @@ def simulate(
     network: Annotated[Path, typer.Argument(help="The network file.", metavar="NETWORK.yaml")],
     strategy: Annotated[
         str | None,
-        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: as the file says]", metavar="STRATEGY"),
+        typer.Option(
+            help=f"One of {', '.join(STRATEGIES)}; or several beside each other, as in st,mt; or all. "
+            "[default: as the file says]",
+            metavar="STRATEGY",
+        ),
     ] = None,
     seed: Annotated[
         int | None,
         typer.Option(help="Equal seeds give equal runs, to the byte. [default: as the file says, or 0]", metavar="N"),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Compare over so many seeds, from --seed on. [default: 1]", metavar="N", min=1),
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option(help="Write the comparison as a page to look at.", metavar="FILE.html"),
     ] = None,
     duration: Annotated[
         str | None,
@@ -89,33 +101,52 @@ def simulate(
     Unless the strategy is centr (every event to one node), centr runs over the same events, too: the report compares
     the two, and it is a failure if their sinks received different composite events.
 
+    Several strategies (or all), over one or more seeds, are compared in one table: each beside one centr over the same
+    events, means with 95 % confidence intervals.
+
     Example: headwater simulate fire.yaml --strategy mt --out fires.jsonl
+
+    Example: headwater simulate fire.yaml --strategy all --seeds 5 --chart strategies.html
     """
     from deploy.network_file import read_network
 
-    _check_strategy(strategy)
+    strategies = _strategies(strategy)
     given_us = None if duration is None else duration_us(duration)
+    if len(strategies) > 1 or seeds is not None or chart is not None:
+        from deploy.commands.simulate_several import simulate_several
+
+        for name, given in (("--out", out), ("--tables", tables), ("--record", record)):
+            if given is not None:
+                raise ConfigError(
+                    f"{name} is for one run; leave it out, or simulate one strategy without --seeds or --chart"
+                )
+        simulate_several(
+            network,
+            strategies,
+            seed=seed,
+            seeds=seeds or 1,
+            duration_us=given_us,
+            check=check,
+            chart=chart,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    strategy = strategies[0] if strategies else None
     file = read_network(network, strategy=strategy, duration_us=given_us)
     for warning in file.warnings:
         say(str(warning))
-    plan = _Plan(
-        file=file,
-        path=network,
-        strategy=file.network.strategy,
-        seed=next((each for each in (seed, file.seed) if each is not None), SEED),
-        until_us=file.duration_us,
-        check=check,
-    )
-    _check_feeds(plan)
-    _refuse_to_overwrite(plan, out)
-    _refuse_to_overwrite(plan, tables)
+    plan = Plan.of(file, network, seed, check=check)
+    check_feeds(plan)
+    refuse_to_overwrite(plan, out)
+    refuse_to_overwrite(plan, tables)
     if out is not None and tables is not None and out.absolute() == tables.absolute():
         raise ConfigError(f"--out and --tables both name {out}; write to two files")
     started = time.perf_counter()
     with contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
         tables_output = _open_output(tables, stack)
-        outcome = _run(plan, plan.strategy) if record is None else _recorded(plan, record, overwrite=overwrite)
+        outcome, central = _both(plan) if record is None else _recorded(plan, record, overwrite=overwrite)
         if tables_output is not None:
             json.dump(outcome.tables, tables_output, indent=2, ensure_ascii=False)
             tables_output.write("\n")
@@ -125,10 +156,10 @@ def simulate(
                 output.flush()
             except OSError as error:
                 raise RunFailed(f"cannot write {out}: {error.strerror or error}") from None
-    central = None
-    if plan.strategy != "centr":
-        central = _run(plan, "centr")
-        _compare(plan, outcome, central)
+    for sentence in dict.fromkeys(outcome.planner_failures):
+        say(f"warning: {sentence}")
+    if central is not None and (wrong := difference(plan, outcome, central)) is not None:
+        raise RunFailed(wrong)
     found = figures(outcome, central)
     if as_json:
         print(json.dumps(found.to_json(), ensure_ascii=False))
@@ -145,7 +176,7 @@ def simulate(
 
 
 @dataclass(frozen=True, slots=True)
-class _Plan:
+class Plan:
     """What is to be simulated."""
 
     file: NetworkFile
@@ -154,6 +185,12 @@ class _Plan:
     seed: int
     until_us: int | None
     check: bool
+
+    @classmethod
+    def of(cls, file: NetworkFile, path: Path, seed: int | None, *, check: bool) -> Plan:
+        """As a file says, unless the command line says otherwise."""
+        chosen = next((each for each in (seed, file.seed) if each is not None), SEED)
+        return cls(file, path, file.network.strategy, chosen, file.duration_us, check)
 
     def command(self) -> str:
         """What repeats the run."""
@@ -165,7 +202,7 @@ class _Plan:
         return shlex.join(words)
 
 
-def _planning(plan: _Plan, strategy: str) -> dict[str, Any]:
+def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
     """Who decides what is evaluated where, for a strategy that needs somebody to."""
     if strategy != "inev":
         return {}
@@ -177,8 +214,14 @@ def _planning(plan: _Plan, strategy: str) -> dict[str, Any]:
     return {"lay_out": lay_out, "falls_back": plan.file.falls_back}
 
 
-def _recorded(plan: _Plan, folder: Path, *, overwrite: bool) -> Outcome:
-    """Run the simulation and keep its records; the folder appears when they are complete."""
+def _both(plan: Plan, watcher: Watcher | None = None) -> tuple[Outcome, Outcome | None]:
+    """The run that was asked for, and beside it centr over the same events, unless it is centr itself."""
+    outcome = run(plan, plan.strategy, watcher)
+    return outcome, None if plan.strategy == "centr" else run(plan, "centr")
+
+
+def _recorded(plan: Plan, folder: Path, *, overwrite: bool) -> tuple[Outcome, Outcome | None]:
+    """As ``_both``, with records of the run that was asked for; the folder appears when they are complete."""
     from deploy.reporting.shapes import shape_of
     from deploy.simulation.recording import Recorder
     from pipeline.prepared import Unfinished
@@ -187,20 +230,31 @@ def _recorded(plan: _Plan, folder: Path, *, overwrite: bool) -> Outcome:
     network, path = plan.file.network, plan.path.resolve()
     name = path.parent.name if path.stem == "network" else path.stem
     births = (network.types, network.sources, plan.file.feeds, plan.seed, plan.until_us)
-    events, run = _digest(births), _digest((network, plan.strategy, births))
+    events, identity = _digest(births), _digest((network, plan.strategy, births))
     with Unfinished(folder, overwrite=overwrite, mark=RECORDING, what="recording") as unfinished:
-        outcome = _run(plan, plan.strategy, Recorder(unfinished.folder, name, run))
-        shape = shape_of(network, name, plan.strategy, run=run, seed=plan.seed, simulated=True, events=events)
+        outcome, central = _both(plan, Recorder(unfinished.folder, name, identity))
+        centr_bytes = None if central is None else sum(sent.bytes for sent in central.traffic.values())
+        shape = shape_of(
+            network,
+            name,
+            plan.strategy,
+            run=identity,
+            seed=plan.seed,
+            simulated=True,
+            events=events,
+            centr_bytes=centr_bytes,
+        )
         write_recording(unfinished.folder, shape)
         unfinished.publish()
-    return outcome
+    return outcome, central
 
 
 def _digest(what: object) -> str:
     return blake2b(repr(what).encode(), digest_size=8).hexdigest()
 
 
-def _run(plan: _Plan, strategy: str, watcher: Watcher | None = None) -> Outcome:
+def run(plan: Plan, strategy: str, watcher: Watcher | None = None, *, label: str = "") -> Outcome:
+    """The run itself, with a progress bar on a terminal."""
     from deploy.simulation.births import births
     from deploy.simulation.simulator import simulate as run_simulation
 
@@ -214,7 +268,7 @@ def _run(plan: _Plan, strategy: str, watcher: Watcher | None = None) -> Outcome:
             born += 1
             yield each
 
-    with Progress(f"simulating {strategy}") as progress:
+    with Progress(label or f"simulating {strategy}") as progress:
 
         def watch(now_us: int) -> None:
             progress.update(born, min(1.0, (now_us - first_us) / plan.until_us) if plan.until_us else None)
@@ -237,17 +291,18 @@ def _run(plan: _Plan, strategy: str, watcher: Watcher | None = None) -> Outcome:
             raise
 
 
-def _compare(plan: _Plan, outcome: Outcome, central: Outcome) -> None:
-    """No strategy may change what sinks receive."""
-    ours, theirs = (Counter(map(_identity, run.delivered)) for run in (outcome, central))
+def difference(plan: Plan, outcome: Outcome, central: Outcome) -> str | None:
+    """What sinks received under a strategy and not under centr, or the other way round; None as it must be: no strategy
+    may change what sinks receive."""
+    ours, theirs = (Counter(map(_identity, each.delivered)) for each in (outcome, central))
     if ours == theirs:
-        return
+        return None
     shown = {_identity(each): each for each in (*outcome.delivered, *central.delivered)}
     surplus = [shown[identity] for identity in (ours - theirs).elements()]
     missing = [shown[identity] for identity in (theirs - ours).elements()]
     examples = [f"  too many at {each.node}: {each.item!r}" for each in surplus[:EXAMPLES_MAX]]
     examples += [f"  missing at {each.node}: {each.item!r}" for each in missing[:EXAMPLES_MAX]]
-    raise RunFailed(
+    return (
         f"{plan.strategy} and centr delivered different events ({len(surplus):,} only with {plan.strategy}, "
         f"{len(missing):,} only with centr), which is a bug; seed {plan.seed}, to repeat it: {plan.command()}\n"
         + "\n".join(examples)
@@ -261,15 +316,26 @@ def _identity(delivery: Delivery) -> tuple[Any, ...]:
     return delivery.sink, item.node, item.seq
 
 
-def _check_strategy(strategy: str | None) -> None:
-    if strategy is None or strategy in STRATEGIES:
-        return
-    near = closest(strategy, STRATEGIES)
-    hint = f"did you mean {near!r}?" if near else f"there is: {', '.join(STRATEGIES)}"
+def _strategies(given: str | None) -> list[str]:
+    """The strategies that --strategy names, each once; none where it says nothing."""
+    if given is None:
+        return []
+    found: list[str] = []
+    for name in given.split(","):
+        strategy = name.strip()
+        found += STRATEGIES if strategy == "all" else [_checked(strategy)]
+    return list(dict.fromkeys(found))
+
+
+def _checked(strategy: str) -> str:
+    if strategy in STRATEGIES:
+        return strategy
+    near = closest(strategy, (*STRATEGIES, "all"))
+    hint = f"did you mean {near!r}?" if near else f"there is: {', '.join(STRATEGIES)}, or all"
     raise ConfigError(f"there is no strategy {strategy!r}; {hint}")
 
 
-def _check_feeds(plan: _Plan) -> None:
+def check_feeds(plan: Plan) -> None:
     """Only what a simulation can bring about, and only so much of it that it ends."""
     if plan.until_us is not None and plan.until_us <= 0:
         raise ConfigError("a run of no duration has no events; give it more, as in --duration 10s")
@@ -292,7 +358,7 @@ def _check_feeds(plan: _Plan) -> None:
             )
 
 
-def _span_us(plan: _Plan, outcome: Outcome) -> int:
+def _span_us(plan: Plan, outcome: Outcome) -> int:
     """From the first possible birth to the end of the births: rates last for the duration, traces end by themselves."""
     if plan.until_us is not None and any(isinstance(feed, RateFeed) for feed in plan.file.feeds):
         return plan.until_us
@@ -307,7 +373,7 @@ def _show_span(span_us: int) -> str:
     return show_us(round(span_us / hundredth) * hundredth)
 
 
-def _refuse_to_overwrite(plan: _Plan, out: Path | None) -> None:
+def refuse_to_overwrite(plan: Plan, out: Path | None) -> None:
     """An output that is also an input would be emptied before it is read."""
     if out is None or not out.is_file():  # a terminal or /dev/null is no harm
         return

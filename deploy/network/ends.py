@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, Literal, TypeVar, cast
-from urllib.parse import urlsplit
+from typing import Final, Literal, cast
 
 import yaml
 
 from deploy.network.brokers import Brokers
 from deploy.network.generators import read_values
+from deploy.network.mqtt_feeds import read_mqtt
+from deploy.network.readings import Entries, quantity, read_qos, read_unit
 from deploy.network.sheet import Sheet
-from deploy.units import rate_per_s
+from deploy.units import delimiter_of, rate_per_s
 from node.traces.folders import any_file, is_prepared
 from node.traces.rows import EXTENSIONS, TraceSource
+from protocol.destinations import PLAIN, WAYS, why_no_address, why_no_topic
 from protocol.edge import (
+    USUAL,
     ClientFeed,
     ClientTo,
     Destination,
     Feed,
     FileTo,
-    MqttFeed,
+    Layout,
     MqttTo,
     RateFeed,
     ReplayFeed,
@@ -36,49 +37,18 @@ from protocol.events import RESERVED_ATTRIBUTES, EventType
 from protocol.languages.diagnostics import closest, listed
 
 FEED_KEYS: Final = ("trace", "rate", "mqtt", "client", "replay")
-FEED_OPTIONS: Final = {
-    "speed": "trace",
-    "values": "rate", "times": "rate",
-    "payload": "mqtt", "qos": "mqtt", "device": "mqtt", "counter": "mqtt", "time": "mqtt", "will": "mqtt",
+FEED_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "speed": ("trace",), "type_column": ("trace",), "delimiter": ("trace",),
+    "values": ("rate",), "times": ("rate",),
+    "payload": ("mqtt",), "qos": ("mqtt",), "device": ("mqtt",), "counter": ("mqtt",), "will": ("mqtt",),
+    "map": ("mqtt",), "each": ("mqtt",), "when": ("mqtt",), "unknown": ("mqtt",),
+    "time": ("mqtt", "trace"),
 }  # fmt: skip
 """What else a source may say, and with which way of getting events."""
 PAYLOADS: Final = ("json", "msgpack")
 SPEED_MOST: Final = 1e9
-DESTINATIONS: Final = ("stdout", "client", "file", "mqtt", "webhook")
+TIME_OF_TRACE: Final = "write time: {column: at, unit: ms}, or one of both"
 DESTINATION_EXAMPLE: Final = "write to: stdout, client, {file: PATH}, {mqtt: TOPIC}, {webhook: URL} or {client: NAME}"
-
-Entries = dict[str, tuple[yaml.Node, yaml.Node]]
-T = TypeVar("T")
-
-
-def quantity(sheet: Sheet, node: yaml.Node, what: str, parse: Callable[[str], T]) -> T | None:
-    """A number with its unit, or None and a note of what is wrong with it."""
-    text = sheet.word(node, what)
-    if text is None:
-        return None
-    if text.lstrip().startswith("-"):
-        sheet.error(node, f"{what} cannot be negative", "leave the sign out")
-        return None
-    try:
-        return parse(text)
-    except ConfigError as error:
-        sheet.error(node, f"{what}: {error}")
-        return None
-
-
-def one_of(sheet: Sheet, entries: Entries, name: str, choices: tuple[str, ...], default: str) -> str:
-    """What an entry says, which must be one of the choices; the default where it is absent or wrong."""
-    if name not in entries:
-        return default
-    place = entries[name][1]
-    text = sheet.word(place, name, f"write one of {listed(choices)}")
-    if text is None or text in choices:
-        return text or default
-    near = closest(text, choices)
-    cure = f"did you mean {near!r}? " if near else ""
-    sheet.error(place, f"{name} cannot be {text!r}", f"{cure}write one of {listed(choices)}")
-    return default
-
 
 # --- sources ----------------------------------------------------------------------------------------------------------
 
@@ -124,9 +94,10 @@ def _read_feed(
         )
         return None, False
     way = named[0]
-    for key, owner in FEED_OPTIONS.items():
-        if key in entries and owner != way:
-            sheet.error(entries[key][0], f"{key} belongs to {owner}, and this source has {way}", "leave it out")
+    for key, owners in FEED_OPTIONS.items():
+        if key in entries and way not in owners:
+            belongs = " and ".join(owners)
+            sheet.error(entries[key][0], f"{key} belongs to {belongs}, and this source has {way}", "leave it out")
     place = entries[way][1]
     match way:
         case "trace":
@@ -134,7 +105,7 @@ def _read_feed(
         case "rate":
             return _rate(sheet, item, entries, event_type), False
         case "mqtt":
-            return _mqtt(sheet, place, entries, event_type, brokers), False
+            return read_mqtt(sheet, place, entries, event_type, brokers), False
         case "replay":
             return _replay(sheet, place), True
         case _:
@@ -174,6 +145,16 @@ def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventTy
         return None, False
     path = sheet.path.parent / name
     prepared = is_prepared(str(path))
+    layout = read_layout(sheet, entries)
+    if layout is None:
+        return None, False
+    if prepared and layout != USUAL:
+        sheet.error(
+            place,
+            f"{name} is a prepared trace, which says itself how it is written",
+            "leave time, type_column and delimiter out",
+        )
+        return None, False
     if not path.is_file() and not prepared:
         sheet.error(place, f"there is no trace {path}", "names are relative to the network file")
         return None, False
@@ -185,8 +166,12 @@ def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventTy
         sheet.error(place, f"cannot tell the format of {name}", f"traces end in {listed(EXTENSIONS)}")
         return None, False
     try:
-        rows = TraceSource.at(any_file(str(path)) if prepared else str(path)).open()
-        rows.close()
+        rows = TraceSource.at(any_file(str(path)) if prepared else str(path), layout=layout).open()
+        try:
+            if not prepared:
+                rows.refuse_another_unit()
+        finally:
+            rows.close()
     except HeadwaterError as error:
         sheet.error(place, str(error))
         return None, False
@@ -201,7 +186,36 @@ def _trace(sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventTy
                 f"it has: {has or 'no attributes'}; declare an attribute that may be absent with '?'",
             )
             return None, False
-    return (None if speed is None else TraceFeed(str(path), speed)), rows.gives_seq
+    return (None if speed is None else TraceFeed(str(path), speed, layout)), rows.gives_seq
+
+
+def read_layout(sheet: Sheet, entries: Entries) -> Layout | None:
+    """How the rows of a trace are written: ``time: {column: at, unit: ms}``, ``type_column``, ``delimiter``."""
+    before = len(sheet.errors)
+    time_column, unit = "ts", None
+    if "time" in entries:
+        place = entries["time"][1]
+        if isinstance(place, yaml.MappingNode):
+            inside = sheet.entries(place, "time", ("column", "unit"), TIME_OF_TRACE)
+            if "column" in inside:
+                time_column = sheet.word(inside["column"][1], "the column of the time", TIME_OF_TRACE) or "ts"
+            unit = read_unit(sheet, inside["unit"][1]) if "unit" in inside else None
+        else:
+            time_column = sheet.word(place, "time", TIME_OF_TRACE) or "ts"
+    type_column = "type"
+    if "type_column" in entries:
+        type_column = sheet.word(entries["type_column"][1], "type_column", "write the name of a column") or "type"
+    delimiter = ","
+    if "delimiter" in entries:
+        given = sheet.word(entries["delimiter"][1], "delimiter", "write one character in quotes, or tab")
+        try:
+            delimiter = delimiter_of(given or ",")
+        except ConfigError as error:
+            sheet.error(entries["delimiter"][1], str(error))
+    if time_column == type_column:
+        place = (entries["time"] if "time" in entries else entries["type_column"])[1]
+        sheet.error(place, f"the column {time_column!r} cannot hold both the time and the type")
+    return Layout(time_column, unit, type_column, delimiter) if len(sheet.errors) == before else None
 
 
 def speed_of(text: str) -> float:
@@ -219,84 +233,6 @@ def speed_of(text: str) -> float:
     return speed
 
 
-def _mqtt(
-    sheet: Sheet, place: yaml.Node, entries: Entries, event_type: EventType | None, brokers: Brokers
-) -> Feed | None:
-    topic = _topic_filter(sheet, place, "an MQTT topic")
-    will = _topic_filter(sheet, entries["will"][1], "will") if "will" in entries else None
-    payload = one_of(sheet, entries, "payload", PAYLOADS, "json")
-    qos = _qos(sheet, entries)
-    fields = {
-        name: sheet.word(entries[name][1], name, f"write the name of a field of the payload, as in {name}: id")
-        for name in ("device", "counter", "time")
-        if name in entries
-    }
-    if ("device" in fields) != ("counter" in fields):
-        given, lacking = ("device", "counter") if "device" in fields else ("counter", "device")
-        sheet.error(
-            entries[given][0],
-            f"{given} without {lacking}: only both together identify an event",
-            f"add {lacking}: FIELD, or leave {given} out",
-        )
-    device = fields.get("device")
-    if device is not None and topic is not None and re.fullmatch(r"\+[0-9]+", device):
-        wildcards = sum(level in ("+", "#") for level in topic.split("/"))
-        if not 1 <= int(device[1:]) <= wildcards:
-            count = f"{wildcards} wildcard{'s' * (wildcards != 1)}" if wildcards else "no wildcard"
-            sheet.error(entries["device"][1], f"the topic {topic!r} has {count}", "+1 is its first wildcard")
-    if event_type is not None and fields.get("time") is not None:
-        known = fields["time"] in event_type.attributes
-        if known and event_type.kind(str(fields["time"])) not in ("int", "string", "any"):
-            kind = event_type.kind(str(fields["time"]))
-            sheet.error(
-                entries["time"][1],
-                f"{event_type.name}.{fields['time']} is declared {kind}, which is no time",
-                "a time is an int of microseconds or an ISO 8601 string",
-            )
-    if topic is None:
-        return None
-    return MqttFeed(
-        topic,
-        brokers.broker(),
-        cast(Literal["json", "msgpack"], payload),
-        qos,
-        device,
-        fields.get("counter"),
-        fields.get("time"),
-        will,
-    )
-
-
-def _qos(sheet: Sheet, entries: Entries) -> int:
-    if "qos" not in entries:
-        return 1
-    text = sheet.word(entries["qos"][1], "qos", "write 0 or 1")
-    if text is not None and text not in ("0", "1"):
-        cure = "write 0 or 1"
-        if text == "2":
-            cure = "write 1; with device: and counter: a redelivery is not a second event"
-        sheet.error(entries["qos"][1], f"qos cannot be {text!r}", cure)
-        return 1
-    return int(text or 1)
-
-
-def _topic_filter(sheet: Sheet, place: yaml.Node, what: str) -> str | None:
-    text = sheet.word(place, what)
-    if text is None:
-        return None
-    levels = text.split("/")
-    wrong = next((level for level in levels if level not in ("+", "#") and ("+" in level or "#" in level)), None)
-    if not text or "\0" in text:
-        sheet.error(place, "an empty topic", "write a topic, as in sensors/+/smoke")
-    elif wrong is not None:
-        sheet.error(place, f"{wrong!r} is no level of a topic", "+ and # stand for whole levels, as in sensors/+/smoke")
-    elif "#" in levels[:-1]:
-        sheet.error(place, "# stands for all that follows", "nothing can come after it; write + for one level")
-    else:
-        return text
-    return None
-
-
 # --- sinks ------------------------------------------------------------------------------------------------------------
 
 
@@ -311,12 +247,12 @@ def read_destination(sheet: Sheet, to: yaml.Node | None, brokers: Brokers) -> De
         if text == "client":
             return ClientTo("")
         if text is not None:
-            near = closest(text, DESTINATIONS)
-            cure = f"did you mean {near!r}? " if near and near not in ("file", "mqtt", "webhook") else ""
+            near = closest(text, {*PLAIN, *WAYS})
+            cure = f"did you mean {near!r}? " if near in PLAIN else ""
             sheet.error(to, f"a sink cannot go to {text!r}", cure + DESTINATION_EXAMPLE)
         return None
-    entries = sheet.entries(to, "to", ("file", "mqtt", "qos", "webhook", "client"), DESTINATION_EXAMPLE)
-    ways = [name for name in ("file", "mqtt", "webhook", "client") if name in entries]
+    entries = sheet.entries(to, "to", (*WAYS, "qos"), DESTINATION_EXAMPLE)
+    ways = [name for name in WAYS if name in entries]
     if len(ways) != 1:
         # A key that is not known was noted already, and is most likely the place.
         if isinstance(to, yaml.MappingNode) and (ways or len(entries) == len(to.value)):
@@ -340,41 +276,18 @@ def read_destination(sheet: Sheet, to: yaml.Node | None, brokers: Brokers) -> De
         case "webhook":
             return _webhook(sheet, place, text)
         case _:
-            return _mqtt_to(sheet, place, text, _qos(sheet, entries), brokers)
+            return _mqtt_to(sheet, place, text, read_qos(sheet, entries), brokers)
 
 
 def _webhook(sheet: Sheet, place: yaml.Node, text: str) -> Destination | None:
-    try:
-        url = urlsplit(text)
-        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        sheet.error(place, f"{text!r} is not a web address", "write webhook: https://host/path")
+    if (why := why_no_address(text)) is not None:
+        sheet.error(place, why, "write webhook: https://host/path")
         return None
     return WebhookTo(text)
 
 
 def _mqtt_to(sheet: Sheet, place: yaml.Node, text: str, qos: int, brokers: Brokers) -> Destination | None:
-    bare = re.sub(r"\{\w+\}", "", text)
-    if "+" in bare or "#" in bare:
-        sheet.error(place, f"{text!r} has a wildcard", "a sink publishes to one topic; write {type} or {attribute}")
-        return None
-    if "{" in bare or "}" in bare:
-        sheet.error(place, f"{text!r} has a brace too many", "write {type} or {attribute}, nothing else in braces")
+    if (why := why_no_topic(text)) is not None:
+        sheet.error(place, *why)
         return None
     return MqttTo(text, brokers.broker(), qos)
-
-
-def placeholders(destination: Destination | None) -> list[str]:
-    """The names in braces that are filled in for each delivery."""
-    return re.findall(r"\{(\w+)\}", destination.topic) if isinstance(destination, MqttTo) else []
-
-
-def named(destination: Destination | None, number: int) -> Destination | None:
-    """With the names that are left out: ``sink-N``, after the position of the sink."""
-    if isinstance(destination, FileTo) and not destination.path:
-        return replace(destination, path=f"sink-{number}.jsonl")
-    if isinstance(destination, ClientTo) and not destination.name:
-        return replace(destination, name=f"sink-{number}")
-    return destination

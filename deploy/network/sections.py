@@ -11,14 +11,16 @@ from typing import Final, TypeVar
 import yaml
 
 from deploy.network.brokers import Brokers, host_and_port
-from deploy.network.ends import FEED_KEYS, FEED_OPTIONS, named, quantity, read_destination, read_feeds
+from deploy.network.ends import FEED_KEYS, FEED_OPTIONS, read_destination, read_feeds
+from deploy.network.readings import quantity
 from deploy.network.sheet import Sheet, is_null, scalars, without
 from deploy.units import bandwidth_bps, duration_us
+from protocol.destinations import named
 from protocol.edge import Destination, Feed
 from protocol.errors import ConfigError
 from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
-from protocol.languages import Language
 from protocol.languages import Source as RuleSource
+from protocol.languages import language_of
 from protocol.languages.diagnostics import suggestion
 from protocol.network import Link, Source
 
@@ -36,7 +38,6 @@ SOURCE_EXAMPLE: Final = "write - {node: a, type: Temp, trace: temp.csv}"
 SINK_EXAMPLE: Final = "write - {node: a, subscribe: \"Fire(area = 'A1')\"}"
 
 _NAME: Final = re.compile(r"[^\W\d]\w*")
-_TESLA: Final = re.compile(r"^\s*(?:rule\s+\w+\s*:?\s*|\w+\s*:\s*)?define\s", re.IGNORECASE | re.MULTILINE)
 _FILE_NAME: Final = re.compile(r"[^\s()\[\],;]+")
 
 T = TypeVar("T")
@@ -248,12 +249,8 @@ def read_rules(sheet: Sheet, node: yaml.Node) -> list[RuleEntry] | None:
             whole = False
         else:
             name = f"{sheet.shown}#{len(found) + 1}"
-            found.append(RuleEntry(item, RuleSource(text, name, _language(text)), inline=True))
+            found.append(RuleEntry(item, RuleSource(text, name, language_of(text)), inline=True))
     return found if whole else None
-
-
-def _language(text: str) -> Language:
-    return "tesla" if _TESLA.search(re.sub(r"(?:#|//|--)[^\n]*", "", text)) else "sase"
 
 
 def read_sources(
@@ -323,5 +320,6 @@ def read_sinks(sheet: Sheet, node: yaml.Node, nodes: Mapping[str, yaml.Node], br
         destination = read_destination(sheet, to, brokers)
         for text in scalars(entries["subscribe"][1]):
             if sheet.word(text, "a subscription", SINK_EXAMPLE) is not None and isinstance(text, yaml.ScalarNode):
-                found.append(SinkEntry(place or "", text, to, named(destination, len(found))))
+                placed = None if destination is None else named(destination, len(found))
+                found.append(SinkEntry(place or "", text, to, placed))
     return found

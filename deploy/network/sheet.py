@@ -74,10 +74,11 @@ class Sheet:
         made = self.source.diagnostic(at, message, cure)
         to.append(((made.line, made.column), made))
 
-    def adopt(self, made: Diagnostic) -> None:
-        """A mistake that already has its place, in this file or in one that it names."""
-        place = (made.line, made.column) if made.file == self.shown else (1 << 30, len(self.errors))
-        self.errors.append((place, made))
+    def adopt(self, made: Diagnostic, *, warning: bool = False) -> None:
+        """A mistake, or a warning, that already has its place, in this file or in one that it names."""
+        to = self.warned if warning else self.errors
+        place = (made.line, made.column) if made.file == self.shown else (1 << 30, len(to))
+        to.append((place, made))
 
     def relocated(self, made: Diagnostic, node: yaml.ScalarNode) -> Diagnostic:
         """A mistake in a text that stands in this file, shown where it stands."""

@@ -11,7 +11,7 @@ import yaml
 
 from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
 from coordinator.inev.rules import Measured
-from deploy.network.ends import one_of, quantity
+from deploy.network.readings import one_of, quantity
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
 from deploy.units import rate_per_s
 from protocol.codec import digest

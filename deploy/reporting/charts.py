@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
-from deploy.reporting.drawing import COLOURS, Chart, bar, decades, legend, none, number, table, tag, ticks
-from deploy.reporting.words import count, listed, milliseconds, rate, size
+from deploy.reporting.drawing import COLOURS, Chart, bar, decades, explained, legend, none, table, tag, ticks
+from deploy.reporting.kinds import EXPLAINED
+from deploy.reporting.words import count, listed, milliseconds, size
 from node.accounts import KINDS
 from pipeline.report.assemble import between_nodes
 from pipeline.report.tables import Tables
@@ -18,7 +20,10 @@ ROWS_MAX: Final = 40  # links in a heat map: those with most in them
 BARS_MAX: Final = 20  # buffers in a list
 WIDE: Final = 20  # a range whose ends are further apart than this is drawn logarithmically
 
+LINE_WIDTH: Final = 2.2  # of a curve, as page.css has it
+
 Show = Callable[[float | None], str]
+Curve = Sequence[tuple[float, float]]
 
 
 def stacked(tables: Tables, column: str, show: Show, *, overhead: bool) -> str:
@@ -27,7 +32,7 @@ def stacked(tables: Tables, column: str, show: Show, *, overhead: bool) -> str:
     for row in tables["links"]:
         if between_nodes(row) and (overhead or not row["overhead"]):
             sums[row["run"]][row["kind"]] += row[column]
-    central = {run["run"]: run["centralised_events"] for run in tables["runs"]} if column == "events" else {}
+    central = {run["run"]: run[f"centralised_{column}"] or 0 for run in tables["runs"]}
     most = max([*(sum(kinds.values()) for kinds in sums.values()), *central.values()], default=0) or 1
     bars = ""
     for run, kinds in sums.items():
@@ -35,13 +40,15 @@ def stacked(tables: Tables, column: str, show: Show, *, overhead: bool) -> str:
             _piece(run, kind, column, kinds[kind], most, show(kinds[kind])) for kind in KINDS if kinds.get(kind)
         )
         if central.get(run):
-            tip = f"{run}: everything to one node would be {show(central[run])}"
+            tip = f"{run}: everything to one node would be {show(central[run])} of {column}"
             place = f"left:{100 * central[run] / most:.4f}%"
             pieces += tag("b", {"class_": "mark", "style": place, "data_tip": tip, "title": tip})
         bars += bar(run, pieces, show(sum(kinds.values())))
     used = [kind for kind in KINDS if any(kinds.get(kind) for kinds in sums.values())]
-    entries = [(kind, f"k-{kind}") for kind in used] + ([("centralised", "k-mark")] if any(central.values()) else [])
-    return tag("div", {"class_": "bars"}, bars) + legend(entries)
+    entries = [(kind, f"k-{kind}", EXPLAINED[kind]) for kind in used]
+    if any(central.values()):
+        entries.append(("centralised", "k-mark", "What sending everything to one node takes."))
+    return tag("div", {"class_": "bars"}, bars) + explained(entries)
 
 
 def _piece(run: str, kind: str, column: str, value: int, most: int, shown: str) -> str:
@@ -67,42 +74,48 @@ def latency_curves(tables: Tables, curves: Sequence[tuple[str, str, str]]) -> st
     chart = Chart((xs[0], xs[-1]), (0, 1), log_x=log)
     words = [(x, milliseconds(x) if x else "0") for x in xs]
     chart.axes(words, [(y / 4, f"{25 * y} %") for y in range(5)], "from the event that completed it to the sink")
-    alike: dict[tuple[tuple[float, float], ...], list[str]] = defaultdict(list)  # one curve for all that are the same
-    for _, _, name, points in found:
-        alike[tuple(points)].append(name)
-    for colour, (curve, names) in enumerate(alike.items()):
-        chart.line([(curve[0][0], 0.0), *curve, (xs[-1], 1.0)], colour, listed(names))
+    alike = _alike(chart, [(name, points) for _, _, name, points in found])
+    for colour, (names, curve) in enumerate(alike):
+        chart.line([(curve[0][0], 0.0), *curve, (xs[-1], 1.0)], colour, _together(names))
     for run, rule, name, _ in found:
         row = next(row for row in tables.of("latency", run) if row["rule"] == rule)
         for share, column in ((0.5, "p50_ms"), (0.9, "p90_ms"), (0.95, "p95_ms"), (0.99, "p99_ms"), (1.0, "max_ms")):
             tip = f"{name}: {100 * share:g} % within {milliseconds(row[column])}"
             chart.spot(row[column], share, tip, run=run, rule=rule, column=column, value=row[column])
-    return chart.svg("latency") + legend([(listed(names), f"c{i % COLOURS}") for i, names in enumerate(alike.values())])
+    drawn = legend([(_together(names), f"c{i % COLOURS}") for i, (names, _) in enumerate(alike)])
+    return chart.svg("latency") + drawn
 
 
-def throughput(tables: Tables, run: str) -> str:
-    """Events born and composites delivered in a second, over time."""
-    rows = list(tables.of("throughput", run))
-    made = ""
-    for column, name, colour in (
-        ("born_per_s", "events born in a second", 0),
-        ("composites_per_s", "composites delivered in a second", 2),
-    ):
-        ys, xs = ticks(max(row[column] for row in rows), 3), ticks(rows[-1]["to_s"], 6)
-        chart = Chart((0, xs[-1]), (0, ys[-1]), height=190)
-        chart.axes([(x, number(x)) for x in xs], [(y, number(y)) for y in ys], "seconds since the beginning")
-        first = (rows[0]["from_s"], rows[0][column])
-        chart.area([first, *((row["to_s"], row[column]) for row in rows)], colour, name)
-        for row in rows:
-            if row[column]:
-                tip = f"{row['from_s']:g} to {row['to_s']:g} s: {rate(row[column])}"
-                chart.spot((row["from_s"] + row["to_s"]) / 2, row[column], tip)
-        made += tag("h4", {}, name) + chart.svg(name)
-    return made
+def _alike(chart: Chart, curves: Sequence[tuple[str, Curve]]) -> list[tuple[list[str], Curve]]:
+    """Curves that nobody could tell apart, put together: they are drawn once."""
+    found: list[tuple[list[str], Curve]] = []
+    for name, points in curves:
+        same = next((names for names, drawn in found if _coincide(chart, points, drawn)), None)
+        if same is None:
+            found.append(([name], points))
+        else:
+            same.append(name)
+    return found
 
 
-def heat_map(cells: Mapping[tuple[str, str], int], columns: Sequence[str], what: str, run: str) -> str:
-    """Links by kinds or types; as dark as there is much in a cell, logarithmically."""
+def _coincide(chart: Chart, one: Curve, other: Curve) -> bool:
+    """Whether two curves lie less than a line's width apart wherever both are."""
+    near = (math.dist(chart.at(*a), chart.at(*b)) < LINE_WIDTH for a, b in zip(one, other, strict=False))
+    return len(one) == len(other) and all(near)
+
+
+def _together(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{listed(names)} coincide"
+
+
+def heat_map(
+    cells: Mapping[tuple[str, str], int],
+    columns: Sequence[str],
+    what: str,
+    run: str,
+    tips: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Links by kinds or types; as dark as there is much in a cell, logarithmically. ``tips``: what columns mean."""
     sums: dict[str, int] = defaultdict(int)
     for (link, _), value in cells.items():
         sums[link] += value
@@ -121,7 +134,7 @@ def heat_map(cells: Mapping[tuple[str, str], int], columns: Sequence[str], what:
             inside += tag("td", {**shade, "title": f"{link}: {count(value)} {column}", **data}, _short(value))
         rows.append((link, inside))
     more = none(f"and {len(kept) - ROWS_MAX:,} links with less") if len(kept) > ROWS_MAX else ""
-    return table(columns, rows, "heat") + more
+    return table(columns, rows, "heat", {name: f"{name}: {words}" for name, words in tips.items()}) + more
 
 
 def _short(value: float) -> str:
@@ -136,7 +149,8 @@ def links_by_kind(tables: Tables, run: str) -> str:
         amount = row["messages"] if row["overhead"] else row["events"]
         if between_nodes(row) and amount:
             cells[f"{row['from']} → {row['to']}", row["kind"]] += amount
-    return heat_map(cells, [kind for kind in KINDS if any(each == kind for _, each in cells)], "kind", run)
+    used = [kind for kind in KINDS if any(each == kind for _, each in cells)]
+    return heat_map(cells, used, "kind", run, EXPLAINED)
 
 
 def links_by_type(tables: Tables, run: str) -> str:

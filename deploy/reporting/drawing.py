@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from html import escape
+from types import MappingProxyType
 from typing import Final
 
 WIDTH: Final = 720
@@ -59,11 +60,11 @@ class Chart:
     """Axes of one picture. Values are given in units of the data."""
 
     def __init__(
-        self, x: tuple[float, float], y: tuple[float, float], *, height: int = 260, log_x: bool = False
+        self, x: tuple[float, float], y: tuple[float, float], *, height: int = 274, log_x: bool = False
     ) -> None:
         self.height = height
         self._x, self._y, self._log = x, y, log_x
-        self.left, self.right, self.top, self.bottom = 58, WIDTH - 34, 12, height - 40
+        self.left, self.right, self.top, self.bottom = 72, WIDTH - 34, 14, height - 54
         self._parts: list[str] = []
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -88,7 +89,7 @@ class Chart:
             self._parts.append(
                 tag("line", {"x1": place, "x2": place, "y1": self.bottom, "y2": self.bottom + 5, "class_": "axis"})
             )
-            self._parts.append(text(place, self.bottom + 18, words, "tick", "middle"))
+            self._parts.append(text(place, self.bottom + 22, words, "tick", "middle"))
         self._parts.append(
             tag("line", {"x1": self.left, "x2": self.right, "y1": self.bottom, "y2": self.bottom, "class_": "axis"})
         )
@@ -110,18 +111,23 @@ class Chart:
             )
         )
 
-    def area(self, points: Sequence[tuple[float, float]], colour: int, name: str) -> None:
-        """Steps, filled down to nothing."""
-        if not points:
-            return
-        placed = [self.at(x, y) for x, y in points]
-        path = f"M{placed[0][0]:.1f},{self.bottom:.1f}V{placed[0][1]:.1f}"
-        for (x, _), (_, y) in zip(placed[1:], placed[1:], strict=True):
-            path += f"H{x:.1f}V{y:.1f}"
+    def area(self, start: float, steps: Sequence[tuple[float, float]], colour: int, name: str) -> None:
+        """Steps one after the other, each up to where and how high, filled down to nothing."""
+        path = f"M{self.at(start, 0)[0]:.1f},{self.bottom:.1f}"
+        for end, height in steps:
+            x, y = self.at(end, height)
+            path += f"V{y:.1f}H{x:.1f}"
         path += f"V{self.bottom:.1f}Z"
         self._parts.append(
             tag("path", {"d": path, "class_": f"area c{colour % COLOURS}"}, f"<title>{escape(name)}</title>")
         )
+
+    def cut(self, start: float, end: float, tip: str) -> None:
+        """A place where the axis is broken, between two values."""
+        (left, _), (right, _) = self.at(start, self._y[0]), self.at(end, self._y[0])
+        box = {"x": left, "y": self.top, "width": right - left, "height": self.bottom - self.top + 2}
+        title = f"<title>{escape(tip)}</title>"
+        self._parts.append(tag("rect", {**box, "class_": "cut", "data_tip": tip}, title))
 
     def spot(self, x: float, y: float, tip: str, **data: object) -> None:
         """A place that can be pointed at."""
@@ -141,15 +147,37 @@ def picture(inside: str, width: int, height: int, label: str) -> str:
     )
 
 
+def folded(words: str, head: Sequence[str], rows: Sequence[tuple[str, str]]) -> str:
+    """A table that is shown to who asks for it; nothing where it has no rows."""
+    return tag("details", {}, tag("summary", {}, escape(words)) + table(head, rows)) if rows else ""
+
+
+def explained(entries: Sequence[tuple[str, str, str]]) -> str:
+    """Names with the class of their colour, and what each of them means."""
+    inside = "".join(
+        f'<dt><i class="{escape(class_)}"></i>{escape(name)}</dt><dd>{escape(words)}</dd>'
+        for name, class_, words in entries
+    )
+    return tag("dl", {"class_": "kinds"}, inside)
+
+
 def legend(entries: Sequence[tuple[str, str]]) -> str:
     """Names with the class of their colour."""
     inside = "".join(f'<span><i class="{escape(class_)}"></i>{escape(name)}</span>' for name, class_ in entries)
     return f'<p class="legend">{inside}</p>'
 
 
-def table(head: Sequence[str], rows: Sequence[tuple[str, str]], class_: str = "figures") -> str:
-    """A table that may be wider than the page; rows have a name and their cells, which are HTML already."""
-    names = "".join(tag("th", {"scope": "col"}, escape(name)) for name in head)
+def table(
+    head: Sequence[str],
+    rows: Sequence[tuple[str, str]],
+    class_: str = "figures",
+    tips: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """A table that may be wider than the page and is then moved in itself; rows have a name and their cells, which are
+    HTML already. ``tips``: what to tell of a column to who points at its name."""
+    names = "".join(
+        tag("th", {"scope": "col", "data_tip": tips.get(name), "title": tips.get(name)}, escape(name)) for name in head
+    )
     body = "".join(f"<tr>{tag('th', {'scope': 'row'}, escape(name))}{cells}</tr>" for name, cells in rows)
     above = f"<thead><tr><th></th>{names}</tr></thead>" if head else ""
     return tag("div", {"class_": "picture"}, tag("table", {"class_": class_}, f"{above}<tbody>{body}</tbody>"))

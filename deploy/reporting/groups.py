@@ -9,7 +9,8 @@ from deploy.experiments.confidence import mean
 from pipeline.report.tables import Row, Tables
 
 MEASURES: Final[Mapping[str, str]] = {
-    "transmission_ratio": "sent, relative to centralised",
+    "transmission_ratio": "events, relative to centralised",
+    "bytes_ratio": "bytes with overhead, relative to centr",
     "events_sent": "events sent over links",
     "messages_sent": "messages",
     "bytes_sent": "bytes",

@@ -8,10 +8,11 @@ from importlib.resources import files
 from typing import Any, Final
 
 from deploy.reporting import charts
-from deploy.reporting.drawing import table, tag
+from deploy.reporting.drawing import folded, table, tag
 from deploy.reporting.groups import MEASURES
 from deploy.reporting.network_map import network_map
-from deploy.reporting.words import NOTHING, count, headline, milliseconds, rate, seconds, share, size, title
+from deploy.reporting.over_time import over_time
+from deploy.reporting.words import NOTHING, count, headline, milliseconds, rate, seconds, share, size, some, title
 from pipeline.report.shape import Shape
 from pipeline.report.tables import Row, Tables
 
@@ -19,6 +20,8 @@ STYLE: Final = (files("deploy.reporting") / "page.css").read_text(encoding="utf-
 SCRIPT: Final = (files("deploy.reporting") / "page.js").read_text(encoding="utf-8")
 
 Show = Callable[[Any], str]
+Rows = list[tuple[str, str]]
+"""Of a table: names, and cells that are HTML already."""
 
 
 def _plain(value: Any) -> str:
@@ -28,17 +31,20 @@ def _plain(value: Any) -> str:
 SIDE_BY_SIDE: Final[Sequence[tuple[str, str, Show]]] = (
     ("strategy", "strategy", _plain),
     ("seed", "seed", _plain),
+    ("active_s", "from the first to the last event born", seconds),
     ("span_s", "recorded time", seconds),
     ("born", "events born", count),
     ("born_per_s", "events born in a second", rate),
     ("composites", "composites delivered", count),
     ("events_sent", "events sent over links", count),
     ("centralised_events", "centralised would send", count),
-    ("transmission_ratio", "sent, relative to centralised", share),
+    ("transmission_ratio", "events, relative to centralised", share),
     ("messages_sent", "messages", count),
     ("bytes_sent", "bytes", size),
     ("overhead_messages", "overhead, messages", count),
     ("overhead_bytes", "overhead, bytes", size),
+    ("centralised_bytes", "bytes with overhead under centr", size),
+    ("bytes_ratio", "bytes with overhead, relative to centr", share),
     ("latency_p50_ms", "latency p50", milliseconds),
     ("latency_p90_ms", "latency p90", milliseconds),
     ("latency_p95_ms", "latency p95", milliseconds),
@@ -79,7 +85,8 @@ LOADS: Final[Sequence[tuple[str, str, Show]]] = (
 )
 
 CARDS: Final[Sequence[tuple[str, str, Show]]] = (
-    ("transmission_ratio", "of centralised", share),
+    ("transmission_ratio", "of the events of centralised", share),
+    ("bytes_ratio", "of its bytes, with overhead", share),
     ("composites", "composites", count),
     ("latency_p50_ms", "median latency", milliseconds),
     ("latency_p99_ms", "p99 latency", milliseconds),
@@ -94,10 +101,12 @@ HOW: Final = (
     "Centralised: every event of a type that a rule or a subscription names goes by the shortest path to the node "
     "that would be elected leader, and composites go from there to the sinks; an event that crosses three links "
     "counts three times, there and here. Overhead (watermarks, control) is shown apart and is no part of that "
-    "ratio. Latency runs from the latest event of a composite to its delivery: from its timestamp where sources "
-    "are live or simulated, from when its batch became part of the trace where it was replayed. Percentiles are "
-    "exact up to 10,000 composites and within one rank in 10,000 beyond. What is held and queued is seen when a "
-    "record is written, so peaks in between are not. All figures are in the folder tables, as Parquet and CSV."
+    "ratio; the ratio in bytes has it on both sides, and is beside a run of centr over the same events, where there "
+    "is one. Rates are over the time from the first to the last event that was born. Latency runs from the latest "
+    "event of a composite to its delivery: from its timestamp where sources are live or simulated, from when its batch "
+    "became part of the trace where it was replayed. Percentiles are exact up to 10,000 composites and within one rank "
+    "in 10,000 beyond. What is held and queued is seen when a record is written, so peaks in between are not. All "
+    "figures are in the folder tables, as Parquet and CSV."
 )
 
 
@@ -114,8 +123,8 @@ def page(tables: Tables, shapes: Mapping[str, Shape]) -> str:
     parts += _traffic(tables)
     if several:
         curves = charts.latency_curves(tables, [(run, "", run) for run in runs][: charts.CURVES_MAX])
-        parts.append(_section("How long composites took", "All rules together, by run.", curves))
-        parts += [_section("Side by side", "", _side_by_side(tables)), _comparison(tables), _groups(tables)]
+        parts.append(section("How long composites took", "All rules together, by run.", curves))
+        parts += [section("Side by side", "", _side_by_side(tables)), _comparison(tables), _groups(tables)]
         tabs = "".join(
             tag("button", {"type": "button", "data_show": number}, escape(run)) for number, run in enumerate(runs)
         )
@@ -124,30 +133,37 @@ def page(tables: Tables, shapes: Mapping[str, Shape]) -> str:
         inside = _one(tables, shapes[run], run, f" · {run}" if several else "")
         parts.append(tag("div", {"class_": "run", "data_number": number}, inside))
     if not several:
-        parts.append(_section("All figures", "", _side_by_side(tables)))
+        parts.append(section("All figures", "", _side_by_side(tables)))
     parts.append(tag("footer", {}, tag("h2", {}, "How this is counted") + tag("p", {}, HOW)))
+    return document(title(tables), parts)
+
+
+def document(name: str, parts: Sequence[str]) -> str:
+    """A page of these parts, with its style and script in it."""
     inside = "\n".join(part for part in parts if part)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title(tables))}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{inside}\n</main>\n"
+        f"<title>{escape(name)}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<main>\n{inside}\n</main>\n"
         f'<div id="tip" role="status"></div>\n<script>\n{SCRIPT}</script>\n</body>\n</html>\n'
     )
 
 
-def _section(name: str, about: str, inside: str) -> str:
+def section(name: str, about: str, inside: str) -> str:
     words = tag("p", {"class_": "about"}, escape(about)) if about else ""
     return tag("section", {}, tag("h2", {}, escape(name)) + words + inside)
 
 
 def _traffic(tables: Tables) -> list[str]:
     mark = "Events; the mark is what sending every event that a rule or subscription names to one node would take."
-    beside = "Watermarks and control carry no events but cost messages and bytes."
+    beside = (
+        "Watermarks and control carry no events but cost messages and bytes; the mark is what centr took, where known."
+    )
     return [
-        _section(
+        section(
             "What crossed links, by why it was sent", mark, charts.stacked(tables, "events", count, overhead=False)
         ),
-        _section("Bytes, overhead included", beside, charts.stacked(tables, "bytes", size, overhead=True)),
+        section("Bytes, overhead included", beside, charts.stacked(tables, "bytes", size, overhead=True)),
     ]
 
 
@@ -161,13 +177,13 @@ def _one(tables: Tables, shape: Shape, run: str, of: str) -> str:
     latency = charts.latency_curves(tables, curves) + _latencies(tables, run)
     return "".join(
         [
-            _section(f"The network{of}", "Point at nodes and links.", network_map(shape, tables, run)),
-            _section(f"How long composites took, by rule{of}", "Which share arrived within which time.", latency),
-            _section(f"Over time{of}", "", charts.throughput(tables, run)),
-            _section(f"Links by kind{of}", "Events; of overhead, messages.", charts.links_by_kind(tables, run)),
-            _section(f"Links by type{of}", bodies, charts.links_by_type(tables, run)),
-            _section(f"Load{of}", "", _loads(tables, run)),
-            _section(f"What was kept and queued{of}", "The most that any record saw.", charts.buffers(tables, run)),
+            section(f"The network{of}", "Point at nodes and links, or tap them.", network_map(shape, tables, run)),
+            section(f"How long composites took, by rule{of}", "Which share arrived within which time.", latency),
+            section(f"Over time{of}", "", over_time(tables, run)),
+            section(f"Links by kind{of}", "Events; of overhead, messages.", charts.links_by_kind(tables, run)),
+            section(f"Links by type{of}", bodies, charts.links_by_type(tables, run)),
+            section(f"Load{of}", "", _loads(tables, run)),
+            section(f"What was kept and queued{of}", "The most that any record saw.", charts.buffers(tables, run)),
             _happenings(tables, run, of),
         ]
     )
@@ -191,12 +207,14 @@ def _cards(run: Row) -> str:
 
 def _side_by_side(tables: Tables) -> str:
     runs = tables["runs"]
-    rows = [
-        (name, "".join(_cell("runs", run, column, show) for run in runs))
-        for column, name, show in SIDE_BY_SIDE
-        if column not in OFTEN_ABSENT or any(run[column] is not None for run in runs)
-    ]
-    return table([run["run"] for run in runs], rows)
+    rows: Rows = []
+    zeros: Rows = []
+    for column, name, show in SIDE_BY_SIDE:
+        if column not in OFTEN_ABSENT or any(run[column] is not None for run in runs):
+            row = (name, "".join(_cell("runs", run, column, show) for run in runs))
+            (rows if any(run[column] for run in runs) else zeros).append(row)
+    head = [run["run"] for run in runs]
+    return table(head, rows) + folded(f"{some(len(zeros), 'figure')} that are zero or not known", head, zeros)
 
 
 def _comparison(tables: Tables) -> str:
@@ -214,7 +232,7 @@ def _comparison(tables: Tables) -> str:
         return ""
     head = ("against", "delivered", "composites", "missing", "extra", "delivered again")
     about = "Composites are told apart by their identity and their sink."
-    return _section("Did they deliver the same?", about, table(head, rows))
+    return section("Did they deliver the same?", about, table(head, rows))
 
 
 def _groups(tables: Tables) -> str:
@@ -223,9 +241,10 @@ def _groups(tables: Tables) -> str:
         groups.setdefault((row["network"], row["strategy"]), {})[row["measure"]] = row
     if not groups:
         return ""
-    rows = []
+    rows: Rows = []
+    zeros: Rows = []
     for measure, name in MEASURES.items():
-        show = share if measure == "transmission_ratio" else _mean
+        show = share if measure.endswith("_ratio") else _mean
         cells = ""
         for group in groups.values():
             found = group.get(measure)
@@ -235,9 +254,11 @@ def _groups(tables: Tables) -> str:
             spread = f" ± {show(found['half_width_95'])}" if found["half_width_95"] is not None else ""
             data = {"data_table": "groups", "data_strategy": found["strategy"], "data_measure": measure}
             cells += tag("td", {**data, "data_value": found["mean"]}, escape(show(found["mean"]) + spread))
-        rows.append((name, cells))
+        has_some = any(group[measure]["mean"] for group in groups.values() if measure in group)
+        (rows if has_some else zeros).append((name, cells))
     head = [f"{strategy} ({next(iter(group.values()))['runs']} runs)" for (_, strategy), group in groups.items()]
-    return _section("Strategies over several runs", "Means, with 95 % confidence intervals.", table(head, rows))
+    inside = table(head, rows) + folded(f"{some(len(zeros), 'figure')} that are zero or not known", head, zeros)
+    return section("Strategies over several runs", "Means, with 95 % confidence intervals.", inside)
 
 
 def _mean(value: float | None) -> str:
@@ -257,15 +278,17 @@ def _latencies(tables: Tables, run: str) -> str:
 def _loads(tables: Tables, run: str) -> str:
     nodes = sorted(tables.of("nodes", run), key=lambda row: -(row["events_in"] + row["events_out"] + row["born"]))
     used = [each for each in LOADS if any(row[each[0]] for row in nodes)]
-    rows = []
+    rows: Rows = []
+    zeros: Rows = []
     for row in nodes:
         cells = ""
         for column, _, show in used:
             most = max(each[column] or 0 for each in nodes)
             part = f"--share:{100 * (row[column] or 0) / most:.0f}%"
             cells += _cell("nodes", row, column, show, class_="load", style=part, node=row["node"])
-        rows.append((row["node"], cells))
-    return table([name for _, name, _ in used], rows)
+        (rows if any(row[column] for column, _, _ in used) else zeros).append((row["node"], cells))
+    head = [name for _, name, _ in used]
+    return table(head, rows) + folded(f"{some(len(zeros), 'node')} with nothing but zeros", head, zeros)
 
 
 def _happenings(tables: Tables, run: str, of: str) -> str:
@@ -276,7 +299,7 @@ def _happenings(tables: Tables, run: str, of: str) -> str:
         (row["node"], tag("td", {"class_": "words"}, escape(row["what"])) + tag("td", {}, count(row["count"])))
         for row in found[: charts.ROWS_MAX]
     ]
-    return _section(f"What else nodes told{of}", "", table((), rows))
+    return section(f"What else nodes told{of}", "", table((), rows))
 
 
 def _notes(tables: Tables) -> str:

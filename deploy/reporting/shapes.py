@@ -19,6 +19,7 @@ def shape_of(
     events: str = "",
     replayed: bool = False,
     trace: str | None = None,
+    centr_bytes: int | None = None,
     restarts: dict[str, int] | None = None,
 ) -> Shape:
     """The shape of a run. What centr would do is worked out here: the leader that st elects, and the tree to it."""
@@ -42,5 +43,6 @@ def shape_of(
         events=events,
         replayed=replayed,
         trace=trace,
+        centr_bytes=centr_bytes,
         restarts=restarts or {},
     )

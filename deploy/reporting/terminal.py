@@ -10,7 +10,7 @@ from pipeline.report.tables import Tables
 
 ROWS: Final[Sequence[tuple[str, str, Callable[[Any], str]]]] = (
     ("strategy", "strategy", str),
-    ("span_s", "recorded time", seconds),
+    ("active_s", "from the first to the last event", seconds),
     ("born", "events born", count),
     ("born_per_s", "  in a second", rate),
     ("composites", "composites delivered", count),
@@ -19,6 +19,7 @@ ROWS: Final[Sequence[tuple[str, str, Callable[[Any], str]]]] = (
     ("transmission_ratio", "  ratio", share),
     ("bytes_sent", "bytes", size),
     ("overhead_bytes", "  of overhead, beside", size),
+    ("bytes_ratio", "  both, relative to centr", share),
     ("latency_p50_ms", "latency p50", milliseconds),
     ("latency_p95_ms", "latency p95", milliseconds),
     ("latency_p99_ms", "latency p99", milliseconds),

@@ -103,8 +103,9 @@ def _of_one(run: Row, tables: Tables) -> list[str]:
         said.append(f"{found}.")
     else:
         said.append("No composite event reached a sink.")
+    lasted = run["active_s"] or run["span_s"]
     said.append(
-        f"In {seconds(run['span_s'])}{' of virtual time' if run['simulated'] else ''} "
+        f"In {seconds(lasted)}{' of virtual time' if run['simulated'] else ''} "
         f"{some(run['born'], 'event')} were born at {some(run['nodes'], 'node')}; the fullest of them held "
         f"{some(run['held_peak'], 'row')} at once."
     )
@@ -117,8 +118,16 @@ def _sent(run: Row) -> str:
         return f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links."
     return (
         f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links: {share(run['transmission_ratio'])} of "
-        f"the {count(run['centralised_events'])} that sending everything to one node would have taken."
+        f"the {count(run['centralised_events'])} that sending everything to one node would have taken"
+        f"{_bytes_beside(run['bytes_ratio'])}."
     )
+
+
+def _bytes_beside(ratio: float | None) -> str:
+    """What events alone hide: small ones, and what it takes to coordinate."""
+    if ratio is None:
+        return "; what that would be in bytes is known only where centr ran over the same events"
+    return f", and {share(ratio)} of its bytes, overhead included"
 
 
 def _lost(run: Row) -> str:
@@ -133,11 +142,17 @@ def _lost(run: Row) -> str:
 
 
 def _of_several(tables: Tables) -> list[str]:
-    means = {row["strategy"]: row["mean"] for row in tables["groups"] if row["measure"] == "transmission_ratio"}
+    means, bytes_means = (
+        {row["strategy"]: row["mean"] for row in tables["groups"] if row["measure"] == measure}
+        for measure in ("transmission_ratio", "bytes_ratio")
+    )
     if len(means) > 1 and len({row["network"] for row in tables["groups"]}) == 1:
-        said = _least(means, "on average over all runs, ")
+        said = _least(means, bytes_means, "on average over all runs, ")
     else:
-        said = _least({run["run"]: run["transmission_ratio"] for run in tables["runs"]}, "")
+        ratios, bytes_ratios = (
+            {run["run"]: run[column] for run in tables["runs"]} for column in ("transmission_ratio", "bytes_ratio")
+        )
+        said = _least(ratios, bytes_ratios, "")
     timed = {run["run"]: run["latency_p99_ms"] for run in tables["runs"] if run["latency_p99_ms"] is not None}
     quick, slow = _ends(timed, milliseconds)
     if slow:
@@ -149,19 +164,26 @@ def _of_several(tables: Tables) -> list[str]:
     return said
 
 
-def _least(ratios: Mapping[str, float | None], how: str) -> list[str]:
-    """Who sent least, beside sending everything to one node, and what the others sent."""
+def _least(ratios: Mapping[str, float | None], bytes_ratios: Mapping[str, float | None], how: str) -> list[str]:
+    """Who sent least, beside sending everything to one node, and what the others sent; in events and in bytes."""
     known = {name: ratio for name, ratio in ratios.items() if ratio is not None}
     if not known:
         return []
     least, _ = _ends(known, share)
+    sizes = {name: bytes_ratios.get(name) for name in known}
+    theirs = listed(list(dict.fromkeys(share(sizes[name]) for name in least)))
+    beside = "" if NOTHING in theirs else f", and {theirs} of its bytes, overhead included"
     said = [
         f"{listed(least)} sent least: {how}{share(known[least[0]])} of the events that sending everything to one node "
-        "would have sent over links."
+        f"would have sent over links{beside}."
     ]
     rest = sorted((name for name in known if name not in least), key=lambda name: known[name])
     if rest:
-        said.append(f"The others: {', '.join(f'{name} {share(known[name])}' for name in rest)}.")
+        shown = [
+            f"{name} {share(known[name])}" + ("" if sizes[name] is None else f" ({share(sizes[name])} of the bytes)")
+            for name in rest
+        ]
+        said.append(f"The others: {', '.join(shown)}.")
     return said
 
 

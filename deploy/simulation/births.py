@@ -57,7 +57,7 @@ def births(network_file: NetworkFile, *, seed: int, until_us: int | None = None)
     traces = _Traces()
     types = {each.name: each for each in network.types}
     rows = [
-        traces.rows(feed.path, source.node, types[source.type]) if isinstance(feed, TraceFeed) else None
+        traces.rows(feed, source.node, types[source.type]) if isinstance(feed, TraceFeed) else None
         for source, feed in zip(network.sources, feeds, strict=True)
     ]
     firsts = [next(each) for each in rows if each is not None]
@@ -143,11 +143,12 @@ class _Traces:
         self.look = cache(look)
 
     def gives_seq(self, feed: object) -> bool:
-        return isinstance(feed, TraceFeed) and self.look(feed.path)[1]
+        return isinstance(feed, TraceFeed) and self.look(feed.path, feed.layout)[1]
 
-    def rows(self, path: str, node: str, event_type: EventType) -> Iterator[Event]:
+    def rows(self, feed: TraceFeed, node: str, event_type: EventType) -> Iterator[Event]:
         """The events of a source, in order of time; an EventError if there are none."""
-        mine = events_of_source(path, node, event_type, in_order=self.look(path)[0])
+        path, layout = feed.path, feed.layout
+        mine = events_of_source(path, node, event_type, in_order=self.look(path, layout)[0], layout=layout)
         first = next(mine, None)
         if first is None:
             raise EventError(

@@ -16,6 +16,7 @@ from node.graph_work import GraphWork
 from node.outlets import Outlet
 from node.tree_work import TreeWork, describe
 from node.validation import forgotten_bodies
+from protocol.composites import Composite
 from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Message, Notify, Part, SetMode, Stream
 from protocol.plan_messages import Adopt
 from protocol.tally_messages import Tally
@@ -62,6 +63,9 @@ class Checkers:
         self._streams: dict[tuple[str, str, int], _Stream] = {}
         """By child, parent and number."""
         self._notified: dict[tuple[str, str, str, int], set[Any]] = {}
+        self._composites: dict[Any, Any] | None = {}
+        """What was told of each composite, on whatever link: everybody tells the same. None: something was forgotten,
+        and values of aggregates may differ with it."""
         self.held_max: dict[str, int] = {}
         """The most that each node was found to hold at its housekeeping."""
 
@@ -113,6 +117,11 @@ class Checkers:
         """A node starts again with nothing, and so do the links to it."""
         self._bodies = {link: bodies for link, bodies in self._bodies.items() if node not in link}
         self._streams = {name: stream for name, stream in self._streams.items() if node not in name[:2]}
+        self.lost()
+
+    def lost(self) -> None:
+        """Events are gone that only one node knew."""
+        self._composites = None
 
     def stands(self, now_us: int) -> None:
         """Trees and tasks are set up, and nothing is under way."""
@@ -175,6 +184,10 @@ class Checkers:
         if identity in bodies:
             self._fail(link, f"the body of {identity} crosses a second time")
         bodies[identity] = row[0]
+        if self._composites is not None and isinstance(row[3], Composite):
+            known = self._composites.setdefault(identity, row)
+            if known is not row and repr(known) != repr(row):  # values need not be comparable
+                self._fail(link, f"{row!r} was told as {known!r} before")
         return float(row[0])
 
     def _stream(self, child: str, parent: str, number: int) -> _Stream:

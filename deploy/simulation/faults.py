@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from deploy.simulation.links import FOREVER, Interval, merged
@@ -41,9 +41,12 @@ class NodeOutage:
     from_us: int
     to_us: int = FOREVER
     """FOREVER: the node is gone for good."""
+    held: bool = False
+    """What its sources publish meanwhile is held for it, as a broker does, and is handed over when it is back."""
 
     def __str__(self) -> str:
-        return f"the node {self.node} is {_span('down', self)}"
+        held = ", and what its sources publish is held for it" if self.held else ""
+        return f"the node {self.node} is {_span('down', self)}{held}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,12 @@ class Faults:
         from_us, to_us = downtime
         return any(each.node == node and from_us <= each.from_us < to_us for each in self.amnesias)
 
+    def holds(self, node: str, downtime: Interval) -> bool:
+        """Whether what the sources of the node publish during one of its downtimes is handed over at its end."""
+        from_us, to_us = downtime
+        inside = [each for each in self.node_outages if each.node == node and from_us <= each.from_us < to_us]
+        return to_us < FOREVER and any(each.held for each in inside) and not self.forgets(node, downtime)
+
     def order_us(self) -> int:
         """How long what the coordinator and nodes say to each other takes at the most."""
         return sum(slow.most_us for slow in self.slow_coordinators)
@@ -227,6 +236,8 @@ def random_faults(
     links = [rng.choice(network.links) for _ in some(3)] if network.links else []
     link_outages = [LinkOutage(link.one, link.other, *interval()) for link in links]
     node_outages = [NodeOutage(rng.choice(network.nodes), *interval()) for _ in some(2)] if crashes else []
+    holding = random.Random(f"held {seed}")
+    node_outages = [replace(outage, held=holding.random() < 0.6) for outage in node_outages]
     partitions = []
     if len(network.nodes) > 1:
         for _ in some(1):

@@ -52,9 +52,9 @@ class Recorder:
         self._nodes[delivery.node].delivered(delivery)
         self._look()
 
-    def ended(self) -> None:
+    def ended(self, at_us: int) -> None:
         for node in self._nodes.values():
-            node.close()
+            node.close(at_us)
 
     def _look(self) -> None:
         assert self._simulation is not None
@@ -96,10 +96,10 @@ class _Node:
         self._growth = Growth(self._observed, from_nothing=True)  # with what it took to set up
 
     def born(self, source: int, event: Event, refused: Sequence[tuple[str, int]]) -> None:
-        self._counters.source(source, event.type).taken(1, refused)
+        now_us = self._simulation.now_us
+        self._counters.source(source, event.type).taken(1, now_us, refused)
         if refused:
             return
-        now_us = self._simulation.now_us
         known = self._births
         if known is not None and known[0] == now_us and known[1][-1].seq + 1 == event.seq:
             known[1].append(event)
@@ -128,8 +128,10 @@ class _Node:
         self._observed.core = self._simulation.nodes.get(self._name)
         self._put("metrics", self._growth.record())
 
-    def close(self) -> None:
+    def close(self, at_us: int) -> None:
+        """The last records. What nodes counted while they tidied up is in them; the time it took is not."""
         self._tell_births()
+        self._observed.now_us = lambda: at_us
         self.sample()
         for kind in self._files:
             self._write(kind)

@@ -20,6 +20,7 @@ from deploy.simulation.accounts import Accounts
 from deploy.simulation.checkers import Checkers
 from deploy.simulation.faults import Faults
 from deploy.simulation.happenings import Back, Decide, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
+from deploy.simulation.holding import HandedOver, HandOver, Holding
 from deploy.simulation.links import FOREVER
 from deploy.simulation.links import Wire as LinkWire
 from deploy.simulation.outcome import Delivery, Outcome
@@ -36,6 +37,8 @@ from node.effects import (
     Send,
     SetTimer,
     SourcesEnded,
+    SourcesHeard,
+    SourcesUnheard,
     Tell,
     TimerFired,
 )
@@ -65,8 +68,8 @@ class Watcher(Protocol):
 
     def delivered(self, delivery: Delivery) -> None: ...
 
-    def ended(self) -> None:
-        """Everything was heard out."""
+    def ended(self, at_us: int) -> None:
+        """Everything was heard out at this time; nodes have been left to tidy up since then."""
 
 
 def simulate(
@@ -177,6 +180,7 @@ class Simulation:
         self._free_us = dict.fromkeys(network.nodes, -(1 << 62))
         self._down: dict[str, list[tuple[int, int]]] = {node: [] for node in network.nodes}
         self._detection_us = detection_us
+        self._holding = Holding(faults, seed)
         self._spoken = Spoken(0, seed)  # nothing goes wrong before the first event
         self._born_at: dict[str, list[Event]] = {node: [] for node in network.nodes}
         self._strangers: Counter[str] = Counter()
@@ -251,7 +255,7 @@ class Simulation:
         else:
             self._go_on_until(until_us)
         if self.watcher is not None:
-            self.watcher.ended()
+            self.watcher.ended(self.outcome.finished_us)
         self.outcome.held_from = list(self.coordinator.held_from)
         for name, core in self.nodes.items():
             self.outcome.tasks[name] = [text for found in core.works.values() for text in found.described()]
@@ -263,8 +267,7 @@ class Simulation:
         """The sources end; whatever follows from that is done."""
         self._drain()
         for node, core in self.nodes.items():
-            numbers = tuple(sorted(number for feed in core.local.values() for number in feed.sources))
-            if numbers:
+            if numbers := _sources(core):
                 self._schedule(self._heap, self.now_us, node, SourcesEnded(numbers))
         self._drain()
         self.outcome.finished_us = self.now_us
@@ -321,8 +324,8 @@ class Simulation:
         if node in self.nodes:
             if received is not None:
                 self._perform(node, self._handle(node, received))
-            else:  # it starts again, with what it had saved when it went down
-                self.nodes[node] = NodeCore.restored(self.nodes[node].save())
+            else:
+                self._start_again(node)
         elif node:
             return  # it is gone for good
         elif isinstance(received, Lost):
@@ -331,6 +334,12 @@ class Simulation:
             self._coordinate(self.coordinator.link_back(received.one, received.other))
         elif isinstance(received, Forgets):
             self._forget(received)
+        elif isinstance(received, HandOver):
+            self._bear(received.source, received.event)
+        elif isinstance(received, HandedOver):
+            if received.node in self.nodes and self._holding.is_latest(received) and not self._downtime(received.node):
+                numbers = _sources(self.nodes[received.node])
+                self._perform(received.node, self._handle(received.node, SourcesHeard(numbers)))
         elif isinstance(received, Told):
             self._coordinate(self.coordinator.reported(received.node, received.report))
         elif isinstance(received, Decide):
@@ -348,16 +357,27 @@ class Simulation:
                 self._wire.learn(received.rule)
             self._coordinate(self.coordinator.request(received))
 
+    def _start_again(self, node: str) -> None:
+        """With what it had saved when it went down. What its sources have published since it is about to hear."""
+        self.nodes[node] = core = NodeCore.restored(self.nodes[node].save())
+        self._perform(node, self._handle(node, SourcesUnheard(_sources(core), -FOREVER)))
+        for at_us, happens in self._holding.handed_over(node, self.now_us):
+            self._push(at_us, "", happens)
+
+    def _downtime(self, node: str) -> tuple[int, int] | None:
+        """The downtime that the node is in."""
+        return next((each for each in self._down[node] if each[0] <= self.now_us < each[1]), None)
+
     def _bear(self, source: int, event: Event) -> None:
         known = self.coordinator.sources.get(source)
         if known is None:
             self.outcome.counters["unborn"] += 1  # nobody knows of such a source (yet)
             return
         node = known[0]
-        for start, end in self._down[node]:
-            if start <= self.now_us < end:
+        if (downtime := self._downtime(node)) is not None:
+            if not self._holding.holds(node, downtime, source, event):
                 self.outcome.counters["unborn"] += 1  # the node is down, and its sources with it
-                return
+            return
         effects = self._handle(node, Born(source, (event,)))
         refused = [
             (effect.counter, effect.count)
@@ -406,6 +426,9 @@ class Simulation:
 
     def _coordinate(self, orders: Orders) -> None:
         """The coordinator's word reaches a node at once (unless a fault slows it down), or when it is up again."""
+        failures = self.coordinator.layings.failures
+        self.outcome.planner_failures += failures
+        failures.clear()
         for node, order in orders:
             if node in self.nodes and not self._strangers[node]:
                 self._schedule(self._heap, self._spoken.arrival_us("", node, self.now_us), node, Ordered(order))
@@ -450,6 +473,8 @@ class Simulation:
             if not lost.returns:
                 self._note_forgotten(lost.one)
                 del self.nodes[lost.one]
+            if self.checkers is not None:
+                self.checkers.lost()
             self._coordinate(self.coordinator.lost_node(lost.one))
         else:
             self._coordinate(self.coordinator.lost_link(lost.one, lost.other))
@@ -497,3 +522,8 @@ class Simulation:
             self._on_delivery(delivery)
         if self.watcher is not None:
             self.watcher.delivered(delivery)
+
+
+def _sources(core: NodeCore) -> tuple[int, ...]:
+    """The numbers of the sources of a node."""
+    return tuple(sorted(number for feed in core.local.values() for number in feed.sources))

@@ -13,7 +13,7 @@ from node.edge.adapters import make_sink, make_source
 from node.edge.dead_letters import DeadLetters
 from node.edge.interfaces import Edge, SourceAdapter
 from protocol.control import Answer, NodeConfig, SinkConfig, SourceConfig
-from protocol.edge import ClientTo
+from protocol.edge import ClientFeed, ClientTo
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon
@@ -46,6 +46,7 @@ class Adapters:
             if sources.get(number) != known:
                 running.cancel()
                 del self._sources[number]
+                self.edge.ends.pop(("source", number), None)
         machine = self._daemon.machine
         made: list[tuple[SourceConfig, SourceAdapter]] = []  # all before one of them runs: traces take turns
         for number, source in sources.items():
@@ -65,6 +66,7 @@ class Adapters:
                 if task_or_none is not None:
                     task_or_none.cancel()
                 del self._sinks[number]
+                self.edge.ends.pop(("sink", number), None)
         for number, sink in sinks.items():
             if number not in self._sinks:
                 if isinstance(sink.destination, ClientTo):
@@ -98,6 +100,15 @@ class Adapters:
                 self._daemon.watching.reported({"failed_adapters": 1})
                 await asyncio.sleep(wait_s)
                 wait_s = min(RETRY_MOST_S, 2 * wait_s)
+
+    def is_connected(self, what: str, end: SourceConfig | SinkConfig) -> bool | None:
+        """Whether the other end of a source or sink is there; None if there is none to speak of."""
+        if isinstance(end, SourceConfig) and isinstance(end.feed, ClientFeed):
+            return self.clients.is_fed(end.number)
+        if isinstance(end, SinkConfig) and isinstance(end.destination, ClientTo):
+            return self.clients.is_read(end.number)
+        found = self.edge.ends.get((what, end.number))
+        return None if found is None else found.is_there
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries up to this number are durable."""

@@ -2,16 +2,17 @@
 
 What they say to each other, as msgpack lists:
 
-    client: ["publish", count, type, [[ts or None, {attribute: value}], ..]]
+    client: ["publish", life, count, type, [[ts or None, {attribute: value}], ..]]
     node:   ["published", count, [[place, why], ..]]
-    client: ["subscribe", id, text]               node: ["subscribed", id, why not or None]
-    node:   ["deliver", id, [[number, object], ..]]    client: ["got", id, number]
-    client: ["unsubscribe", id]                   node: ["unsubscribed", id, why not or None]
+    client: ["subscribe", id, text]                     node: ["subscribed", id, why not or None]
+    node:   ["deliver", id, life, [[number, object], ..]]    client: ["got", id, life, number]
+    client: ["unsubscribe", id]                         node: ["unsubscribed", id, why not or None]
 
 Replayers of prepared traces say more (``protocol.replaying``, served by ``node.daemon.replays``).
 
 Publications are counted by the client; one that comes again, because the answer to it got lost, is recognised.
 Deliveries are numbered by the node; one that comes again, because "got" was lost, is recognised by the client.
+Both count anew in each life, theirs and not that of the other: a number says nothing without the life it belongs to.
 """
 
 from __future__ import annotations
@@ -26,10 +27,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from node.daemon.outflow import SinkDeliveries
-from node.daemon.records import Requested
+from node.daemon.records import Publication, Requested
 from node.daemon.replays import WORDS, Replays
 from node.edge.interfaces import Arrival
 from node.edge.payloads import PayloadReader
+from node.traces.times import wrong_for_the_clock
 from protocol import control
 from protocol.control import CLIENT, SinkConfig
 from protocol.edge import ClientFeed, ClientTo
@@ -49,6 +51,7 @@ WRONG_MAX: Final = 100  # events of a publication of which is said what is wrong
 SUBSCRIPTIONS_MAX: Final = 64  # of one program
 SINKS_MAX: Final = 1_000  # subscriptions of all programs at a node; they outlive their programs
 TEXT_MAX: Final = 4_096  # characters of a subscription
+LIFE_MAX: Final = 64  # characters that tell one life of a program from another
 SENTENCE_MAX: Final = 300  # characters of an answer, which may repeat what was said
 OUTSTANDING_MAX: Final = 5_000  # deliveries under way that the program has not read yet
 DELIVERY_BYTES: Final = 256 << 10  # deliveries are joined up to about this size
@@ -71,6 +74,8 @@ class _Client:
         self.name = peer.removeprefix(CLIENT)
         self.publications: asyncio.Queue[bytes] = asyncio.Queue(PUBLICATIONS_MAX)
         self.publisher: asyncio.Task[None] | None = None
+        self.published: set[int] = set()
+        """The sources that it has published to."""
         self.texts: dict[int, str] = {}
         """By the client's id what it has subscribed to, or asks for."""
         self.wanted: dict[int, Subscription] = {}
@@ -101,6 +106,8 @@ class Clients:
         self._request = 0
         self._waiting_bytes = 0
         """Of publications."""
+        self._up_s: dict[str, float] = {}
+        """Since when each link is up."""
 
     def admit(self, peer: str) -> LinkSettings | None:
         hub = self._daemon.hub
@@ -115,12 +122,40 @@ class Clients:
         # Of two programs under one name, what the one publishes would count as a repetition of the other's.
         return LinkSettings(exclusive=True)
 
-    def left(self, peer: str) -> None:
+    def came(self, peer: str) -> None:
+        self._up_s[peer] = self._daemon.loop.time()
+
+    def publishers(self) -> frozenset[str]:
+        """The programs that are connected and have published something."""
+        return frozenset(client.name for client in self._clients.values() if client.published)
+
+    def is_fed(self, source: int) -> bool:
+        """Whether a program is connected that has published to this source."""
+        return any(source in client.published for client in self._clients.values())
+
+    def is_read(self, sink: int) -> bool:
+        """Whether a program is connected that takes the deliveries of this sink."""
+        return any(number == sink for client in self._clients.values() for number, _, _ in client.streams.values())
+
+    def is_behind(self) -> bool:
+        """Whether publications wait to be taken."""
+        return any(not client.publications.empty() for client in self._clients.values())
+
+    def is_back(self, name: str, settle_s: float) -> bool:
+        """Whether a program is connected for so long that it has said again what it was not sure of."""
+        hub, peer = self._daemon.hub, CLIENT + name
+        if peer not in hub.peers() or not hub.is_up(peer):
+            return False
+        return self._daemon.loop.time() - self._up_s.get(peer, float("inf")) >= settle_s
+
+    def left(self, peer: str, *, said_so: bool = True) -> None:
         """The link is down. What was on its way to the program is forgotten: when it is back, both begin anew, and it
-        asks again for what it wants."""
+        asks again for what it wants. A program that has published and did not say that it leaves may hold more."""
         self._replays.left(peer)
         found = self._clients.pop(peer, None)
         if found is not None:
+            if not said_so and found.published:
+                self._daemon.hearing.program_left(found.name, found.published)
             found.stop()
             while not found.publications.empty():
                 self._waiting_bytes -= len(found.publications.get_nowait())
@@ -130,6 +165,7 @@ class Clients:
         hub = self._daemon.hub
         if peer in hub.peers() and not hub.is_up(peer):
             hub.remove_peer(peer)
+            self._up_s.pop(peer, None)
 
     def acknowledged(self, peer: str) -> None:
         client = self._clients.get(peer)
@@ -175,7 +211,7 @@ class Clients:
 
     def _said(self, client: _Client, payload: bytes) -> None:
         match msgpack.unpackb(payload):
-            case ["publish", int(), str(), list(items)]:
+            case ["publish", str(life), int(), str(), list(items)] if len(life) <= LIFE_MAX:
                 if client.publications.full():
                     raise HeadwaterError(f"{PUBLICATIONS_MAX} publications wait already; wait for their answers")
                 if len(items) > EVENTS_MAX:
@@ -199,8 +235,9 @@ class Clients:
                 task.add_done_callback(client.asking.discard)
             case ["unsubscribe", int(number)]:
                 self._unsubscribe(client, number)
-            case ["got", int(number), int(delivery)]:
-                if (stream := client.streams.get(number)) is not None:
+            case ["got", int(number), str(life), int(delivery)]:
+                # What it has read of an earlier life says nothing about this one.
+                if (stream := client.streams.get(number)) is not None and life == self._daemon.machine.life:
                     stream[1].confirm(delivery)
             case [str(word), *_] as said if word in WORDS:
                 self._replays.said(client.peer, said, partial(self._send, client.peer))
@@ -213,29 +250,30 @@ class Clients:
         while True:
             payload = await client.publications.get()
             self._waiting_bytes -= len(payload)
-            _, count, name, items = msgpack.unpackb(payload)
+            _, life, count, name, items = msgpack.unpackb(payload)
             await self._daemon.intake.may_publish()
             try:
-                self._take(client, count, name, items)
+                self._take(client, Publication(client.name, life, count), name, items)
             except HeadwaterError as error:
                 self._send(client.peer, ["published", count, [[-1, str(error)[:SENTENCE_MAX]]]])
             except Exception as error:
                 self._refuse(client, f"publication {count} cannot be read: {error}")
 
-    def _take(self, client: _Client, count: int, name: str, items: list[Any]) -> None:
+    def _take(self, client: _Client, publication: Publication, name: str, items: list[Any]) -> None:
         daemon = self._daemon
         machine = daemon.machine
         assert machine.config is not None
         sources = [s for s in machine.config.sources if s.source.type == name and isinstance(s.feed, ClientFeed)]
         if not sources:
             raise HeadwaterError(f"no source of {name} at {machine.name} takes events of programs (client: any)")
+        client.published.add(sources[0].number)
         wrong: list[list[Any]] = []
 
         def answer() -> None:
             if client.peer in self._clients:
-                self._send(client.peer, ["published", count, wrong])
+                self._send(client.peer, ["published", publication.number, wrong])
 
-        if count <= machine.publications.get(client.name, 0):
+        if machine.has_taken(publication):
             daemon.watching.source(sources[0].number).repeated += len(items)
             daemon.when_durable(answer)
             return
@@ -243,6 +281,7 @@ class Clients:
         declared = machine.type_of_source(number)
         assert declared is not None
         reader = PayloadReader(declared, "msgpack")
+        now_us = daemon.now_us()
         arrivals: list[Arrival] = []
         for place, item in enumerate(items):
 
@@ -252,11 +291,13 @@ class Clients:
                 daemon.malformed(number, raw, why)
 
             match item:
+                case [int(ts), dict(values)] if why := wrong_for_the_clock(ts, now_us):
+                    refuse(msgpack.packb(item), why)
                 case [ts, dict(values)] if ts is None or (type(ts) is int and abs(ts) < 1 << 62):
                     arrivals += [each._replace(ts=ts) for each in reader.read(msgpack.packb(values), refuse)]
                 case _:
                     refuse(msgpack.packb(item), "an event is a time (or none) and a mapping of attributes to values")
-        daemon.intake.publish(number, arrivals, done=answer, publisher=client.name, count=count)
+        daemon.intake.publish(number, arrivals, done=answer, publication=publication)
 
     # ----------------------------------------------------------------------------------------------------- subscribing
 
@@ -323,8 +364,9 @@ class Clients:
             client.texts.pop(number, None)
             client.wanted.pop(number, None)
             self._send(peer, [word, number, answer.refused])
-        else:
-            self._start(client, number)
+        elif not self._start(client, number):
+            # It holds, and this node is about to hear of the plan that it belongs to.
+            self._daemon.loop.call_later(PLAN_EVERY_S, self.follow)
 
     def follow(self) -> None:
         """The configuration is new: sinks of clients may be there now."""
@@ -346,9 +388,13 @@ class Clients:
         return True
 
     def _sinks(self, name: str) -> list[SinkConfig]:
-        config = self._daemon.machine.config
-        found = config.sinks if config is not None else ()
-        return [sink for sink in found if isinstance(sink.destination, ClientTo) and sink.destination.name == name]
+        """Those of a program that have not ended. A node stays configured with the others until they have drained."""
+        machine = self._daemon.machine
+        if machine.config is None or machine.core is None or not machine.core.forest.shares:
+            return []
+        share = machine.core.forest.shares[max(machine.core.forest.shares)].share
+        live = {sink.number for sink in share.sinks if sink.until_us is None}
+        return [sink for sink in machine.config.sinks if sink.destination == ClientTo(name) and sink.number in live]
 
     async def _deliver(self, client: _Client, number: int, deliveries: SinkDeliveries) -> None:
         """Of a slow reader, what follows waits with the sink."""
@@ -359,7 +405,7 @@ class Clients:
                 while hub.queued(client.peer)[1] > OUTSTANDING_BYTES_MAX:
                     client.room.clear()
                     await client.room.wait()
-                self._send(client.peer, ["deliver", number, some])
+                self._send(client.peer, ["deliver", number, self._daemon.machine.life, some])
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries are durable. For programs that never come for them only the latest are kept."""

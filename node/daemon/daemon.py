@@ -21,6 +21,7 @@ import msgpack
 from node.daemon import records
 from node.daemon.adapters import Adapters
 from node.daemon.collector import Collector
+from node.daemon.hearing import Hearing
 from node.daemon.intake import Intake
 from node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
 from node.daemon.pressure import REPEAT_S, Pressure
@@ -28,7 +29,7 @@ from node.daemon.watching import Watching
 from node.edge.interfaces import Arrival
 from protocol.control import CLIENT, COORDINATOR, PeerConfig
 from protocol.journal import Journal
-from protocol.links import Hub, Keys, LinkSettings, PeerState
+from protocol.links import LEFT, Hub, Keys, LinkSettings, PeerState
 
 SNAPSHOT_BYTES_LEAST: Final = 32 << 20  # a journal shorter than this is applied again within seconds
 SNAPSHOT_GROWTH: Final = 3  # a journal may become this many times as long as the snapshot it follows
@@ -86,6 +87,7 @@ class NodeDaemon:
         machine.watcher = self.watching
         journal.on_full, journal.on_recovered = self._disk_is_full, self._disk_has_room
         self.hub = Hub(settings.name, machine.life, settings.network, self, keys=settings.keys, deferred_resets=True)
+        self.hearing = Hearing(self)
         self.intake = Intake(self)
         self.adapters = Adapters(self)
         self.pressure = Pressure(settings.name, time.time_ns() // 1000)
@@ -128,6 +130,7 @@ class NodeDaemon:
             await self._drain()
         finally:
             beat.cancel()
+            self.hearing.close()
             await self.adapters.close()
             await self.watching.close()
             await self.hub.close()  # from here on nothing comes in, and what has not left waits in the machine
@@ -178,6 +181,7 @@ class NodeDaemon:
 
     def apply(self, record: records.Record, *, lazily: bool = False) -> None:
         """Put a record into the journal and do what follows from it, when it is there. ``lazily``: nobody waits."""
+        self.hearing.look(record.now_us)
         if self.journal.durability != "none":
             packed = records.encode(record)
             self.journal.append(packed)
@@ -324,6 +328,7 @@ class NodeDaemon:
                 self._add_peer(peer)
             elif peer.dials and peer.address is not None:
                 self.hub.redial(peer.name, peer.address)
+        self.hearing.follow(config)
         self.adapters.follow(config)
         self._look_at_gate()
 
@@ -380,13 +385,15 @@ class NodeDaemon:
         if link is not None and meeting is not None and meeting != (link.life, link.era):
             self.apply(records.Met(self.now_us(), peer, *meeting), lazily=True)
         log.info("the link to %s is up", peer)
+        if peer.startswith(CLIENT):
+            self.adapters.clients.came(peer)
         self.watching.link_changed(peer, up=True)
 
     def link_down(self, peer: str, reason: str) -> None:
         log.warning("the link to %s is down: %s", peer, reason)
         self.watching.link_changed(peer, up=False)
         if peer.startswith(CLIENT):
-            self.adapters.clients.left(peer)
+            self.adapters.clients.left(peer, said_so=reason == LEFT)
 
     def link_reset(self, peer: str, life: str) -> None:
         self._confirms.pop(peer, None)
@@ -465,13 +472,16 @@ class NodeDaemon:
 
     def drop_deliveries(self, sink: int, number: int) -> None:
         """Nobody came for the deliveries of a sink up to this one."""
+        self.watching.dropped(sink, number)
         self.apply(records.Confirmed(self.now_us(), sink, number), lazily=True)
 
     # --------------------------------------------------------------------------------------------- refused and late
 
-    def late(self, source: int, arrival: Arrival, ts: int) -> None:
+    def late(self, source: int, arrival: Arrival, ts: int, now_us: int) -> None:
         self.adapters.dead_letters.late(source, arrival, ts)
+        self.watching.said_late(source, now_us - ts)
 
     def malformed(self, source: int, raw: bytes, why: str) -> None:
         self.watching.source(source).malformed += 1
         self.adapters.dead_letters.put(f"source {source}", raw, why)
+        self.watching.said_malformed(source, why)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from node.daemon.records import Births, Ended
+from node.daemon.records import Births, Ended, Publication
 from node.edge.interfaces import Arrival
+from node.traces.times import wrong_for_the_clock
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon
@@ -20,6 +21,7 @@ class Intake:
 
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
+        self.hearing = daemon.hearing
 
     async def may_publish(self) -> None:
         """Waits while the node takes nothing: before it is configured, when it or the network is full, at the end."""
@@ -33,13 +35,13 @@ class Intake:
         mark: float | None = None,
         position: Any = None,
         done: Callable[[], None] | None = None,
-        publisher: str | None = None,
-        count: int = 0,
+        publication: Publication | None = None,
     ) -> None:
         """Take events. ``done`` is called when they are durable, also for those that are late or repeated."""
         daemon, machine = self._daemon, self._daemon.machine
         assert machine.core is not None, "sources run only in a configured node"
         now_us = daemon.now_us()
+        daemon.hearing.look(now_us)
         feed = machine.core.forest.feed_of(source)
         rows: list[list[Any]] = []
         seq = machine.next_seq
@@ -49,10 +51,14 @@ class Intake:
         latest: float = float("inf") if replayed else now_us + AHEAD_US_MAX
         for arrival in arrivals:
             ts = now_us if arrival.ts is None else arrival.ts
-            if feed is not None and feed.is_late(source, ts, now_us):
-                daemon.late(source, arrival, ts)
-                counts.late += 1
+            if not replayed and (why := wrong_for_the_clock(ts, now_us)):
+                daemon.malformed(source, str(arrival).encode(), why)
                 continue
+            if feed is not None and feed.is_late(source, ts, now_us):
+                counts.late += 1
+                daemon.late(source, arrival, ts, now_us)
+                continue
+            daemon.hearing.came(source, ts, now_us)
             if ts > latest:
                 why = f"its time {ts} is more than a day ahead of the clock ({now_us}); set the clock of its device"
                 daemon.malformed(source, str(arrival).encode(), why)
@@ -67,9 +73,9 @@ class Intake:
                 continue
             fresh.add(identity)
             rows.append([ts, *identity, *arrival.values])
-        counts.born += len(rows)
-        if rows or mark is not None or position is not None or publisher is not None:
-            daemon.apply(Births(now_us, source, rows, mark, position, publisher, count))
+        counts.bear(len(rows), now_us)
+        if rows or mark is not None or position is not None or publication is not None:
+            daemon.apply(Births(now_us, source, rows, mark, position, publication))
         if rows and replayed:
             daemon.watching.replayed(now_us, len(rows), _span(rows, 2), _span(rows, 0))
         if done is not None:

@@ -20,7 +20,7 @@ from node import effects, saving
 from node.core import NodeCore, NodeSettings
 from node.daemon import records
 from node.daemon.identities import Seen
-from node.daemon.records import Record
+from node.daemon.records import Publication, Record
 from node.found import Found
 from protocol import control
 from protocol.codec import CodecError
@@ -176,8 +176,10 @@ class NodeMachine:
         """Where each source goes on after a restart."""
         self.ended: set[int] = set()
         self.seen = Seen()
-        self.publications: dict[str, int] = {}
-        """The last publication of each client that was taken, the client that was silent longest first."""
+        self.publications: dict[str, Publication] = {}
+        """The last publication of each program that was taken, the program that was silent longest first."""
+        self.published_us: dict[str, int] = {}
+        """When each of them was."""
         self.replay: ReplayState | None = None
         self.next_seq = 1
         """The number of the next event that brings none of its own."""
@@ -221,7 +223,8 @@ class NodeMachine:
         fresh.rebirths = self.rebirths + 1
         fresh.now_us = self.now_us
         fresh.positions, fresh.ended, fresh.seen = self.positions, self.ended, self.seen
-        fresh.publications, fresh.sinks = self.publications, self.sinks
+        fresh.publications, fresh.published_us = self.publications, self.published_us
+        fresh.sinks = self.sinks
         fresh.replay = self.replay
         fresh.memory = self.memory
         # Traces tell again what is lost, under the same numbers. Of other events nobody knows which numbers were given.
@@ -267,6 +270,10 @@ class NodeMachine:
             case records.Ended(_, sources):
                 self.ended.update(sources)
                 self._handle(effects.SourcesEnded(tuple(sources)), out)
+            case records.Unheard(_, since_us, sources):
+                self._handle(effects.SourcesUnheard(tuple(sources), since_us), out)
+            case records.Heard(_, sources):
+                self._handle(effects.SourcesHeard(tuple(sources)), out)
             case records.Begun(_, address, http, version):
                 self._about = (address, http, version)
                 if self.memory and self.config is None:  # of an earlier life; perhaps nobody else has it
@@ -379,20 +386,32 @@ class NodeMachine:
         for sink in config.sinks:
             self.sinks.setdefault(sink.number, SinkState())
         if self.core is None:
+            if config.version > 1:
+                self._follow_earlier_lives(config)
             around = {peer.name: peer.delay_us for peer in sorted(config.peers, key=lambda peer: peer.name)}
             settings = self._settings or NodeSettings()
             self.core = NodeCore(self.name, around, replace(settings, replayed=config.replayed))
+
+    def _follow_earlier_lives(self, config: NodeConfig) -> None:
+        """The first configuration of this life is not the first of the node: it has forgotten what it was before. The
+        coordinator numbers configurations over all lives, so this life gives events numbers that no other has given.
+        Traces tell what is lost again, under the same numbers."""
+        self.rebirths = max(self.rebirths, 1)
+        if not config.replayed:
+            self.next_seq = max(self.next_seq, (config.version - 1) * REBIRTH_GAP + 1)
 
     # ---------------------------------------------------------------------------------------------------------- events
 
     def _born(self, record: records.Births, out: Outputs) -> None:
         if record.position is not None:
             self.positions[record.source] = record.position
-        if record.publisher is not None:
-            self.publications.pop(record.publisher, None)
-            self.publications[record.publisher] = record.publication
+        if (publication := record.publication) is not None:
+            self.publications.pop(publication.program, None)
+            self.publications[publication.program] = publication
+            self.published_us[publication.program] = record.now_us
             if len(self.publications) > PUBLISHERS_MAX:
-                del self.publications[next(iter(self.publications))]
+                forgotten = next(iter(self.publications))
+                del self.publications[forgotten], self.published_us[forgotten]
         declared = self.type_of_source(record.source)
         if declared is None:
             out.counters["unadvertised_events"] += len(record.rows)
@@ -426,6 +445,16 @@ class NodeMachine:
         """The numbers of the sources that a replayer feeds and that have not ended."""
         found = () if self.config is None else self.config.sources
         return [each.number for each in found if isinstance(each.feed, ReplayFeed) and each.number not in self.ended]
+
+    def has_taken(self, publication: Publication) -> bool:
+        """Whether it is a repetition. A program that was started anew counts anew: nothing of its last life follows."""
+        last = self.publications.get(publication.program)
+        return last is not None and last.life == publication.life and publication.number <= last.number
+
+    def is_ending(self, source: int) -> bool:
+        """Whether it was decided that a source ends, although something of the plan before may be under way."""
+        feed = None if self.core is None else self.core.forest.feed_of(source)
+        return feed is not None and feed.sources[source].until_us is not None
 
     def is_new(self, device: str, counter: int) -> bool:
         """Whether an event with this identity was not taken before. A trace that numbers its rows tells each once."""

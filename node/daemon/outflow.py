@@ -52,8 +52,11 @@ class SinkDeliveries:
             self._confirmed.clear()
             await self._confirmed.wait()
 
-    def confirm(self, number: int) -> None:
-        if number <= self._daemon.machine.sinks[self._sink].confirmed:
+    def confirm(self, number: int, *, refused: int = 0) -> None:
+        sink = self._daemon.machine.sinks[self._sink]
+        number = min(number, sink.count)
+        if number <= sink.confirmed:
             return  # said before
+        self._daemon.watching.confirmed(self._sink, number, number - sink.confirmed - refused)
         self._daemon.apply(Confirmed(self._daemon.now_us(), self._sink, number), lazily=True)
         self._confirmed.set()

@@ -32,11 +32,19 @@ class Frames(NamedTuple):
     payloads: list[bytes]
 
 
+class Publication(NamedTuple):
+    """Which publication of a program events came with. The program counts them, anew in each of its lives."""
+
+    program: str
+    life: str
+    number: int
+
+
 class Births(NamedTuple):
     """Events of a local source as rows ``[ts, node, seq, value, ..]``, already numbered and none of them late.
 
-    ``position`` is where the source goes on after a restart; ``publisher`` and ``publication`` tell which publication
-    of a client they are, so that one that is repeated is recognised.
+    ``position`` is where the source goes on after a restart; ``publication`` tells which publication of a program they
+    are, so that one that is repeated is recognised.
     """
 
     now_us: int
@@ -44,8 +52,7 @@ class Births(NamedTuple):
     rows: list[list[Any]]
     mark: float | None
     position: Any
-    publisher: str | None = None
-    publication: int = 0
+    publication: Publication | None = None
 
 
 class Ended(NamedTuple):
@@ -118,10 +125,29 @@ class Replayed(NamedTuple):
     last_seq: int
 
 
-Record = Begun | Frames | Births | Ended | Fired | Reset | Met | Acknowledged | Confirmed | Requested | Replayed
+class Unheard(NamedTuple):
+    """These sources may have told something since then that the node could not hear; they promise nothing more."""
+
+    now_us: int
+    since_us: int
+    sources: list[int]
+
+
+class Heard(NamedTuple):
+    """Everything that was held for the node by these sources has been taken: they promise by the clock again."""
+
+    now_us: int
+    sources: list[int]
+
+
+Record = (
+    Begun | Frames | Births | Ended | Fired | Reset | Met | Acknowledged | Confirmed | Requested | Replayed | Unheard
+    | Heard
+)  # fmt: skip
 
 _KINDS: Final[tuple[type[Record], ...]] = (
     Begun, Frames, Births, Ended, Fired, Reset, Met, Acknowledged, Confirmed, Requested, Replayed,
+    Unheard, Heard,
 )  # fmt: skip
 _NUMBERS: Final = {kind: number for number, kind in enumerate(_KINDS)}
 
@@ -145,7 +171,10 @@ def decode(data: bytes) -> Record:
         number, *fields = msgpack.unpackb(data)
         record: Record = _KINDS[number](*fields)
         if type(record) is Births:
-            record = record._replace(rows=[[_whole(value) for value in row] for row in record.rows])
+            record = record._replace(
+                rows=[[_whole(value) for value in row] for row in record.rows],
+                publication=None if record.publication is None else Publication(*record.publication),
+            )
         return record
     except Exception as error:
         raise CodecError(f"a record of the journal cannot be read ({error}); another version wrote it") from error

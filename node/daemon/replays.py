@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from node.daemon.records import Ended, Replayed
 from node.edge.interfaces import Arrival
-from node.edge.payloads import TEXT_BYTES_MAX
+from node.edge.values import TEXT_BYTES_MAX
 from protocol.edge import ReplayFeed
 from protocol.errors import HeadwaterError
 from protocol.events import EventType, conform
@@ -167,7 +167,7 @@ class Replays:
             counts = daemon.watching.source(events.source)
             counts.repeated += known
             counts.late += overdue - known
-            counts.born += len(events.seq) - overdue
+            counts.bear(len(events.seq) - overdue, now_us)
             if overdue < len(events.seq):
                 fresh.append(events.after(overdue) if overdue else events)
         born = sum(len(events.seq) for events in fresh)
@@ -192,9 +192,8 @@ class Replays:
         place = start
         while feed is not None and place < len(events.ts) and feed.is_late(events.source, events.ts[place], now_us):
             values = tuple(column[place] for column in events.columns)
-            daemon.late(
-                events.source, Arrival(events.ts[place], machine.name, events.seq[place], values), events.ts[place]
-            )
+            ts = events.ts[place]
+            daemon.late(events.source, Arrival(ts, machine.name, events.seq[place], values), ts, now_us)
             place += 1
         return place
 

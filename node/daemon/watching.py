@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 from node.accounts import Accounts
 from node.config_view import config_view
+from node.edge.names import sink_end, source_end
+from node.edge.seldom import Seldom
 from node.found import Found
 from node.http import Response, Server, json_response, serve
 from node.metrics.counters import NodeCounters, SourceCounts
 from node.metrics.exposition import CONTENT_TYPE, Exposition
 from node.metrics.loop_lag import LoopLag
-from node.metrics.observed import Observed
+from node.metrics.observed import End, Observed
 from node.metrics.records import Records
+from node.metrics.waits import Waits
 from node.statistics import Whispers, statistics
-from protocol.control import COORDINATOR, NodeConfig, encode_statistics
+from protocol.control import COORDINATOR, NodeConfig, SourceConfig, encode_statistics
 from protocol.edge import ReplayFeed, feed_name
 from protocol.events import EventType
 from protocol.messages import Message
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.node")
 
 SAY_AGAIN_S: Final = 60.0  # a rule that fails on every event must not fill the log
+HELD_BACK_S: Final = 10.0  # a source that rules wait for is told of from then on
 STATISTICS_EVERY_S: Final = 2  # beats, which are seconds
 
 NOWHERE: Final = EventType("?")
@@ -51,7 +55,12 @@ class Watching:
             journal=daemon.journal,
             now_us=daemon.now_us,
             cpu_s=process_time,
+            version=daemon.settings.version,
         )
+        self._waits: dict[int, Waits] = {}
+        for number, sink in daemon.machine.sinks.items():  # at the latest they have come when the last process ended
+            if sink.waiting:
+                self._waits_of(number).came(sink.count, daemon.machine.now_us)
         self._exposition = Exposition(self._observed)
         self._records = Records(daemon.settings.data / "records", self._observed)
         self._server: Server | None = None
@@ -60,6 +69,7 @@ class Watching:
         self._whispers = Whispers(self._observed)
         self._say_again_s: dict[str, float] = {}
         """By rule that has failed, when it may be said again."""
+        self._seldom = Seldom(logging.getLogger("headwater.edge"))
 
     def configured(self, config: NodeConfig) -> None:
         """Event types may be new: accounts go on with them."""
@@ -88,6 +98,29 @@ class Watching:
             self._say_again_s[rule] = now_s + SAY_AGAIN_S
             log.warning("%s (no match; %d so far)", sentence, self.counters.rule_errors[rule])
 
+    def said_late(self, source: int, age_us: int) -> None:
+        """An event of a source is late: said now and then."""
+        found = self._source_config(source)
+        if found is not None:
+            lateness_us = found.source.lateness_us
+            self._seldom.say(
+                f"late {source}",
+                f"source {source} ({found.source.type}): an event came {age_us / 1e6:.3f} s after its time and is late "
+                f"by {max(0, age_us - lateness_us) / 1e6:.3f} s (lateness: {lateness_us / 1e6:g} s); no rule sees it, "
+                "it is in late.jsonl; give the source more lateness, or set the clock of its device",
+            )
+
+    def said_malformed(self, source: int, why: str) -> None:
+        """Something came of a source that is no event: said now and then."""
+        name = self.source(source).type
+        self._seldom.say(
+            f"malformed {source}", f"source {source} ({name}): {why[:300]}; it is no event, and in dead-letters.jsonl"
+        )
+
+    def _source_config(self, number: int) -> SourceConfig | None:
+        config = self._daemon.machine.config
+        return next((each for each in config.sources if each.number == number), None) if config is not None else None
+
     # The machine calls these in the midst of its work, which must never fail because of them: a machine that applies
     # its journal again has no watcher and would go another way.
 
@@ -104,7 +137,23 @@ class Watching:
         with self._unharmed():
             ends = (rows.ends() if isinstance(rows, Found) else [row[0] for row in rows]) if live else ()
             self.counters.delivered_rows(sink, len(rows), [now_us - end for end in ends])
+            self._waits_of(sink).came(before + len(rows), now_us)
             self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
+
+    def confirmed(self, sink: int, number: int, taken: int) -> None:
+        """The receiver of a sink needs nothing up to this number any more; so many of these it has taken."""
+        self._waits_of(sink).left(number)
+        self.counters.taken_by(sink, taken)
+
+    def dropped(self, sink: int, number: int) -> None:
+        """Nobody will be given deliveries up to this number."""
+        self._waits_of(sink).left(number)
+
+    def _waits_of(self, sink: int) -> Waits:
+        found = self._waits.get(sink)
+        if found is None:
+            found = self._waits[sink] = Waits()
+        return found
 
     def replayed(
         self, now_us: int, born: int, numbers: tuple[int, int], times: tuple[int, int], trace: str = ""
@@ -169,8 +218,29 @@ class Watching:
         self._observed.core = self._daemon.machine.core
         self._observed.hub = self._daemon.hub
         self._observed.edge = self._daemon.adapters.edge
+        self._observed.ends = self._ends()
         known = set(self._daemon.hub.peers())  # a neighbour whose address is not known yet is not among them
         self._observed.peers = tuple(peer for peer in self._daemon.machine.links if peer in known)
+
+    def _ends(self) -> list[End]:
+        """The other ends of all sources and sinks."""
+        daemon, config = self._daemon, self._daemon.machine.config
+        if config is None:
+            return []
+        now_us, adapters = daemon.now_us(), daemon.adapters
+        held_back = {source.number: seconds for source, _, seconds in daemon.hearing.held_back()}
+        found = [
+            End("source", each.number, each.source.type, source_end(each.feed), adapters.is_connected("source", each),
+                held_back_s=held_back.get(each.number, 0.0))
+            for each in config.sources if each.number not in daemon.machine.ended
+        ]  # fmt: skip
+        for sink in config.sinks:
+            waiting = len(daemon.machine.sinks[sink.number].waiting)
+            oldest_s = self._waits_of(sink.number).oldest_s(now_us) if waiting else 0.0
+            connected = adapters.is_connected("sink", sink)
+            wanted = sink.subscription.type
+            found.append(End("sink", sink.number, wanted, sink_end(sink.destination), connected, waiting, oldest_s))
+        return found
 
     async def serve(self, address: str | None) -> str:
         """Serve HTTP at HOST:PORT; where it is served, or nothing."""
@@ -271,6 +341,20 @@ class Watching:
         why = daemon.why_closed()
         return [*found, f"sources wait: {why}"] if why is not None else found
 
+    def degraded(self) -> list[str]:
+        """What the node works without and people should know: ends that are away, sources that are waited for."""
+        daemon = self._daemon
+        found = [
+            each.trouble() for (what, number), each in daemon.adapters.edge.ends.items()
+            if what == "sink" or not (daemon.machine.is_ending(number) or number in daemon.machine.ended)
+        ]  # fmt: skip
+        held_back = [
+            f"rules wait for source {source.number} ({source.source.type}) since {seconds:.0f} s: {why}"
+            for source, why, seconds in daemon.hearing.held_back() if seconds >= HELD_BACK_S
+        ]  # fmt: skip
+        return [each for each in found if each is not None] + held_back
+
     def _ready(self) -> Response:
-        missing = self.missing()
-        return json_response({"ready": not missing, "missing": missing}, 503 if missing else 200)
+        missing, degraded = self.missing(), self.degraded()
+        answer = {"ready": not missing, "missing": missing, "degraded": degraded}
+        return json_response(answer, 503 if missing else 200)

@@ -22,6 +22,10 @@ UNDER_WAY_MAX: Final = 100
 BACKLOG_MAX: Final = 100_000
 """Messages that wait for a session. Past it the newest are thrown away, and that is said: memory has an end."""
 
+CONNECT: Final = 0x10
+MQTT: Final = b"\x00\x04MQTT"
+UNSUPPORTED_VERSION: Final = b"\x20\x02\x00\x01"  # the answer to a CONNECT, as clients of all versions read it
+
 SILENCE_S: Final = 5  # so much longer than its keep-alive a client may be silent
 
 log = logging.getLogger("headwater.broker")
@@ -88,6 +92,7 @@ def quiet() -> None:
 @cache
 def _classes() -> tuple[type[Any], type[Any]]:
     """The broker and its handler of one connection; amqtt is imported only where a broker is wanted."""
+    from amqtt.adapters import StreamReaderAdapter, StreamWriterAdapter
     from amqtt.broker import Broker
     from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
     from amqtt.session import OUTGOING, OutgoingApplicationMessage
@@ -173,7 +178,30 @@ def _classes() -> tuple[type[Any], type[Any]]:
                 await self._handle_message_flow(message)
             await self._send_waiting()
 
+    class Rest(StreamReaderAdapter):  # type: ignore[misc]
+        """A stream of which the beginning was read already."""
+
+        def __init__(self, head: bytes, reader: asyncio.StreamReader) -> None:
+            super().__init__(reader)
+            self._head = head
+
+        async def read(self, n: int = -1) -> bytes:
+            if not self._head:
+                return bytes(await super().read(n))
+            head, self._head = self._head[: n if n >= 0 else None], self._head[n:] if n >= 0 else b""
+            return head + (await super().read(n - len(head)) if n > len(head) else b"")
+
     class HeadwaterBroker(Broker):  # type: ignore[misc]
+        async def stream_connected(
+            self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
+        ) -> None:
+            head, version = await _version(reader)
+            if version == 5:  # amqtt would wait for more: clients that also speak 3.1.1 should hear of it at once
+                writer.write(UNSUPPORTED_VERSION)
+                writer.close()
+                return
+            await self._client_connected(listener_name, Rest(head, reader), StreamWriterAdapter(writer))
+
         async def _authenticate(self, session: Any, _: Any) -> bool:
             session.is_anonymous = False  # amqtt keeps nothing for a session that is
             return True
@@ -203,6 +231,24 @@ def _classes() -> tuple[type[Any], type[Any]]:
                 _be_connected(client_session)
 
     return HeadwaterBroker, Handler
+
+
+async def _version(reader: asyncio.StreamReader) -> tuple[bytes, int | None]:
+    """What was read of the first packet, and which version of MQTT it speaks; None if it is no beginning of MQTT."""
+    head = b""
+    try:
+        head += await reader.readexactly(2)
+        while head[-1] & 0x80 and len(head) < 5:  # the length of the packet
+            head += await reader.readexactly(1)
+        if head[0] != CONNECT:
+            return head, None
+        begin = len(head)
+        head += await reader.readexactly(len(MQTT) + 1)
+        return head, head[-1] if head[begin:-1] == MQTT else None
+    except asyncio.IncompleteReadError as error:
+        return head + error.partial, None
+    except OSError:
+        return head, None
 
 
 def _be_connected(session: Any) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from protocol.edge import MqttFeed
+from protocol.payload_maps import field_place, topic_names, walk
 
 DEVICES_MAX: Final = 100_000
 """As many as a node remembers the counters of; beyond that the one that was silent longest is forgotten."""
@@ -70,20 +71,26 @@ class Devices:
 def device_of_will(feed: MqttFeed, topic: str, stood_for: Sequence[str], payload: bytes) -> str:
     """Whose last will it is, named as its events name it.
 
-    With ``device: +1`` that is what this wildcard of the will's topic stands for; with a field, what the payload of the
-    will says there, if it is a JSON object that has it. Otherwise it is what the wildcards of the topic stand for.
+    With ``device: +1`` that is what this wildcard of the will's topic stands for; with ``topic.area`` what its level
+    ``{area}`` stands for; with a field, what the payload of the will says there, if it is a JSON object that has it.
+    Otherwise it is what the wildcards of the topic stand for.
     """
-    if feed.device is not None and re.fullmatch(r"\+[0-9]+", feed.device):
-        place = int(feed.device[1:]) - 1
-        if place < len(stood_for):
-            return stood_for[place][:NAME_CHARACTERS_MAX]
-    elif feed.device is not None:
-        try:
-            said = json.loads(payload)
-        except (ValueError, RecursionError):
-            said = None
-        if isinstance(said, dict) and isinstance(said.get(feed.device), str | int):
-            return str(said[feed.device])[:NAME_CHARACTERS_MAX]
+    if feed.device is None:
+        return device_of_topic(topic, stood_for)
+    if re.fullmatch(r"\+[0-9]+", feed.device):
+        level: int | None = int(feed.device[1:]) - 1
+    else:
+        place = field_place(feed.device, in_item=False)
+        level = topic_names(feed.will or "").get(str(place.steps[0])) if place.root == "topic" else None
+        if place.root == "payload":
+            try:
+                said = walk(json.loads(payload), place.steps)
+            except (ValueError, RecursionError):
+                said = None
+            if isinstance(said, str | int):
+                return str(said)[:NAME_CHARACTERS_MAX]
+    if level is not None and level < len(stood_for):
+        return stood_for[level][:NAME_CHARACTERS_MAX]
     return device_of_topic(topic, stood_for)
 
 

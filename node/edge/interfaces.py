@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from node.edge.dead_letters import DeadLetters
 from node.edge.devices import Devices
+from node.edge.presence import Presence
 from node.edge.turns import Turns
 from protocol.events import Value
 
@@ -25,8 +26,28 @@ class Arrival(NamedTuple):
     values: tuple[Value, ...]
 
 
+class Hearing(Protocol):
+    """Told by an adapter of a source whose events the other end holds while it cannot be heard."""
+
+    def connected(self, source: int) -> None: ...
+
+    def lost(self, source: int) -> None: ...
+
+    def busy(self, source: int) -> None:
+        """For a while there was no moment in which everything that has come was taken."""
+
+    async def gap(self, source: int) -> Any:
+        """Returns when the node wants to know whether something is still held of what was published until now."""
+
+    def caught_up(self, gap: Any) -> None:
+        """Nothing is."""
+
+
 class Intake(Protocol):
     """What the daemon gives to source adapters."""
+
+    @property
+    def hearing(self) -> Hearing: ...
 
     def publish(
         self,
@@ -61,8 +82,9 @@ class Deliveries(Protocol):
     async def next(self) -> list[tuple[int, dict[str, Any]]]:
         """The next ones, at least one."""
 
-    def confirm(self, number: int) -> None:
-        """Everything up to this number has safely left and need never be offered again."""
+    def confirm(self, number: int, *, refused: int = 0) -> None:
+        """Everything up to this number has safely left and need never be offered again; so many of them not because
+        the receiver has taken them, but because it never will."""
 
 
 class SinkAdapter(Protocol):
@@ -87,6 +109,14 @@ class Edge:
     devices: dict[int, Devices] = field(default_factory=dict)
     """By source, the devices of those that hear of last wills."""
     turns: Turns = field(default_factory=Turns)
+    ends: dict[tuple[str, int], Presence] = field(default_factory=dict)
+    """By ``source`` or ``sink`` and number, whether the other end is there, where there is one."""
+
+    def present(self, what: str, number: int, event_type: str, end: str, *, is_there: bool = False) -> Presence:
+        """The other end of a source or sink that begins."""
+        who = f"{what} {number} ({event_type})" if event_type else f"{what} {number}"
+        found = self.ends[what, number] = Presence(who, end, is_there)
+        return found
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by

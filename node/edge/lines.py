@@ -62,6 +62,7 @@ class FileSinkAdapter:
         self._path = edge.data / destination.path  # an absolute name stays what it is
         self._is_synced = edge.durability == "sync"
         self._edge = edge
+        self._presence = edge.present("sink", number, "", f"the file {self._path}", is_there=True)
         self._known: set[str] = set()
         """Identities of the lines of this sink found in the file that the node may offer again."""
 
@@ -79,11 +80,13 @@ class FileSinkAdapter:
         backoff = Backoff(first_s=0.5)
         while True:
             try:
-                return await asyncio.to_thread(work, argument)
+                found = await asyncio.to_thread(work, argument)
+                self._presence.came()
+                return found
             except OSError as error:
                 self._edge.count("file_sink_failures")
                 why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
-                log.warning("sink %d cannot write %s: %s; trying again", self._number, self._path, why)
+                self._presence.went(f"it cannot be written: {why}")
                 await backoff.wait()
 
     def _recover(self, confirmed: int) -> set[str]:

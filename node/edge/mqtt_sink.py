@@ -33,7 +33,12 @@ class MqttSinkAdapter:
         self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
         """Taken and not yet confirmed, oldest first."""
         self._fetching: asyncio.Future[list[tuple[int, dict[str, Any]]]] | None = None
-        self.is_connected = False
+        broker = destination.broker
+        self._presence = edge.present("sink", number, "", f"the broker {broker.host}:{broker.port}")
+
+    @property
+    def is_connected(self) -> bool:
+        return self._presence.is_there
 
     async def run(self, deliveries: Deliveries, confirmed: int) -> None:
         backoff = Backoff()
@@ -44,10 +49,7 @@ class MqttSinkAdapter:
                     await self._connected(deliveries, backoff)
                 except trouble as error:
                     self._edge.count("mqtt_connections_lost")
-                    address = f"{self._to.broker.host}:{self._to.broker.port}"
-                    log.warning("sink %d: broker %s: %s", self._number, address, error)
-                finally:
-                    self.is_connected = False
+                    self._presence.went(str(error) or type(error).__name__)
                 await backoff.wait()
         finally:
             if self._fetching is not None:
@@ -59,7 +61,7 @@ class MqttSinkAdapter:
         client.pending_calls_threshold = UNDER_WAY_MAX + 1
         async with client:
             backoff.reset()
-            self.is_connected = True
+            self._presence.came()
             watch = asyncio.ensure_future(_until_disconnected(client))
             try:
                 while True:

@@ -1,36 +1,35 @@
 """Payloads of devices: what is inside, and whether it is events of a type.
 
-A payload is one event, a list of events, or events one after the other (JSON lines, concatenated msgpack maps). An
-event is a map from attributes to values, beside the fields that name its device, counter and time.
+A payload is one message, a list of messages, or messages one after the other (JSON lines, concatenated msgpack maps).
+A message is one event or, with a mapping that says so, several (`node.edge.mapping`). Without a mapping an event is a
+map from attributes to values, beside the fields that name its device, counter and time.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal
 
 import msgpack
 
-from node.edge.interfaces import Arrival
-from node.traces.rows import parse_ts
+from node.edge.interfaces import Arrival, Edge
+from node.edge.mapping import FIELDS_TOLD_MAX, Mapping, Message
+from node.edge.values import INT_MAX, INT_MIN, TEXT_BYTES_MAX, Convert, Refusal, is_unicode, shown
+from protocol.edge import MqttFeed
 from protocol.errors import EventError
-from protocol.events import EventType, Value, conform
+from protocol.events import EventType, Value
+
+log = logging.getLogger("headwater.edge")
 
 PAYLOAD_BYTES_MAX: Final = 1 << 20
 """A larger payload is refused as a whole: a device that has so much to tell can tell it in parts."""
 PAYLOAD_EVENTS_MAX: Final = 10_000  # about 1 MiB of the smallest events
-TEXT_BYTES_MAX: Final = 64 << 10  # of one string value
-INT_MIN, INT_MAX = -(2**63), 2**63 - 1
 DEVICE_CHARACTERS_MAX: Final = 256
-SHOWN_CHARACTERS: Final = 60
 
 Refuse = Callable[[bytes, str], None]
-
-
-class Refusal(Exception):
-    """Why something is no event."""
 
 
 class PayloadReader:
@@ -39,24 +38,23 @@ class PayloadReader:
     def __init__(
         self,
         event_type: EventType,
-        payload: Literal["json", "msgpack"] = "json",
-        device: str | None = None,
-        counter: str | None = None,
-        time: str | None = None,
+        payload: Literal["json", "msgpack", "text"] = "json",
+        feed: MqttFeed | None = None,
         node: str | None = None,
     ) -> None:
-        """``node`` is a name that no device may have: the node numbers events of its own under it."""
+        """``node`` is a name that no device may have: the node numbers events of its own under it.
+
+        Without a feed a payload is what a program publishes: exactly the attributes, exactly of their kinds.
+        """
         self._node = node
         self._type = event_type
-        self._split = _json_parts if payload == "json" else _msgpack_parts
-        self._from_topic = device is not None and device.startswith("+") and device[1:].isdecimal()
-        self._wildcard = int(device[1:]) - 1 if device is not None and self._from_topic else 0
-        self._device = device
-        self._counter = counter
-        self._time = time
-        own = {counter, time} | (set() if self._from_topic else {device})
-        self._fields = {name for name in own if name is not None}
-        self._known = {*event_type.attributes, *self._fields}
+        self._feed = feed
+        self._map = Mapping(feed, event_type)
+        self._split = _SPLITS[payload if feed is None else feed.payload]
+        self.ignored: Callable[[list[str]], None] = lambda names: None
+        """Is told of fields that nothing asks for, where they are left out."""
+        self.passed_over: Callable[[], None] = lambda: None
+        """Is told of a message that the source is not for."""
 
     def read(self, payload: bytes, refuse: Refuse, wildcards: Sequence[str] = ()) -> list[Arrival]:
         """The events in a payload; ``wildcards`` are the levels of its topic that wildcards stand for."""
@@ -65,86 +63,110 @@ class PayloadReader:
             return []
         found: list[Arrival] = []
         try:
-            for part, raw in self._split(payload):
-                if len(found) >= PAYLOAD_EVENTS_MAX:
-                    raise Refusal(f"more than {PAYLOAD_EVENTS_MAX} events in one payload; send it in parts")
-                try:
-                    found.append(self._arrival(part, wildcards))
-                except (Refusal, EventError) as error:
-                    refuse(raw(), str(error))
+            for part, raw in self._split(payload, self._map.keeps_lists):
+                self._read_part(part, raw, found, refuse, wildcards)
         except Refusal as error:
             refuse(payload, str(error))
         return found
 
-    def _arrival(self, part: Any, wildcards: Sequence[str]) -> Arrival:
+    def _read_part(
+        self, part: Any, raw: Callable[[], bytes], found: list[Arrival], refuse: Refuse, wildcards: Sequence[str]
+    ) -> None:
+        """The events of one message into ``found``; a Refusal if there are too many."""
         if isinstance(part, Refusal):
-            raise part
-        if not isinstance(part, dict):
-            raise Refusal(f"an event is a map from names to values, not {_shown(part)}")
-        if not part.keys() <= self._known:
-            name = next(each for each in part if each not in self._known)
-            has = ", ".join(sorted(self._known)) or "no attributes"
-            raise Refusal(f"{self._type.name} has no attribute {_shown(name)}; it has: {has}")
-        values = tuple([self._value(name, part.get(name)) for name in self._type.attributes])
+            refuse(raw(), str(part))
+            return
+        if not self._map.counts(part, wildcards):
+            self.passed_over()
+            return
+        beside = self._map.unknown_beside_items(part)
+        if beside and self._map.unknown == "refuse":
+            refuse(raw(), self._not_known(beside))
+            return
+        if beside and self._map.unknown == "ignore":
+            self.ignored([str(name) for name in beside])
+        messages = self._map.items(part, wildcards)
+        while True:
+            message = None
+            try:
+                message = next(messages, None)
+                if message is None:
+                    return
+                if len(found) >= PAYLOAD_EVENTS_MAX:
+                    break
+                found.append(self._arrival(message))
+            except (Refusal, EventError) as error:
+                refuse(raw() if message is None or message.item is part else _dumped(message.item), str(error))
+                if message is None:
+                    return
+        raise Refusal(f"more than {PAYLOAD_EVENTS_MAX} events in one payload; send it in parts")
+
+    def _arrival(self, message: Message) -> Arrival:
+        mapping, feed = self._map, self._feed
+        if mapping.by_name and not isinstance(message.item, dict):
+            raise Refusal(f"an event is a map from names to values, not {shown(message.item)}")
+        unknown = mapping.unknown_fields(message)
+        if unknown and mapping.unknown == "refuse":
+            raise Refusal(self._not_known(unknown))
+        values = tuple(
+            [
+                convert(value) if (value := get(message)) is not None else self._absent(convert, place)
+                for get, convert, place in mapping.attributes
+            ]
+        )
         ts = None
-        if self._time is not None:
-            ts = parse_ts(part.get(self._time))
+        if mapping.time is not None:
+            given = mapping.time(message)
+            if given is None:
+                raise Refusal(f"{mapping.time_named} is absent")
+            ts = mapping.time_of(given)
         device, counter = None, None
-        if self._device is not None and self._counter is not None:
-            device = self._device_of(part, wildcards)
-            counter = part.get(self._counter)
+        if mapping.device is not None and mapping.counter is not None:
+            assert feed is not None
+            device = self._device(mapping.device(message), feed)
+            counter = mapping.counter(message)
             if type(counter) is not int or not 0 <= counter <= INT_MAX:
-                raise Refusal(f"the counter {self._counter} is {_shown(counter)}, and must be a whole number")
+                raise Refusal(f"the counter {feed.counter} is {shown(counter)}, and must be a whole number")
+        if unknown and mapping.unknown == "ignore":
+            self.ignored([str(name) for name in unknown])
         return Arrival(ts, device, counter, values)
 
-    def _device_of(self, part: dict[Any, Any], wildcards: Sequence[str]) -> str:
-        if self._from_topic:
-            device: Any = wildcards[self._wildcard] if self._wildcard < len(wildcards) else None
-        else:
-            device = part.get(self._device)
-            if type(device) is int and INT_MIN <= device <= INT_MAX:
-                device = str(device)
-        if not isinstance(device, str) or not 0 < len(device) <= DEVICE_CHARACTERS_MAX or not _is_unicode(device):
-            raise Refusal(f"the device {self._device} is {_shown(device)}, and must be a name")
+    def _not_known(self, names: list[Any]) -> str:
+        has = ", ".join(self._map.known_names()) or "no attributes"
+        return f"{self._type.name} has no attribute {shown(names[0])}; it has: {has}"
+
+    @staticmethod
+    def _absent(convert: Convert, place: str) -> Value:
+        try:
+            return convert(None)
+        except EventError as error:
+            raise Refusal(f"{error}: there is no {place}" if place else str(error)) from None
+
+    def _device(self, device: Any, feed: MqttFeed) -> str:
+        if type(device) is int and INT_MIN <= device <= INT_MAX:
+            device = str(device)
+        if not isinstance(device, str) or not 0 < len(device) <= DEVICE_CHARACTERS_MAX or not is_unicode(device):
+            raise Refusal(f"the device {feed.device} is {shown(device)}, and must be a name")
         if device == self._node:
             raise Refusal(f"the device is called {device!r} like its node; give it another name")
         return device
 
-    def _value(self, name: str, value: Any) -> Value:
-        kind = type(value)
-        if kind is float:
-            if value - value != 0:
-                raise Refusal(f"{self._type.name}.{name} is {value}, which is not a finite number")
-        elif kind is int:
-            if not INT_MIN <= value <= INT_MAX:
-                raise Refusal(f"{self._type.name}.{name} does not fit into 64 bits")
-        elif kind is str:
-            if len(value) > TEXT_BYTES_MAX:
-                raise Refusal(f"{self._type.name}.{name} has {len(value)} characters; {TEXT_BYTES_MAX} are the most")
-            if not _is_unicode(value):
-                raise Refusal(f"{self._type.name}.{name} is not a Unicode text")
-        elif value is not None and kind is not bool:
-            raise Refusal(f"{self._type.name}.{name} is {_shown(value)}; values are numbers, strings or booleans")
-        return conform(self._type, name, value)
 
+def reader_of(feed: MqttFeed, event_type: EventType, edge: Edge, number: int) -> PayloadReader:
+    """The reader of a source, which counts what it leaves out and names each field once in the log."""
+    reader = PayloadReader(event_type, feed=feed, node=edge.node)
+    told: set[str] = set()
 
-def _is_unicode(text: str) -> bool:
-    """Whether a text can travel: JSON can write half of a surrogate pair, which is no character."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    def ignored(names: list[str]) -> None:
+        edge.count("payload_fields_ignored", len(names))
+        for name in names:
+            if name not in told and len(told) < FIELDS_TOLD_MAX:
+                told.add(name)
+                log.info("source %d: %s does not ask for %.60r, and leaves it out", number, event_type.name, name)
 
-
-def _shown(value: Any) -> str:
-    if value is None:
-        return "absent"
-    try:
-        shown = repr(value)
-    except (ValueError, RecursionError):  # an integer of thousands of digits, or a structure of thousands of levels
-        shown = f"a {type(value).__name__}"
-    return shown if len(shown) <= SHOWN_CHARACTERS else shown[: SHOWN_CHARACTERS - 2] + ".."
+    reader.ignored = ignored
+    reader.passed_over = lambda: edge.count("mqtt_messages_passed_over")
+    return reader
 
 
 Parts = Iterator[tuple[Any, Callable[[], bytes]]]
@@ -154,7 +176,17 @@ Parts = Iterator[tuple[Any, Callable[[], bytes]]]
 _decoder: Final = json.JSONDecoder()
 
 
-def _json_parts(payload: bytes) -> Parts:
+def _text_parts(payload: bytes, keeps_lists: bool) -> Parts:
+    try:
+        text = payload.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Refusal(f"not UTF-8 at byte {error.start}") from None
+    if not text.strip():
+        raise Refusal("nothing in it")
+    yield text, partial(bytes, payload)
+
+
+def _json_parts(payload: bytes, keeps_lists: bool) -> Parts:
     try:
         text = payload.decode("utf-8").strip()
     except UnicodeDecodeError as error:
@@ -164,11 +196,11 @@ def _json_parts(payload: bytes) -> Parts:
     try:
         whole, end = _decoder.raw_decode(text)
         if end == len(text):
-            yield from _each(whole)
+            yield from _each(whole, keeps_lists)
             return
     except (ValueError, RecursionError) as error:
         if "\n" not in text:
-            raise Refusal(f"not JSON: {_why(error)}") from None
+            raise Refusal(f"not JSON: {_why(error)}{_or_text(text)}") from None
     # Each line stands for itself, so that a bad one does not take the others with it.
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip()
@@ -180,14 +212,14 @@ def _json_parts(payload: bytes) -> Parts:
             yield Refusal(f"line {number}: not JSON: {_why(error)}"), stripped.encode
             continue
         if end == len(stripped):
-            yield from _each(part)
+            yield from _each(part, keeps_lists)
         else:
             what = Refusal(f"line {number}: something follows the event; write one on each line, or a list")
             yield what, stripped.encode
 
 
-def _each(whole: Any) -> Parts:
-    for part in whole if isinstance(whole, list) else [whole]:
+def _each(whole: Any, keeps_lists: bool) -> Parts:
+    for part in whole if isinstance(whole, list) and not keeps_lists else [whole]:
         yield part, partial(_dumped, part)
 
 
@@ -195,14 +227,19 @@ def _dumped(part: Any) -> bytes:
     try:
         return json.dumps(part).encode()
     except (ValueError, RecursionError):
-        return _shown(part).encode(errors="replace")
+        return shown(part).encode(errors="replace")
+
+
+def _or_text(text: str) -> str:
+    """Advice about a word that is no JSON, as in ``ON``."""
+    return "; payload: text reads plain words" if text.isalnum() else ""
 
 
 def _why(error: Exception) -> str:
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def _msgpack_parts(payload: bytes) -> Parts:
+def _msgpack_parts(payload: bytes, keeps_lists: bool) -> Parts:
     if not payload:
         raise Refusal("nothing in it")
     unpacker = msgpack.Unpacker(
@@ -218,7 +255,7 @@ def _msgpack_parts(payload: bytes) -> Parts:
         except Exception as error:  # many kinds, for a stranger's bytes
             raise Refusal(f"not msgpack: {error or type(error).__name__}") from None
         end = unpacker.tell()
-        if isinstance(whole, list):
+        if isinstance(whole, list) and not keeps_lists:
             for part in whole:
                 yield part, partial(_packed, part)
         else:
@@ -233,5 +270,8 @@ def _packed(part: Any) -> bytes:
     try:
         packed: bytes = msgpack.packb(part)
     except Exception:
-        return _shown(part).encode(errors="replace")
+        return shown(part).encode(errors="replace")
     return packed
+
+
+_SPLITS: Final = {"json": _json_parts, "msgpack": _msgpack_parts, "text": _text_parts}

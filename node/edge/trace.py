@@ -43,7 +43,7 @@ class TraceSourceAdapter:
         try:
             while True:
                 try:
-                    in_order, gives_seq = await asyncio.to_thread(look, self._feed.path)
+                    in_order, gives_seq = await asyncio.to_thread(look, self._feed.path, self._feed.layout)
                     rows = self._rows(in_order, published)
                     # A file that is not in order is sorted in memory before its first row is there.
                     first = await asyncio.to_thread(next, rows, None)
@@ -64,8 +64,9 @@ class TraceSourceAdapter:
     def _rows(self, in_order: bool, published: int) -> Iterator[Event]:
         """The rows that have not been published yet."""
         self._bad.clear()
+        feed = self._feed
         found = events_of_source(
-            self._feed.path, self._edge.node, self._type, in_order=in_order, on_bad=self._bad.append
+            feed.path, self._edge.node, self._type, in_order=in_order, layout=feed.layout, on_bad=self._bad.append
         )
         return itertools.islice(found, published, None)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from node.edge.backoff import Backoff
 from node.edge.interfaces import Deliveries, Edge, identity
+from node.edge.names import shown
+from node.edge.seldom import Seldom
 from node.edge.windows import Window
 from protocol.edge import WebhookTo
 
@@ -37,6 +39,11 @@ class WebhookSinkAdapter:
         self._first_s = first_s
         self._window = Window()
         self._room = asyncio.Event()
+        self._seldom = Seldom(log)
+        self._refused: set[int] = set()
+        """Deliveries that became dead letters and are not confirmed yet."""
+        # Nobody knows before the first delivery; a receiver is not taken for away before it fails.
+        self._presence = edge.present("sink", number, "", f"the receiver {shown(self._url)}", is_there=True)
 
     async def run(self, deliveries: Deliveries, confirmed: int) -> None:
         import aiohttp
@@ -58,18 +65,23 @@ class WebhookSinkAdapter:
         headers = {"Content-Type": "application/json", "Idempotency-Key": identity(delivery)}
         backoff = Backoff(first_s=self._first_s, most_s=60.0)
         while True:
-            trouble, retry_after_s = await self._try(session, body, headers)
+            trouble, retry_after_s = await self._try(session, body, headers, number)
             if not trouble:
+                self._presence.came()
                 break
             self._edge.count("webhook_retries")
-            log.warning("sink %d: %s: %s; trying again", self._number, self._url, trouble)
+            self._presence.went(trouble)
             await backoff.wait(retry_after_s)
         last = self._window.answered(number)
         if last is not None:
-            deliveries.confirm(last)
+            refused = {each for each in self._refused if each <= last}
+            self._refused -= refused
+            deliveries.confirm(last, refused=len(refused))
             self._room.set()
 
-    async def _try(self, session: aiohttp.ClientSession, body: bytes, headers: dict[str, str]) -> tuple[str, float]:
+    async def _try(
+        self, session: aiohttp.ClientSession, body: bytes, headers: dict[str, str], number: int
+    ) -> tuple[str, float]:
         """Why it must be tried again, and not before how many seconds; an empty reason if it is settled."""
         import aiohttp
 
@@ -84,8 +96,13 @@ class WebhookSinkAdapter:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return str(error) or type(error).__name__, 0.0
         self._edge.count("webhook_refusals")
+        self._refused.add(number)
         self._edge.dead_letters.put(f"sink {self._number}", body, f"{self._url} answered {status}")
-        log.warning("sink %d: %s refused a delivery with %d; it is a dead letter", self._number, self._url, status)
+        self._seldom.say(
+            "refused",
+            f"sink {self._number}: {shown(self._url)} refused a delivery with {status}; it is a dead letter, "
+            "in dead-letters.jsonl",
+        )
         return "", 0.0
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from node.engine.code import Piece
+from node.engine.equalities import of_role
 from node.engine.logical import (
     Reach,
 )
@@ -47,7 +48,7 @@ class Candidates(Negations):
     def _keyed(self, level: Level, role: str, at: int) -> tuple[Piece, str, int, int | None, Expression | None] | None:
         bound = {unit for unit, step in self.element_step.items() if step <= at} - {level.unit}
         for number, members in enumerate(self.classes):
-            mine = [attribute for attribute in members.get(level.unit, ()) if attribute.role == role]
+            mine = of_role(members.get(level.unit, ()), role)
             if mine and self.class_step.get(number, at + 1) <= at and any(other in bound for other in members):
                 with self.reading({(role, ""): "e"}):
                     return self.scope.value(mine[0]), self.class_value[number].source, at, number, None

@@ -1,8 +1,15 @@
 """The engine: rules in, events and watermarks in, composite events out.
 
+    for composite in Engine(rules).run(events):  # all matches of a whole input
+        print(composite)
+
+A program that decides itself when time moves on takes the matches of three methods, each of which gives those that are
+certain now and that no other call gives again:
+
     engine = Engine(rules)
+    found = []
     for batch in batches:
-        found = engine.feed(batch)           # matches of monotone rules, as soon as their parts are there
+        found += engine.feed(batch)          # matches of monotone rules, as soon as their parts are there
         found += engine.advance(watermark)   # nothing at or before the watermark will follow
     found += engine.close()                  # the watermark plus infinity
 
@@ -12,20 +19,22 @@ It reads no clock and starts no thread. The same input gives the same output in 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from node.engine.counting import TooManyChoices
 from node.engine.intake import Handler, Row, all_of, reordering, widening
 from node.engine.next_match import NextMatch
 from node.engine.program import Program, compile_rules
 from node.engine.rules import RulePlan
+from node.engine.running import run
 from node.engine.runtime import TooManySubsets
 from node.engine.snapshot import decode_snapshot, encode_snapshot
 from node.engine.store import Store
 from protocol.composites import Composite
 from protocol.errors import EventError, HeadwaterError, RuleError
-from protocol.events import HEADER_WIDTH, EventType
+from protocol.events import HEADER_WIDTH, Event, EventType
 from protocol.functions import Functions
 from protocol.pattern import types_of
 
@@ -123,7 +132,7 @@ class Engine:
             return found.append
 
         def count(match: Composite) -> None:
-            found[0] += 1
+            found[0] += match[-1]  # how many matches this one stands for
 
         return count
 
@@ -145,6 +154,19 @@ class Engine:
         self._waiting = [store for store in self._used if store.compiled.ordered]
 
     # --------------------------------------------------------------------------------------------------------- running
+
+    def run(
+        self, events: Iterable[Event | Mapping[str, Any]], *, lateness_us: int | None = None
+    ) -> Iterator[Composite]:
+        """All composites of these events, each once: those of ``feed``, ``advance`` and ``close`` in one loop.
+
+        An event is an Event or a mapping with ``type``, ``ts`` (integer microseconds) and the attributes, perhaps
+        ``node`` and ``seq``; where no event has a ``seq``, they are numbered. The events are put in order first and
+        none is late. With ``lateness_us`` they are taken as a stream instead, one after the other, and composites are
+        given as they are decided: an event more than that behind an earlier one is late (see ``take_late``). At the end
+        of the events the engine is closed.
+        """
+        return run(self, events, lateness_us)
 
     def feed(self, events: Iterable[Row]) -> list[Composite]:
         """Take events in any order; the composites that are certain now.
@@ -262,12 +284,23 @@ class Engine:
                         rules[store.compiled.owners[frame.name]] = None
         rule = next(iter(rules), "")
         where = f"rule {rule!r}" if rules else "a rule"
-        if isinstance(error, TooManySubsets):
+        if isinstance(error, TooManyChoices):
             return rule, f"{where}: {error}"
+        if isinstance(error, TooManySubsets):
+            return rule, f"{where}: {error}{self._instead_of_listing(rule)}"
         return rule, (
             f"{where} could not be evaluated: {type(error).__name__}: {error}; "
             f"declare the kinds of its attributes, or check the functions it calls"
         )
+
+    def _instead_of_listing(self, rule: str) -> str:
+        if not self.program.count_only:
+            return ", or only count the matches (headwater run --count)"
+        emits = next((running.plan.rule.emits for running in self._running if running.plan.rule.name == rule), "")
+        readers = [r.plan.rule.name for r in self._running if emits in types_of(r.plan.rule.pattern)]
+        if not readers:
+            return ""
+        return f"; its matches are listed although they are only counted, because rule {readers[0]!r} reads them"
 
     def _watermark_of(self, store: Store) -> float:
         watermark = self.watermark

@@ -48,18 +48,20 @@ class Equalities(Reading):
     def _value_classes(self) -> None:
         """The member bound first gives a class its value, which the others are then found by."""
         self.class_step: dict[int, int] = {}
+        self.class_source: dict[int, Attribute] = {}
+        """The one member whose value stands for the class: all others, of its own role too, are compared with it."""
         forced = self.units[self.trigger].leaves[self.trigger_leaf].role if self.trigger >= 0 else ""
         for number, members in enumerate(self.classes):
             known = {unit: found[0] for unit, found in members.items() if not self.units[unit].many}
-            for attribute in members.get(self.trigger, ()):
-                if attribute.role == forced:
-                    known[self.trigger] = attribute
+            if of_trigger := of_role(members.get(self.trigger, ()), forced):
+                known[self.trigger] = of_trigger[0]
             if not known:
                 continue
             first = min(known, key=lambda unit: self.element_step[unit])
             with self.reading({(known[first].role, ""): "e" if self.units[first].many else f"r{first}"}):
                 self.class_value[number] = self.scope.value(known[first])
             self.class_step[number] = self.element_step[first]
+            self.class_source[number] = known[first]
 
     def _place_parameters(self) -> None:
         self.parameter_step: dict[str, int] = {}
@@ -117,7 +119,7 @@ class Equalities(Reading):
         """Equalities with classes that already have a value, other than the one the hash lookup took care of."""
         conditions = []
         for number, members in enumerate(self.classes):
-            mine = [attribute for attribute in members.get(unit, ()) if attribute.role == role]
+            mine = of_role(members.get(unit, ()), role)
             if self.class_step.get(number, self.step_of[unit]) >= self.step_of[unit]:
                 continue
             value = self.class_value[number]
@@ -129,14 +131,16 @@ class Equalities(Reading):
         """What gives a class its value must have one, and agree with itself where it is in the class twice."""
         guards = []
         with self.reading({(role, ""): variable}):
-            for number, members in enumerate(self.classes):
-                mine = [attribute for attribute in members.get(unit, ()) if attribute.role == role]
-                if not mine or self.class_step.get(number) != self.element_step[unit]:
+            for number, source in self.class_source.items():
+                if source.role != role:
                     continue
-                value = self.scope.value(mine[0])
-                if value.source != self.class_value[number].source:
-                    continue
+                value = self.scope.value(source)
                 if value.nullable:
                     guards.append(f"{value.source} is not None")
-                guards += [self.scope.compare("=", self.scope.value(attribute), value) for attribute in mine[1:]]
+                others = [each for each in of_role(self.classes[number][unit], role) if each != source]
+                guards += [self.scope.compare("=", self.scope.value(each), value) for each in others]
         return guards
+
+
+def of_role(attributes: Iterable[Attribute], role: str) -> list[Attribute]:
+    return [attribute for attribute in attributes if attribute.role == role]

@@ -16,7 +16,7 @@ from node.engine.logical import (
     Spread,
 )
 from node.engine.reading import Level
-from node.engine.repetitions import Repetitions
+from node.engine.repetitions import ASKED, Repetitions
 from protocol.expressions import parameters_of
 
 NEAR = 16  # how far back from the newest event `last` looks before it bisects the whole buffer
@@ -38,9 +38,19 @@ class JoinWriter(Repetitions):
     counted: tuple[str, bool] | None = None
     """Set when the number of subsets follows from the number of candidates: (candidates, one of them is forced)."""
 
+    numbers: tuple[str, ...] = ()
+    """Variables that say for how many choices of its repetitions a match stands, where matches are only counted."""
+
+    asked_later = ""
+    """Source of what looks at a match that has waited."""
+
+    waiting_match: str | None = None
+    """Source of the match that waits: it holds the events of repetitions, but asks nothing of them."""
+
     def write(self, name: str, emit: Emit) -> str:
         """The source of the function; ``emit`` writes what happens with a finished match."""
         self.emit = emit
+        self.numbers = ()
         self._equalities()
         self._plan()
         out = self.out
@@ -254,16 +264,21 @@ class JoinWriter(Repetitions):
                     self._forced_checks(level, leaf_number, conditions, roles)
             else:
                 out.line(f"if not {variable}: {self.skip}")
-        source = self._subsets(unit, made, lists, forced, conditions, roles)
-        names = [f"k{unit}_{leaf_number}" for leaf_number in range(len(made.leaves))]
         self.complete.add(unit)
         tests = self._finished_checks(unit, conditions, roles)
+        plain = self._finishes(step) and not tests
+        source = self._subsets(unit, made, lists, forced, conditions, roles, plain)
+        names = [f"k{unit}_{leaf_number}" for leaf_number in range(len(made.leaves))]
         target = names[0] if len(names) == 1 else ", ".join(names)
-        if self._finishes(step) and not tests:
+        if plain and ASKED not in source:
             self.collect = (f"for {target} in {source}", source, True)
             self.counted = (lists[0], forced) if source.startswith("subsets") else None
             self.emit(self.out, self)
             return
+        if ASKED in source:
+            target = f"w{unit}, {target if len(names) == 1 else f'({target})'}"
+            self.numbers += (f"w{unit}",)
+        header = len(out.lines)
         self._enter_loop(f"for {target} in {source}:")
         for test in tests:
             self.skip_unless(test)
@@ -273,6 +288,9 @@ class JoinWriter(Repetitions):
         self._after_step(step)
         self._levels(step + 1)
         self._leave_loop()
+        if ASKED in source:
+            text = "\n".join([*out.lines[header + 1 :], self.asked_later]).replace(self.waiting_match or "\0", "")
+            out.lines[header] = out.lines[header].replace(ASKED, self._asked(unit, text))
 
     def _finishes(self, step: int) -> bool:
         """Nothing is left to do after this step but to emit."""

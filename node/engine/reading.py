@@ -102,6 +102,8 @@ class Reading:
         """How much longer than usual the match waits before its negations are judged."""
         self.stand_in: dict[int, str] = {}
         """Rows to read in place of units for a while."""
+        self.folds: dict[str, tuple[Fold, Piece | None]] = {}
+        """Folds that were written, by their source: the fold, and how it reads the event ``f``."""
         self.hoisted: set[int] = set()
         self.complete: set[int] = set()
         self._bounds: dict[tuple[int, int], tuple[list[Bound], list[Bound], list[str]]] = {}
@@ -121,10 +123,14 @@ class Reading:
     def _fold(self, fold: Fold) -> Piece:
         rows = self.variables[fold.role, "all"]
         if fold.name is None:
-            return Piece(f"len({rows})")
-        read = self.columns(fold.role).read("f", fold.name)
-        keep = f" if {read.source} is not None" if read.nullable else ""
-        return Piece(f"fold_{fold.function}([{read.source} for f in {rows}{keep}])", nullable=fold.function != "count")
+            made, read = Piece(f"len({rows})"), None
+        else:
+            read = self.columns(fold.role).read("f", fold.name)
+            keep = f" if {read.source} is not None" if read.nullable else ""
+            source = f"fold_{fold.function}([{read.source} for f in {rows}{keep}])"
+            made = Piece(source, nullable=fold.function != "count")
+        self.folds[made.source] = fold, read
+        return made
 
     def _latest_ts(self, part: Attribute | Fold) -> str:
         if isinstance(part, Fold):

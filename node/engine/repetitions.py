@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+
 from node.engine.candidates import Candidates
+from node.engine.equalities import of_role
 from node.engine.logical import (
     Unit,
     elementwise,
@@ -12,9 +15,14 @@ from node.engine.logical import (
 from node.engine.reading import Level
 from protocol.expressions import Attribute, Expression, roles_of, walk
 
+ASKED = "ASKED"  # stands in generated code for what is asked of a repetition until that is known
+
 
 class Repetitions(Candidates):
     """Writes what repetitions need beyond single events."""
+
+    counting = False
+    """Whether matches are only counted: choices that nothing tells apart are then taken together."""
 
     def _about_element(self, condition: Expression, roles: frozenset[str], role: str) -> bool:
         """Speaks of each element of this one leaf, and of no element of another repetition finished before."""
@@ -97,12 +105,11 @@ class Repetitions(Candidates):
         for condition in conditions:
             if self._about_element(condition, roles, role):
                 self.skip_unless(self.scope.truth(condition))
-        for number, members in enumerate(self.classes):
-            for attribute in members.get(level.unit, ()):
-                if attribute.role == role and self.class_step.get(number, 1 << 30) < self.step_of[level.unit]:
-                    value = self.scope.value(attribute)
-                    if value.source != self.class_value[number].source:
-                        self.skip_unless(self.scope.compare("=", value, self.class_value[number]))
+        for number, source in self.class_source.items():
+            if source.role == role or self.class_step[number] >= self.step_of[level.unit]:
+                continue  # what gives the class its value was compared with itself when it came
+            for attribute in of_role(self.classes[number].get(level.unit, ()), role):
+                self.skip_unless(self.scope.compare("=", self.scope.value(attribute), self.class_value[number]))
         if self.branch.count is not None:
             span = self.branch.count - 1
             for other, step in self.element_step.items():
@@ -117,7 +124,9 @@ class Repetitions(Candidates):
         forced: bool,
         conditions: list[Expression],
         roles: frozenset[str],
+        plain: bool,
     ) -> str:
+        """Source of the choices among the candidates. ``plain``: nothing is asked of them but how many there are."""
         linking = [c for c in conditions if needs_previous(c, roles) and not needs_whole(c, roles)]
         if not made.is_group:
             element = self._element(unit, 0)
@@ -126,8 +135,10 @@ class Repetitions(Candidates):
                 tests = [self.scope.truth(condition) for condition in linking]
             if self.is_composite(unit):
                 tests.insert(0, f"p[:3] < start_of({element})")
-            if tests:
-                follows = f"lambda p, {element}: {' and '.join(tests)}"
+            follows = f"lambda p, {element}: {' and '.join(tests)}" if tests else None
+            if self.counting and not (plain and follows is None):
+                return f"choices_of({lists[0]}, {'e' if forced else None}, {follows}, {ASKED})"
+            if follows is not None:
                 return f"chains({lists[0]}, {'e' if forced else None}, {follows})"
             return f"subsets_with({lists[0]}, e)" if forced else f"subsets({lists[0]})"
         here = {(leaf.role, ""): self._element(unit, number) for number, leaf in enumerate(made.leaves)}
@@ -143,7 +154,31 @@ class Repetitions(Candidates):
         follows = f"lambda p, q: {' and '.join(links) or 'True'}"
         inside = f"[{', '.join(lists)}]"
         leaf, event = (self.trigger_leaf, "e") if forced else (0, None)
-        return f"group_chains({inside}, {leaf}, {event}, {within}, {follows})"
+        arguments = f"{inside}, {leaf}, {event}, {within}, {follows}"
+        return f"group_choices_of({arguments}, {ASKED})" if self.counting else f"group_chains({arguments})"
+
+    def _asked(self, unit: int, text: str) -> str:
+        """Source of what ``text``, generated for the time after the repetition was bound, asks of it."""
+        leaves = self.units[unit].leaves
+        names = [f"k{unit}_{number}" for number in range(len(leaves))]
+        numbers = {leaf.role: number for number, leaf in enumerate(leaves)}
+        folds = []
+        for source, (fold, read) in self.folds.items():
+            if fold.role not in numbers or source not in text:
+                continue
+            text = text.replace(source, "")
+            if read is None:
+                folds.append("('len', None)")
+            else:
+                item = f"f[{numbers[fold.role]}]" if len(leaves) > 1 else "f"
+                assert fold.name is not None
+                folds.append(f"('{fold.function}', lambda f: {self.columns(fold.role).read(item, fold.name).source})")
+        ends = [f"{name}[{end}]" for name in names for end in (0, -1)]
+        known = text
+        for end in ends:
+            known = known.replace(end, "")
+        each = any(re.search(rf"\b{name}\b", known) for name in names)
+        return f"Asked({', '.join([str(known != text), str(each), *folds])})"
 
     def _group_equalities(self, unit: int) -> list[str]:
         """Classes that only this group's own leaves have reached so far are equal within each group."""

@@ -167,12 +167,22 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
             for mode in dict.fromkeys(modes):
                 writer = JoinWriter(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
                 writer.over_limit = f"v{plan.number}"
+                writer.counting = plan.counts
+                if check is not None:
+                    writer.asked_later = _asked_later(store.late_checks[check], branch)
                 name = store.add_function(partial(writer.write, emit=partial(emit, plan, branch, check)))
                 group = store.group(leaf.type, writer.own_conditions(leaf.role, branch.where))
                 if last and (mode.newest or store.ordered):
                     group.newest_triggers.append(name)
                 if not store.ordered and not mode.newest:
                     group.triggers.append(name)
+
+
+def _asked_later(late_check: str, branch: Branch) -> str:
+    """What is still asked of repetitions in matches that wait: what decides them looks at, and where they end."""
+    _, _, body = late_check.partition("= match[")
+    ends = [f"k{number}_{len(unit.leaves) - 1}[-1]" for number, unit in enumerate(branch.units) if unit.many]
+    return "\n".join([body, *ends])
 
 
 def bindings(join: JoinWriter, plan: RulePlan) -> str:
@@ -190,6 +200,9 @@ def emit(plan: RulePlan, branch: Branch, check: int | None, out: Writer, join: J
     """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more."""
     match = bindings(join, plan)
     if check is not None:
+        if plan.counts:
+            match = f"C((*{match}, {' * '.join(join.numbers) or 1}))"
+            join.waiting_match = match
         times, numbers = _deadlines(join, branch)
         if numbers:
             entry = f"{_greatest(numbers)}, next(serial), {check}, {match}, {_greatest(times)}"
@@ -230,13 +243,18 @@ def _greatest(sources: list[str]) -> str:
 
 
 def _how_many(join: JoinWriter) -> str:
+    return " * ".join([*join.numbers, *_how_many_now(join)]) or "1"
+
+
+def _how_many_now(join: JoinWriter) -> list[str]:
+    """How many matches differ only in what is bound last, where that is not gone through in a loop."""
     if join.counted is not None:
         candidates, forced = join.counted
-        return f"1 << len({candidates})" if forced else f"(1 << len({candidates})) - 1"
+        return [f"(1 << len({candidates}))" if forced else f"((1 << len({candidates})) - 1)"]
     if join.collect is None:
-        return "1"
+        return []
     clause, candidates, unconditional = join.collect
-    return f"len({candidates})" if unconditional else f"sum([1 {clause}])"
+    return [f"len({candidates})" if unconditional else f"sum([1 {clause}])"]
 
 
 def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:

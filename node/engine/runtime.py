@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
+from node.engine import counting
 from protocol.composites import start_of
 
 Row = tuple[Any, ...]
@@ -147,7 +148,8 @@ class TooManySubsets(Exception):
     def __init__(self, candidates: int) -> None:
         super().__init__(
             f"a repetition has {candidates} candidates at once, and every subset of them would be a match; "
-            f"give it a LIMIT, a shorter window or more conditions, use SKIP TILL NEXT MATCH, or only count the matches"
+            f"give it a LIMIT of at most {CANDIDATES_MAX}, a shorter window or more conditions, or use SKIP TILL NEXT "
+            "MATCH"
         )
 
 
@@ -210,14 +212,7 @@ def group_chains(
     A group takes one event per leaf, each ending before the next one starts; groups follow each other the same way.
     With ``forced``, that event stands in at least one group at ``forced_leaf``.
     """
-    if forced is not None:
-        candidates = [list(rows) for rows in candidates]
-        insort(candidates[forced_leaf], forced)
-    groups: list[tuple[Row, ...]] = [()]
-    for rows in candidates:
-        groups = [(*group, row) for group in groups for row in rows if not group or group[-1][:3] < start_of(row)]
-    groups = [group for group in groups if within(*group)]
-    groups.sort(key=lambda group: group[-1])
+    groups = counting.all_groups(candidates, forced_leaf, forced, within)
     ending: list[list[tuple[tuple[Row, ...], ...]]] = []
     total_found = 0
     for position, group in enumerate(groups):
@@ -269,7 +264,7 @@ NAMES: dict[str, Any] = {
     "equal": equal, "unequal": unequal, "contained": contained, "not_contained": not_contained,
     "call": call, "lookup": lookup, "subsets": subsets, "subsets_with": subsets_with, "chains": chains,
     "group_chains": group_chains, "overlaps": overlaps, "start_of": start_of, "after": after,
-    "finite": finite, "as_declared": as_declared, "exceeds": exceeds,
+    "finite": finite, "as_declared": as_declared, "exceeds": exceeds, **counting.NAMES,
     **{f"fold_{name}": function for name, function in FOLD_FUNCTIONS.items()},
 }  # fmt: skip
 """What generated code may call, by the name it uses."""

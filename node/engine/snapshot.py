@@ -19,7 +19,8 @@ from protocol.errors import EventError, HeadwaterError
 from protocol.events import EventType
 
 FORMAT = 2
-_BIG_INT = 1
+_BIG_INT = 2
+_DECIMAL_INT = 1  # as earlier versions wrote them; they have at most 4,300 digits
 _PLAIN, _FROM_OUTSIDE = -1, -2  # in place of the number of a rule
 
 
@@ -81,14 +82,16 @@ def _spec(plain: Sequence[Any]) -> CompositeSpec:
 
 def _scalar(value: Any) -> Any:
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
-        return msgpack.ExtType(_BIG_INT, str(value).encode())
+        return msgpack.ExtType(_BIG_INT, f"{value:x}".encode())
     return value
 
 
 def _ext(code: int, data: bytes) -> Any:
-    if code != _BIG_INT:
-        raise SnapshotError("unknown extension in a snapshot")
-    return int(data)
+    if code == _BIG_INT:
+        return int(data, 16)
+    if code == _DECIMAL_INT:
+        return int(data)
+    raise SnapshotError("unknown extension in a snapshot")
 
 
 def encode_snapshot(
@@ -119,7 +122,9 @@ def encode_snapshot(
                 "watermark": state.watermark,
             }
         )
-    counts = [[rule.found[0] if rule.plan.counts else rule.passed_on[0], rule.over_limit[0]] for rule in running]
+    counts = [
+        [_scalar(rule.found[0] if rule.plan.counts else rule.passed_on[0]), rule.over_limit[0]] for rule in running
+    ]
     whole = [
         FORMAT,
         fingerprint,

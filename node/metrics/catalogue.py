@@ -70,6 +70,11 @@ def _info(observed: Observed) -> Values:
     yield (observed.node, observed.network), 1
 
 
+@_metric("build_info", "gauge", ("version",), "Always 1; says which version of Headwater this is.")
+def _build(observed: Observed) -> Values:
+    yield (observed.version,), 1
+
+
 def _by_type(field: str) -> _Read:
     def read(observed: Observed) -> Values:
         sums: dict[str, int] = {}
@@ -84,7 +89,10 @@ def _by_type(field: str) -> _Read:
 for _name, _help in (
     ("born", "Events of local sources that became part of the trace."),
     ("late", "Events that came later than the lateness of their source allows."),
-    ("malformed", "Payloads that are no event of their type; they are in the dead-letter file."),
+    (
+        "malformed",
+        "Payloads that cannot be read as an event of the type; they are in the dead-letter file.",
+    ),
     ("refused", "Well-formed events that were not taken: their source has ended or does not hold at their time."),
     ("repeated", "Events with an identity that their device has sent before."),
 ):
@@ -95,7 +103,7 @@ for _name, _help in (
     "source_devices",
     "gauge",
     ("source", "state"),
-    "Devices of a source with a last will that this process has heard of: present, or left.",
+    "Devices of a source with last wills that this process has heard from, by state: present, or left.",
 )
 def _devices(observed: Observed) -> Values:
     if observed.edge is not None:
@@ -108,7 +116,7 @@ def _devices(observed: Observed) -> Values:
     "source_left",
     "gauge",
     ("source", "type"),
-    "1 while all devices that a source with a last will was heard of have left, else 0.",
+    "1 while every known device of a source with last wills has left, else 0.",
 )
 def _left(observed: Observed) -> Values:
     if observed.edge is not None:
@@ -116,17 +124,53 @@ def _left(observed: Observed) -> Values:
             yield (str(number), devices.type), int(devices.all_left)
 
 
-@_metric("edge_happenings_total", "counter", ("what",), "What adapters of sources and sinks have to tell.")
+@_metric("edge_happenings_total", "counter", ("what",), "What the adapters of sources and sinks report, by kind.")
 def _happenings(observed: Observed) -> Values:
     if observed.edge is not None:
         for name, number in sorted(observed.edge.counters.items()):
             yield (name,), number
 
 
-@_metric("deliveries_total", "counter", ("sink",), "Events and composite events given to a sink of this node.")
+@_metric(
+    "deliveries_total",
+    "counter",
+    ("sink",),
+    "Events and composite events that the receiver of a sink has taken: acknowledged, answered, written.",
+)
 def _deliveries(observed: Observed) -> Values:
+    for sink, number in sorted(observed.counters.confirmed.items()):
+        yield (str(sink),), number
+
+
+@_metric(
+    "deliveries_found_total",
+    "counter",
+    ("sink",),
+    "Events and composite events that were found for a sink of this node, whether or not they have left.",
+)
+def _found(observed: Observed) -> Values:
     for sink, number in sorted(observed.counters.delivered.items()):
         yield (str(sink),), number
+
+
+def _of_ends(what: str, field: str) -> _Read:
+    def read(observed: Observed) -> Values:
+        for end in observed.ends:
+            value = getattr(end, field)
+            if end.what == what and value is not None:
+                yield (str(end.number), end.type, end.end), float(value)
+
+    return read
+
+
+for _what, _name, _field, _help in (
+    ("source", "connected", "is_connected", "1 while the broker of a source, or a program that feeds it, is there."),
+    ("source", "held_back_seconds", "held_back_s", "For how long rules wait for a source that could not be heard."),
+    ("sink", "connected", "is_connected", "1 while the receiver of a sink is there; a webhook is until a post fails."),
+    ("sink", "waiting", "waiting", "Deliveries that the receiver of a sink has not taken yet."),
+    ("sink", "oldest_waiting_seconds", "oldest_s", "For how long the oldest of these waits."),
+):
+    _metric(f"{_what}_{_name}", "gauge", (_what, "type", "end"), _help)(_of_ends(_what, _field))
 
 
 @_metric(
@@ -275,14 +319,14 @@ def _tasks(observed: Observed) -> Values:
     "watermark_lag_seconds",
     "gauge",
     (),
-    "The clock minus the least watermark of all tasks here; absent without tasks, +Inf before the first watermark.",
+    "The clock minus the least watermark of all tasks here, or minus the start of the process before the first one.",
 )
 def _lag(observed: Observed) -> Values:
     if observed.core is not None:
         now_us = observed.now_us()
         least = marks_of(observed.core, now_us).tasks
         if least < FOREVER:
-            yield (), lag_s(least, now_us)
+            yield (), lag_s(least, now_us, observed.counters.since_us)
 
 
 @_metric(
@@ -295,7 +339,7 @@ def _input_lag(observed: Observed) -> Values:
     if observed.core is not None:
         now_us = observed.now_us()
         for peer, mark in sorted(marks_of(observed.core, now_us).inputs.items()):
-            yield (peer,), lag_s(mark, now_us)
+            yield (peer,), lag_s(mark, now_us, observed.counters.since_us)
 
 
 @_metric(

@@ -45,12 +45,15 @@ class Histogram:
 class SourceCounts:
     """What came from one source. The daemon keeps the object at hand and adds to its numbers."""
 
-    __slots__ = ("born", "late", "malformed", "refused", "repeated", "type")
+    __slots__ = ("born", "born_from_us", "born_to_us", "late", "malformed", "refused", "repeated", "type")
 
     def __init__(self, event_type: str) -> None:
         self.type = event_type
         self.born = 0
         """Events that became part of the trace."""
+        self.born_from_us: int | None = None
+        self.born_to_us: int | None = None
+        """When the first and the last of them did, of those that no record has told of yet."""
         self.late = 0
         self.malformed = 0
         self.refused = 0
@@ -58,7 +61,16 @@ class SourceCounts:
         self.repeated = 0
         """Events with an identity that the device has sent before."""
 
-    def taken(self, offered: int, reports: Sequence[tuple[str, int]] = ()) -> None:
+    def bear(self, number: int, now_us: int) -> None:
+        """So many events became part of the trace."""
+        if not number:
+            return
+        self.born += number
+        self.born_to_us = now_us
+        if self.born_from_us is None:
+            self.born_from_us = now_us
+
+    def taken(self, offered: int, now_us: int, reports: Sequence[tuple[str, int]] = ()) -> None:
         """So many events were given to the core, which has reported this about some of them (counter and number)."""
         for counter, number in reports:
             if counter == "late_events":
@@ -67,7 +79,7 @@ class SourceCounts:
             elif counter == "unadvertised_events":
                 self.refused += number
                 offered -= number
-        self.born += offered
+        self.bear(offered, now_us)
 
 
 class NodeCounters:
@@ -75,6 +87,7 @@ class NodeCounters:
 
     __slots__ = (
         "commits",
+        "confirmed",
         "delivered",
         "http",
         "journal_bytes",
@@ -97,7 +110,9 @@ class NodeCounters:
         """The time from which on all this was counted."""
         self.sources: dict[int, SourceCounts] = {}
         self.delivered: dict[int, int] = {}
-        """By sink."""
+        """By sink, what was found for it."""
+        self.confirmed: dict[int, int] = {}
+        """By sink, what its receiver has taken."""
         self.latency: dict[int, Histogram] = {}
         """By sink: from the latest part of a match to its delivery."""
         self.reports: dict[str, int] = {}
@@ -126,6 +141,19 @@ class NodeCounters:
             found = self.sources[number] = SourceCounts(event_type)
         return found
 
+    def take_born_between(self) -> tuple[int | None, int | None]:
+        """When the first and the last event were born since this was asked before; None where there was none."""
+        between = [
+            (found.born_from_us, found.born_to_us)
+            for found in self.sources.values()
+            if found.born_from_us is not None and found.born_to_us is not None
+        ]
+        for found in self.sources.values():
+            found.born_from_us = found.born_to_us = None
+        if not between:
+            return None, None
+        return min(first for first, _ in between), max(last for _, last in between)
+
     def reported(self, counter: str, number: int) -> None:
         """The core has something to report."""
         self.reports[counter] = self.reports.get(counter, 0) + number
@@ -134,13 +162,19 @@ class NodeCounters:
         self.rule_errors[rule] = self.rule_errors.get(rule, 0) + number
 
     def delivered_to(self, sink: int, latency_us: int | None) -> None:
-        """A sink was given something; with a latency if that means something, as it does for live sources."""
+        """A sink was given something, and has taken it; with a latency if that means something, as it does for live
+        sources."""
         self.delivered[sink] = self.delivered.get(sink, 0) + 1
+        self.taken_by(sink, 1)
         if latency_us is not None:
             found = self.latency.get(sink)
             if found is None:
                 found = self.latency[sink] = Histogram(LATENCY_BOUNDS_US)
             found.observe(latency_us)
+
+    def taken_by(self, sink: int, number: int) -> None:
+        """The receiver of a sink has taken so many."""
+        self.confirmed[sink] = self.confirmed.get(sink, 0) + number
 
     def delivered_rows(self, sink: int, number: int, latencies_us: Sequence[int]) -> None:
         """A sink was given so many; with the latency of each if that means something."""

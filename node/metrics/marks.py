@@ -44,6 +44,9 @@ def marks_of(core: NodeCore, now_us: int) -> Marks:
     return marks
 
 
-def lag_s(mark: float, now_us: int) -> float:
-    """By how much a mark is behind the clock; infinity before the first mark, nothing after the end."""
-    return FOREVER if mark == -FOREVER else max(0.0, (now_us - mark) / 1e6) if mark < FOREVER else 0.0
+def lag_s(mark: float, now_us: int, since_us: int) -> float:
+    """By how much a mark is behind the clock, nothing after the end; before the first mark, for how long it is waited
+    for, which is since the process began at the most."""
+    if mark == FOREVER:
+        return 0.0
+    return max(0.0, (now_us - (since_us if mark == -FOREVER else mark)) / 1e6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from time import time_ns
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from node.accounts import Accounts
 from node.metrics.counters import NodeCounters
@@ -63,6 +63,25 @@ class EdgeView(Protocol):
     def devices(self) -> Mapping[int, DevicesView]: ...
 
 
+class End(NamedTuple):
+    """The other end of a source or a sink."""
+
+    what: Literal["source", "sink"]
+    number: int
+    type: str
+    """What the source brings, or the sink wants."""
+    end: str
+    """Where it is, in words."""
+    is_connected: bool | None
+    """None: there is nothing to be connected to."""
+    waiting: int = 0
+    """Deliveries that it has not taken yet."""
+    oldest_s: float = 0.0
+    """For how long the oldest of them has waited."""
+    held_back_s: float = 0.0
+    """For how long the watermark of the source stands still because it could not be heard."""
+
+
 def clock_us() -> int:
     return time_ns() // 1000
 
@@ -83,6 +102,8 @@ class Observed:
     hub: HubView | None = None
     journal: JournalView | None = None
     edge: EdgeView | None = None
+    ends: Sequence[End] = ()
+    version: str = ""
     peers: Sequence[str] = ()
     """All ends of links of this node; the coordinator is one of them."""
     now_us: Callable[[], int] = clock_us

@@ -28,6 +28,8 @@ class Growth:
         """``from_nothing``: the first record tells all that was counted before, too."""
         self._observed = observed
         self._last = {} if from_nothing else dict(_counted(observed))
+        if not from_nothing:
+            observed.counters.take_born_between()
         self._last_us = observed.now_us()
 
     def record(self) -> dict[str, Any]:
@@ -35,6 +37,7 @@ class Growth:
         observed = self._observed
         now_us = observed.now_us()
         counted = dict(_counted(observed))
+        born_from_us, born_to_us = observed.counters.take_born_between()
         grown = {key: value - self._last.get(key, 0) for key, value in counted.items()}
         record = {
             "v": VERSION,
@@ -45,6 +48,8 @@ class Growth:
             "life": observed.life,
             "time": now_us,
             "since": self._last_us,
+            "born_from": born_from_us,
+            "born_to": born_to_us,
             "counters": [_written(key, value) for key, value in grown.items() if value],
             "gauges": [_written(key, value) for key, value in _gauges(observed)],
         }

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from node.traces.folders import files_of, is_prepared
 from node.traces.reader import DEFAULT_NODE, TraceReader, TraceSource, survey
+from protocol.edge import USUAL, Layout
 from protocol.events import Event, EventType
 
+PREPARED: Final = Layout(time_unit="us")
+"""How the files of a prepared trace are written; its times may count from a beginning of their own."""
 
-def look(path: str) -> tuple[bool, bool]:
+
+def look(path: str, layout: Layout = USUAL) -> tuple[bool, bool]:
     """Whether the rows are in order of time, and whether they come with a seq."""
     if is_prepared(path):
         return True, True
-    rows = TraceSource.at(path).open()
+    rows = TraceSource.at(path, layout=layout).open()
     try:
         return survey(rows).in_order, rows.gives_seq
     finally:
@@ -26,6 +31,7 @@ def events_of_source(
     event_type: EventType,
     *,
     in_order: bool,
+    layout: Layout = USUAL,
     on_bad: Callable[[str], None] | None = None,
 ) -> Iterator[Event]:
     """The rows of this type that name this node, or none, in order of time; the same ones each time.
@@ -34,9 +40,9 @@ def events_of_source(
     """
     if is_prepared(path):
         for file in files_of(path, node):
-            yield from events_of_source(file, node, event_type, in_order=True, on_bad=on_bad)
+            yield from events_of_source(file, node, event_type, in_order=True, layout=PREPARED, on_bad=on_bad)
         return
-    rows = TraceSource.at(path).open()
+    rows = TraceSource.at(path, layout=layout).open()
     try:
         reader = TraceReader(rows, {event_type.name: event_type}, on_bad=on_bad)
         if in_order:

@@ -12,10 +12,22 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
 from node.traces.identities import Identities
-from node.traces.rows import READ_ERRORS, TS_MAX, TS_MIN, BadRow, Row, Rows, TraceSource, iso_us, parse_ts, wrong_width
+from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
+from node.traces.times import (
+    DATE_MAX,
+    DATE_MIN,
+    TS_MAX,
+    TS_MIN,
+    BadTime,
+    iso_us,
+    likely_unit,
+    time_reader,
+    wrong_unit,
+)
 from node.traces.types import BOOLEANS, Survey, survey, value_of_text
 from protocol.errors import EventError
 from protocol.events import RESERVED_ATTRIBUTES, Event, EventType, Value, conform
@@ -98,6 +110,10 @@ class TraceReader:
         self._numbers: dict[str, int] = {}
         self._number = not rows.gives_seq
         self._iso = False
+        self._unit = rows.source.layout.time_unit
+        self._dated = False
+        """Whether times are dates in microseconds, and not numbers from a beginning of their own."""
+        self._time_of = time_reader(self._unit, rows.source.layout.time_column)
         self._at = {name: index for index, name in enumerate(rows.columns or ())}
         self._type_at: Any = "type" if rows.columns is None else self._at["type"]
         self._position: int | None = None
@@ -202,11 +218,15 @@ class TraceReader:
         return events
 
     def _rows(self) -> Iterator[Row]:
-        """The raw iterator; before it, where a sample was taken, the rows of the sample with their places."""
+        """The raw iterator; before it, where a sample was taken, the rows of the sample with their places.
+
+        An EventError if the times are in another unit.
+        """
+        self._dated = self.rows.refuse_another_unit()
         replayed, self.rows.replayed = self.rows.replayed, []
         if not replayed:
             return self.rows.raw
-        return _Replay(self, replayed, self.rows.raw)
+        return chain(_Sample(self, replayed), self.rows.raw)
 
     def _failed(self, error: Exception) -> None:
         bad = self.rows.failure(error)
@@ -250,8 +270,14 @@ class TraceReader:
         if text and len(row) != len(self._at):
             raise wrong_width(row, len(self._at))
         name = self._cell(row, "type")
-        ts = parse_ts(self._cell(row, "ts"))
-        if text and not self._iso and "-" in self._cell(row, "ts")[1:]:
+        try:
+            ts = self._time_of(self._cell(row, "ts"))
+        except BadTime as error:
+            raise BadRow(str(error)) from None
+        if self._dated and likely_unit(ts) is not None:
+            column = self.rows.source.layout.time_column
+            raise BadRow(f"{wrong_unit(ts, column)}; the first rows are in microseconds, and all must be")
+        if text and self._unit is None and not self._iso and "-" in self._cell(row, "ts")[1:]:
             self._iso = True  # the converters made so far expect integers and would send every row here
             self._converters.clear()
         if ts < horizon:
@@ -268,8 +294,6 @@ class TraceReader:
                     value = conform(event_type, attribute, cell)
                 except (EventError, OverflowError) as error:
                     raise BadRow(f"{error}{self._advice(event_type, attribute)}") from None
-                if isinstance(value, float) and value - value != 0:
-                    raise BadRow(f"{name}.{attribute} is {cell}, which is not a finite number")
                 values.append(value)
             self._notice(event_type, row)
         given = self._cell(row, "seq")
@@ -328,14 +352,16 @@ class TraceReader:
             return f"row[{self._at[column]}]" if column in self._at else None
 
         ts = access("ts")
-        if flavour == "text":
-            body.append(f"ts = {ts}")
-            body.append("ts = iso(ts) if ts[4:5] == '-' else parse_ts(ts)" if self._iso else "ts = int(ts)")
+        body.append(f"ts = {ts}")
+        if self._unit is not None:
+            body.append("ts = time_of(ts)")
+        elif flavour == "text":
+            body.append("ts = iso(ts) if ts[4:5] == '-' else time_of(ts)" if self._iso else "ts = int(ts)")
         else:
-            body.append(f"ts = {ts}")
-            body.append("if ts.__class__ is not int: ts = parse_ts(ts)")
+            body.append("if ts.__class__ is not int: ts = time_of(ts)")
+        least, most = (DATE_MIN, DATE_MAX) if self._dated else (TS_MIN, TS_MAX)
+        body.append(f"if not {least} <= ts <= {most}: return slow(row, horizon)")
         body.append("if ts < horizon: return None")
-        body.append(f"if not {TS_MIN} <= ts <= {TS_MAX}: return slow(row, horizon)")
         body.append(f"node = {DEFAULT_NODE!r}" if access("node") is None else f"node = nodes[{access('node')}]")
         names = []
         known: set[str] = set()
@@ -379,12 +405,12 @@ class TraceReader:
         body.append(f"return new(Event, (ts, node, seq, event_type{values}))")
         code = "def convert(row, horizon):\n    try:\n"
         code += "".join(f"        {line}\n" for line in body)
-        code += "    except (ValueError, LookupError, TypeError, OverflowError, BadRow):\n"
+        code += "    except (ValueError, LookupError, TypeError, OverflowError, BadRow, BadTime):\n"
         code += "        return slow(row, horizon)\n"
         scope: dict[str, Any] = {
             "slow": self._slow, "nodes": self._nodes, "numbers": self._numbers, "known": known, "booleans": BOOLEANS,
-            "iso": iso_us, "parse_ts": parse_ts, "new": tuple.__new__, "Event": Event, "event_type": event_type,
-            "value_of_text": value_of_text, "BadRow": BadRow, "notice": self._notice,
+            "iso": iso_us, "time_of": self._time_of, "new": tuple.__new__, "Event": Event, "event_type": event_type,
+            "value_of_text": value_of_text, "BadRow": BadRow, "BadTime": BadTime, "notice": self._notice,
         }  # fmt: skip
         exec(compile(code, "<converter of rows>", "exec"), scope)
         convert: Converter = scope["convert"]
@@ -406,28 +432,23 @@ class _Converters(dict[Any, Converter]):
         return convert
 
 
-class _Replay:
-    """Rows of a sample, then the rest, keeping the reader informed of the place."""
+class _Sample:
+    """Rows of a sample, keeping the reader informed of the place; it goes on after a bad one."""
 
-    def __init__(self, reader: TraceReader, sample: list[tuple[int, Row | BadRow]], rest: Iterator[Row]) -> None:
+    def __init__(self, reader: TraceReader, sample: list[tuple[int, Row | BadRow]]) -> None:
         self._reader = reader
         self._sample = iter(sample)
-        self._rest = rest
-        self._sampled = True
 
-    def __iter__(self) -> _Replay:
+    def __iter__(self) -> _Sample:
         return self
 
     def __next__(self) -> Row:
-        if self._sampled:
-            position, row = next(self._sample, (None, None))
-            self._reader._position = position
-            if position is not None:
-                if isinstance(row, BadRow):
-                    raise row
-                return row
-            self._sampled = False
-        return next(self._rest)
+        self._reader._position, row = next(self._sample, (None, None))
+        if self._reader._position is None:
+            raise StopIteration
+        if isinstance(row, BadRow):
+            raise row
+        return row
 
 
 def _text_code(variable: str, cell: str, kind: str, optional: bool) -> list[str]:

@@ -7,18 +7,19 @@ import gzip
 import io
 import json
 import os
-import re
 import select
 import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
 from node.traces.folders import is_prepared
+from node.traces.times import are_dates, in_another_unit, likely_unit, saying_the_unit, wrong_unit
+from protocol.edge import USUAL, Layout
 from protocol.errors import ConfigError, EventError
 from protocol.events import Value
 
@@ -27,9 +28,7 @@ EXTENSIONS: Final = {
     ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 PARQUET_ROWS: Final = 8192  # rows turned into Python values at a time
-TS_MIN, TS_MAX = -(2**63), 2**63 - 1
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
+UNIT_SAMPLE_ROWS: Final = 1000  # of a file; of a stream the first row tells whether times are in another unit
 
 Row = Any
 
@@ -42,61 +41,30 @@ def wrong_width(row: list[str], width: int) -> BadRow:
     return BadRow(f"the row has {len(row)} columns, the header has {width}")
 
 
-def _no_ts(cell: Any) -> BadRow:
-    decimal = isinstance(cell, float) or (isinstance(cell, str) and _DECIMAL.fullmatch(cell.strip()))
-    hint = "; seconds are to be multiplied by 1,000,000" if decimal else ""
-    return BadRow(f"ts {cell!r} is neither an integer of microseconds nor an ISO 8601 time{hint}")
-
-
-_DECIMAL: Final = re.compile(r"[+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?")
-
-
-def iso_us(text: str) -> int:
-    """An ISO 8601 time as microseconds since 1970; without a zone it is UTC. ValueError if it is no such time."""
-    moment = datetime.fromisoformat(text.strip())
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def parse_ts(cell: Any) -> int:
-    """Integer microseconds, or ISO 8601."""
-    if isinstance(cell, str):
-        text = cell.strip()
-        if not text:
-            raise BadRow("the row has no ts")
-        try:
-            ts = int(text)
-        except ValueError:
-            try:
-                ts = iso_us(text)
-            except (ValueError, OverflowError):
-                raise _no_ts(cell) from None
-    elif cell is None:
-        raise BadRow("the row has no ts")
-    elif isinstance(cell, int) and not isinstance(cell, bool):
-        ts = cell
-    else:
-        raise _no_ts(cell)
-    if not TS_MIN <= ts <= TS_MAX:
-        raise BadRow(f"ts {cell} does not fit into 64 bits")
-    return ts
-
-
 @dataclass(frozen=True, slots=True)
 class TraceSource:
     """A file, which can be read again, or standard input (``-``), which cannot."""
 
     name: str
     format: str
+    layout: Layout = USUAL
     required: tuple[str, ...] = ("type", "ts")
+    """Columns that must be there, as the file calls them."""
 
     @classmethod
-    def at(cls, name: str, format: str | None = None, required: tuple[str, ...] = ("type", "ts")) -> TraceSource:
+    def at(
+        cls,
+        name: str,
+        format: str | None = None,
+        layout: Layout = USUAL,
+        required: tuple[str, ...] | None = None,
+    ) -> TraceSource:
+        if required is None:
+            required = (layout.type_column, layout.time_column)
         if format is not None and format not in FORMATS:
             raise ConfigError(f"unknown format {format!r}; write one of {', '.join(FORMATS)}")
         if name == "-":
-            return cls("-", format or "", required)
+            return cls("-", format or "", layout, required)
         path = Path(name)
         if not path.exists():
             raise ConfigError(f"there is no file {name}")
@@ -105,7 +73,7 @@ class TraceSource:
                 cure = "one engine reads files; a network reads it where a source says trace:, simulated or running"
                 raise ConfigError(f"{name} is a prepared trace; {cure}")
             raise ConfigError(f"{name} is a folder; name a file of events")
-        return cls(name, format or _format_of(path), required)
+        return cls(name, format or _format_of(path), layout, required)
 
     @property
     def is_stream(self) -> bool:
@@ -219,6 +187,8 @@ class Rows:
     flavour: str
     columns: list[str] | None = None
     unit = "line"
+    has_timestamps = False
+    """Whether the times are of a kind that knows its unit."""
 
     def __init__(self, source: TraceSource, stream: IO[bytes], size: int | None) -> None:
         self.source = source
@@ -272,6 +242,24 @@ class Rows:
                     self.replayed.append((self.position, bad))
         return taken
 
+    def refuse_another_unit(self) -> bool:
+        """An EventError if the times are dates in another unit than the one they would be read in.
+
+        Whether they are dates for sure: a later number that is one in another unit only is then wrong, too.
+        """
+        if self.source.layout.time_unit is not None or self.has_timestamps:
+            return False
+        self.sample(1 if self.source.is_stream else UNIT_SAMPLE_ROWS)
+        at: Any = "ts" if self.columns is None else self.columns.index("ts")
+        cells = [(position, _cell(row, at)) for position, row in self.replayed if not isinstance(row, BadRow)]
+        found = in_another_unit(cell for _, cell in cells)
+        if found is None:
+            return are_dates(cell for _, cell in cells)
+        place = next(position for position, cell in cells if cell is not None and str(cell).strip() == str(found))
+        said = wrong_unit(found, self.source.layout.time_column)
+        unit = likely_unit(found)
+        raise EventError(f"{self.where(place)}: {said}; {saying_the_unit(str(unit))}, or us if microseconds are meant")
+
     def close(self) -> None:
         if sys.stdin is None or self._stream is not sys.stdin.buffer:
             self._stream.close()
@@ -284,6 +272,22 @@ def _stream_error(source: TraceSource, error: Exception) -> ConfigError:
     return ConfigError(f"cannot read {source.shown}: {error or type(error).__name__}")
 
 
+_CSV_FAULTS: Final = {
+    "new-line character": "a carriage return stands inside it; end every line with LF or CR LF, and put a cell that "
+    "holds a line break into double quotes",
+    "unexpected end of data": "a double quote is opened and never closed",
+    "expected after": 'a closing double quote is followed by something other than a comma; write "" for a quote '
+    "inside a quoted cell",
+    "field larger": f"a cell has more than {csv.field_size_limit():,} characters; perhaps a double quote before it is "
+    "never closed",
+}
+"""What Python's reader says of a line, by a part of its sentence, and what it means to the owner of the file."""
+
+
+def csv_fault(error: Exception) -> str:
+    return next((said for part, said in _CSV_FAULTS.items() if part in str(error)), str(error))
+
+
 class CsvRows(Rows):
     flavour = "text"
 
@@ -291,7 +295,7 @@ class CsvRows(Rows):
         super().__init__(source, stream, size)
         self.pipe = lines if isinstance(lines, PipeLines) else None
         self._undecoded = 0
-        self._reader = csv.reader(map(bytes.decode, lines), strict=True)
+        self._reader = csv.reader(map(bytes.decode, lines), strict=True, delimiter=source.layout.delimiter)
         self.raw = self._reader
         try:
             header = next((row for row in self._reader if row), None)
@@ -300,11 +304,12 @@ class CsvRows(Rows):
         except (OSError, EOFError, zlib.error) as error:
             raise _stream_error(source, error) from None
         except csv.Error as error:
-            raise EventError(f"{source.shown}:{self.position}: the header is not CSV: {error}") from None
+            raise EventError(f"{source.shown}:{self.position}: the header is not CSV: {csv_fault(error)}") from None
         if header is None:
             raise EventError(f"{source.shown}: the file is empty; a CSV trace begins with a line of column names")
         header[0] = header[0].removeprefix("\ufeff")
-        self.columns = _checked_columns([name.strip() for name in header], self.where(), source.required)
+        names = [name.strip() for name in header]
+        self.columns = _checked_columns(names, self.where(), source)
         self.gives_seq = "seq" in self.columns
 
     @property
@@ -317,7 +322,7 @@ class CsvRows(Rows):
             return BadRow(f"the line is not UTF-8 text (byte {error.object[error.start]:#04x})")
         if isinstance(error, OSError | EOFError | zlib.error):
             raise _stream_error(self.source, error) from None
-        return BadRow(f"the line is not CSV: {error}")
+        return BadRow(f"the line is not CSV: {csv_fault(error)}")
 
 
 class JsonRows(Rows):
@@ -328,6 +333,8 @@ class JsonRows(Rows):
         self.pipe = lines if isinstance(lines, PipeLines) else None
         self._line = 0
         self.raw = map(json.loads, map(bytes.decode, self._counted(lines)))
+        if (source.layout.time_column, source.layout.type_column) != ("ts", "type"):
+            self.raw = map(partial(_renamed_row, source.layout), self.raw)
         first = self.sample(1)
         self.gives_seq = bool(first) and isinstance(first[0], dict) and first[0].get("seq") is not None
 
@@ -366,11 +373,24 @@ class ParquetRows(Rows):
     def __init__(self, source: TraceSource, stream: IO[bytes], size: int | None) -> None:
         super().__init__(source, stream, None)
         self.parquet = open_parquet(source.shown, stream, readable_again=not source.is_stream)
-        self.columns = _checked_columns(list(self.parquet.schema_arrow.names), source.shown, source.required)
+        self.columns = _checked_columns(list(self.parquet.schema_arrow.names), source.shown, source)
+        self._look_at_times()
         self.gives_seq = "seq" in self.columns
         self._rows = max(1, self.parquet.metadata.num_rows)
         self._row = 0
         self.raw = self._all()
+
+    def _look_at_times(self) -> None:
+        if "ts" not in (self.columns or ()):
+            return
+        kind = str(self.parquet.schema_arrow.field(self.source.layout.time_column).type)
+        self.has_timestamps = kind.startswith("timestamp")
+        unit = self.source.layout.time_unit
+        if self.has_timestamps and unit is not None:
+            raise EventError(
+                f"{self.source.shown}: the column {self.source.layout.time_column!r} holds {kind}, which says its unit "
+                f"itself; leave the unit {unit!r} out"
+            )
 
     def _all(self) -> Iterator[Row]:
         for batch in self.parquet.iter_batches(batch_size=PARQUET_ROWS):
@@ -435,24 +455,54 @@ def parquet_values(shown: str, name: str, column: Any) -> list[Value]:
     return values
 
 
-def _checked_columns(names: list[str], place: str, required: tuple[str, ...]) -> list[str]:
+def _cell(row: Row, at: Any) -> Any:
+    """A cell of a row that may be shorter than the header, or no row at all."""
+    try:
+        return row[at]
+    except (LookupError, TypeError):
+        return None
+
+
+def _renamed(layout: Layout, name: str) -> str:
+    """A column as the reader calls it. One that is called like another that holds the time or the type gives way."""
+    if name == layout.time_column:
+        return "ts"
+    if name == layout.type_column:
+        return "type"
+    return f"_{name}" if name in ("ts", "type") else name
+
+
+def _renamed_row(layout: Layout, row: Any) -> Any:
+    return {_renamed(layout, name): cell for name, cell in row.items()} if isinstance(row, dict) else row
+
+
+def _checked_columns(names: list[str], place: str, source: TraceSource) -> list[str]:
+    """The columns as the reader calls them."""
     for number, name in enumerate(names, 1):
         if not name:
             raise EventError(f"{place}: column {number} of the header has no name")
-    for name in required:
+    for name in source.required:
         if name not in names:
-            raise EventError(
-                f"{place}: there is no column {name!r}; the columns are {', '.join(names)}{_why_missing(name, names)}"
-            )
+            why = _why_missing(name, names, source.layout.delimiter)
+            raise EventError(f"{place}: there is no column {name!r}; the columns are {', '.join(names)}{why}")
+    names = [_renamed(source.layout, name) for name in names]
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise EventError(f"{place}: the header names {twice[0]!r} twice")
     return names
 
 
-def _why_missing(wanted: str, names: list[str]) -> str:
-    for separator, shown in ((";", "';'"), ("\t", "a tab"), ("|", "'|'")):
-        if len(names) == 1 and separator in names[0]:
-            return f" (columns are separated by commas here, not by {shown})"
+def _why_missing(wanted: str, names: list[str], delimiter: str) -> str:
+    for separator, shown, option in (
+        (",", "','", ","),
+        (";", "';'", "';'"),
+        ("\t", "a tab", "tab"),
+        ("|", "'|'", "'|'"),
+    ):
+        if len(names) == 1 and separator in names[0] and separator != delimiter:
+            return f" (columns are separated by {shown} here: write --delimiter {option})"
     similar = [name for name in names if name.lower() == wanted]
-    return f" (write {wanted!r}, not {similar[0]!r})" if similar else ""
+    if similar:
+        return f" (write {wanted!r}, not {similar[0]!r})"
+    column = {"ts": "--time-column NAME", "type": "--type-column NAME"}.get(wanted)
+    return f" ({column} names another one)" if column else ""

@@ -7,9 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Final
 
-from node.traces.rows import READ_ERRORS, TS_MIN, BadRow, Row, Rows, parse_ts, wrong_width
+from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, wrong_width
+from node.traces.times import TS_MIN, time_reader
 from protocol.errors import EventError
 from protocol.events import RESERVED_ATTRIBUTES, EventType, Value
 
@@ -161,8 +163,11 @@ def survey(
     Rows that are no events are passed over here: reading them properly reports them. ``watch`` is told now and then how
     many rows have been seen, and the share of the file.
     """
+    rows.refuse_another_unit()
     found = Survey({})
     top = TS_MIN
+    time_of = time_reader(rows.source.layout.time_unit)
+    is_plain = rows.source.layout.time_unit in (None, "us")
     texts = _TextColumns(rows.columns or [])
     values = _ValueColumns()
     width = len(rows.columns or ())
@@ -175,7 +180,7 @@ def survey(
         found.rows += len(chunk)
         if watch is not None:
             watch(found.rows, rows.done_share())
-        times = _times([row[ts_at] for row in chunk])
+        times = _times([row[ts_at] for row in chunk], time_of, is_plain=is_plain)
         if found.in_order and times:
             found.in_order = times[0] >= top and all(map(operator.le, times, times[1:]))
             top = max(top, times[-1])
@@ -192,21 +197,24 @@ def survey(
             if isinstance(name, str) and name:
                 values.add(name, row.items() if rows.flavour == "dict" else zip(rows.columns or (), row, strict=True))
 
-    def usable(row: Row) -> bool:
+    def usable(row: Row, at: int | None = None) -> bool:
+        if isinstance(row, BadRow):
+            found.first_bad = found.first_bad or f"{rows.where(at)}: {row}"
+            return False
         if rows.flavour == "dict":
             return isinstance(row, dict) and "type" in row and "ts" in row
         if len(row) != width and row and found.first_bad is None:
-            found.first_bad = f"{rows.where()}: {wrong_width(row, width)}"
+            found.first_bad = f"{rows.where(at)}: {wrong_width(row, width)}"
         return len(row) == width
 
     if sample_rows is not None:
-        sample = rows.sample(sample_rows)
-        bad_rows = (f"{rows.where(at)}: {row}" for at, row in rows.replayed if isinstance(row, BadRow))
-        found.first_bad = next(bad_rows, None)
-        chunk = list(filter(usable, sample))
+        rows.sample(sample_rows)
+        good = [at for at, row in rows.replayed if not isinstance(row, BadRow)][:sample_rows]
+        last = good[-1] if good else inf
+        chunk = [row for at, row in rows.replayed if at <= last and usable(row, at)]
         digest()
     else:
-        chunk.extend(row for _, row in rows.replayed if not isinstance(row, BadRow) and usable(row))
+        chunk.extend(row for at, row in rows.replayed if usable(row, at))
         while True:
             try:
                 for row in rows.raw:
@@ -232,14 +240,17 @@ def survey(
     return found
 
 
-def _times(cells: list[Any]) -> list[int]:
+def _times(cells: list[Any], time_of: Callable[[Any], int], *, is_plain: bool) -> list[int]:
+    """The times of those cells that hold one; ``is_plain``: integers are microseconds."""
     try:
-        return list(map(int, cells))
+        if is_plain:
+            return list(map(int, cells))
     except (ValueError, TypeError, OverflowError):
-        times = []
-        for cell in cells:
-            try:
-                times.append(parse_ts(cell))
-            except EventError:
-                continue
-        return times
+        pass
+    times = []
+    for cell in cells:
+        try:
+            times.append(time_of(cell))
+        except EventError:
+            continue
+    return times

@@ -35,13 +35,30 @@ RARE: Final = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Spans:
+    """From when to when, in microseconds."""
+
+    recorded_us: tuple[int, int]
+    """Its metrics cover; where there are none, its deliveries."""
+    active_us: tuple[int, int] | None
+    """From the first to the last event that was born: what rates are over, so that the same events have the same rate
+    however long the network went on. None where none was."""
+    busy_us: tuple[int, int]
+    """From the first to the last event that was born or delivered: what is drawn over time."""
+
+    @property
+    def active_s(self) -> float | None:
+        return None if self.active_us is None else (self.active_us[1] - self.active_us[0]) / 1e6
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """One run, summed up."""
 
     run: Recorded
     identity: str
-    span_us: tuple[int, int]
+    spans: Spans
     buckets: Buckets
     coverage: Mapping[str, Sequence[Coverage]]
     counted: Counted
@@ -72,6 +89,8 @@ def assemble(
         _comparison(one, reference, rows)
         told += _doubts(one)
         rows["runs"].append(_run(one, rows, central))
+    for one, row in zip(runs, rows["runs"], strict=True):
+        row |= _in_bytes(one, row, None if one.reference is None else rows["runs"][one.reference])
     rows["notes"] = [{"run": note.label, "note": note.text} for note in told]
     return Tables(rows)
 
@@ -314,12 +333,23 @@ def _unrecorded(one: Measured) -> int:
     return missing
 
 
+def _in_bytes(one: Measured, row: Row, reference: Row | None) -> Row:
+    """What centr took in bytes, overhead included: as the run of centr over the same events says, or the recording."""
+    total = row["bytes_sent"] + row["overhead_bytes"]
+    central = one.run.shape.centr_bytes
+    if row["strategy"] == "centr":
+        central = total
+    elif reference is not None and reference["strategy"] == "centr":
+        central = reference["bytes_sent"] + reference["overhead_bytes"]
+    return {"centralised_bytes": central, "bytes_ratio": total / central if central else None}
+
+
 def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
     name, shape = one.run.label, one.run.shape
     links = [row for row in rows["links"] if row["run"] == name and between_nodes(row)]
     nodes = [row for row in rows["nodes"] if row["run"] == name]
     judged, beside = ([row for row in links if row["overhead"] is over] for over in (False, True))
-    seconds = max(1, one.span_us[1] - one.span_us[0]) / 1e6
+    active_s = one.spans.active_s
 
     def total(column: str, of: Sequence[Row]) -> Any:
         return sum(row[column] for row in of if row[column] is not None)
@@ -337,7 +367,8 @@ def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
         "simulated": shape.simulated,
         "run_id": one.identity,
         "input": shape.input or None,
-        "span_s": seconds,
+        "span_s": (one.spans.recorded_us[1] - one.spans.recorded_us[0]) / 1e6,
+        "active_s": active_s,
         "nodes": len(shape.nodes),
         "born": born,
         "composites": composites,
@@ -350,8 +381,8 @@ def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
         "transmission_ratio": sent / central if central else None,
         "latency_known": known,
         "latency_unknown": composites - known,
-        "born_per_s": born / seconds,
-        "composites_per_s": composites / seconds,
+        "born_per_s": born / active_s if active_s else None,
+        "composites_per_s": composites / active_s if active_s else None,
         **{fate: total(fate, nodes) for fate in FATES[1:]},
         "records_dropped": total("records_dropped", nodes),
         "deliveries_unrecorded": _unrecorded(one),

@@ -35,9 +35,13 @@ class Buckets:
         step = next((each for each in STEPS_US if length <= each * BUCKETS_MAX), hours)
         return cls(start_us, step, -(-length // step))
 
+    def at(self, us: int) -> int:
+        """Into which step a time falls; what lies outside counts as the first or the last."""
+        return max(0, min((us - self.start_us) // self.step_us, self.number - 1))
+
 
 def bucket(column: str, buckets: Mapping[int, Buckets]) -> Column:
-    """Into which step of its run (column ``i``) a time falls; what lies outside counts as the first or the last."""
+    """As ``Buckets.at`` on Spark: into which step of its run (column ``i``) a time falls."""
     from pyspark.sql import functions as F
 
     most = range(max(buckets) + 1)

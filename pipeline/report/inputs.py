@@ -21,15 +21,32 @@ VERSION: Final = 1
 
 _FILE: Final = re.compile(r"(metrics|matches|births)-(\d+)\.jsonl")
 
-SCHEMAS: Final = {
-    "metrics": "v INT, run STRING, network STRING, strategy STRING, node STRING, life STRING, time LONG, since LONG, "
-    "counters ARRAY<STRUCT<name: STRING, labels: MAP<STRING, STRING>, value: DOUBLE>>, "
-    "gauges ARRAY<STRUCT<name: STRING, labels: MAP<STRING, STRING>, value: DOUBLE>>",
-    "matches": "v INT, run STRING, node STRING, sink INT, number LONG, id STRING, rule STRING, version INT, "
-    "type STRING, ts LONG, end_node STRING, end_seq LONG, delivered LONG, latency_us LONG",
-    "births": "v INT, run STRING, node STRING, time LONG, first_seq LONG, last_seq LONG, first_ts LONG, last_ts LONG, "
-    "events LONG, trace STRING",
-}
+VALUES: Final = "ARRAY<STRUCT<name: STRING, labels: MAP<STRING, STRING>, value: DOUBLE>>"
+"""Of counters and gauges."""
+
+FIELDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "metrics": {
+        "v": "INT", "run": "STRING", "network": "STRING", "strategy": "STRING", "node": "STRING", "life": "STRING",
+        "time": "LONG", "since": "LONG", "born_from": "LONG", "born_to": "LONG", "counters": VALUES, "gauges": VALUES,
+    },
+    "matches": {
+        "v": "INT", "run": "STRING", "node": "STRING", "sink": "INT", "number": "LONG", "id": "STRING",
+        "rule": "STRING", "version": "INT", "type": "STRING", "ts": "LONG", "end_node": "STRING", "end_seq": "LONG",
+        "delivered": "LONG", "latency_us": "LONG",
+    },
+    "births": {
+        "v": "INT", "run": "STRING", "node": "STRING", "time": "LONG", "first_seq": "LONG", "last_seq": "LONG",
+        "first_ts": "LONG", "last_ts": "LONG", "events": "LONG", "trace": "STRING",
+    },
+}  # fmt: skip
+"""Every kind of records with its fields and the type of each."""
+
+
+def schema_of(kind: str) -> str:
+    """The fields of a kind of records, as Spark takes them."""
+    return ", ".join(f"{name} {type_}" for name, type_ in FIELDS[kind].items())
+
+
 NEEDED: Final = {
     "metrics": ("node", "time", "since"),
     "matches": ("node", "sink", "number", "id", "rule", "ts", "delivered"),
@@ -62,18 +79,22 @@ class Found:
     files: Mapping[str, Sequence[Path]]
     notes: Sequence[Note]
 
+    def bytes(self) -> int:
+        """How large they are together."""
+        return sum(path.stat().st_size for files in self.files.values() for path in files)
+
 
 def find_files(run: Recorded) -> Found:
     """The files of a run; notes on nodes without records and on files that have been rotated away.
 
     A run of which nothing is there is a ConfigError.
     """
-    files: dict[str, list[Path]] = {kind: [] for kind in SCHEMAS}
+    files: dict[str, list[Path]] = {kind: [] for kind in FIELDS}
     missing: list[str] = []
-    gone: dict[str, list[str]] = {kind: [] for kind in SCHEMAS}
+    gone: dict[str, list[str]] = {kind: [] for kind in FIELDS}
     torn: list[str] = []
     for node in run.shape.nodes:
-        numbers: dict[str, list[int]] = {kind: [] for kind in SCHEMAS}
+        numbers: dict[str, list[int]] = {kind: [] for kind in FIELDS}
         folder = run.folders.get(node)
         for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
             found = _FILE.fullmatch(path.name)
@@ -123,7 +144,7 @@ def read_lines(spark: SparkSession, kind: str, runs: Iterable[tuple[int, Sequenc
     if not given:
         return None
     read = (
-        spark.read.schema(f"{SCHEMAS[kind]}, _bad STRING")
+        spark.read.schema(f"{schema_of(kind)}, _bad STRING")
         .option("columnNameOfCorruptRecord", "_bad")
         .json([to_read(Path(path)) for path in given])
         .withColumn("i", _number_of_run(given))

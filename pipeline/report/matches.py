@@ -51,8 +51,6 @@ class Delivered:
     """By sink: composites, and the least and greatest number among them."""
     strangers: dict[tuple[str, str], int] = field(default_factory=lambda: defaultdict(int))
     """Matches by node and the identity of the other run that stands in them."""
-    first_us: int | None = None
-    last_us: int | None = None
 
 
 @dataclass(slots=True)
@@ -110,7 +108,7 @@ def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
     length = F.col("last_seq") - F.col("first_seq") + 1
     found = births.agg(F.avg(length)).first()
     assert found is not None
-    width = max(16, int((found[0] or 1) * SPREAD))
+    width = piece_width(found[0])
     pieces = births.select(
         "i",
         F.col("node").alias("end_node"),
@@ -130,6 +128,20 @@ def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
         & F.col("m.ts").between(F.col("b.first_ts"), F.col("b.last_ts"))
     )
     return placed.join(pieces.alias("b"), holds, "left").select("m.*", F.col("b._born"))
+
+
+def piece_width(length: float | None) -> int:
+    """How wide the pieces are that ranges are cut into, where batches of births have this length on average."""
+    return max(16, int((length or 1) * SPREAD))
+
+
+def between(found: DataFrame, runs: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+    """By run the times of its first and its last delivery."""
+    from pyspark.sql import functions as F
+
+    own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
+    rows = own.groupBy("i").agg(F.min("delivered").alias("first"), F.max("delivered").alias("last")).collect()
+    return {row["i"]: (row["first"], row["last"]) for row in rows}
 
 
 def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, Delivered]:
@@ -163,8 +175,6 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
             F.count("*").alias("composites"),
             F.min("number").alias("least"),
             F.max("number").alias("most"),
-            F.min("delivered").alias("first"),
-            F.max("delivered").alias("last"),
         )
         .collect()
     )
@@ -174,8 +184,6 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
             here.strangers[row["node"], row["run"]] += row["composites"]
             continue
         here.over_time[row["bucket"]] += row["composites"]
-        here.first_us = row["first"] if here.first_us is None else min(here.first_us, row["first"])
-        here.last_us = row["last"] if here.last_us is None else max(here.last_us, row["last"])
         known = here.sinks.setdefault(row["sink"], [0, row["least"], row["most"]])
         known[0] += row["composites"]
         known[1], known[2] = min(known[1], row["least"]), max(known[2], row["most"])
@@ -211,7 +219,7 @@ def compared(
         F.count("*").alias("ids"), *(F.sum(f"n_{i}").alias(f"n_{i}") for i in range(len(shapes)))
     )
     asked: dict[str, Any] = {}
-    below = [_sinks_below(shape) for shape in shapes]
+    below = [sinks_below(shape) for shape in shapes]
     for i, count in enumerate(words):
         mine_ = [F.col(_name(i, word)) for word in range(count)]
         asked[f"all_{i}"] = F.sum(F.col("ids") * _bits(mine_))
@@ -250,7 +258,7 @@ def compared(
     return result
 
 
-def _sinks_below(shape: Shape) -> dict[tuple[str, str], frozenset[int]]:
+def sinks_below(shape: Shape) -> dict[tuple[str, str], frozenset[int]]:
     """By link of the tree to the leader the sinks that are reached over it."""
     found: dict[tuple[str, str], set[int]] = defaultdict(set)
     for number, sink in enumerate(shape.sinks):

@@ -35,6 +35,9 @@ class Coverage:
     """How often the node's process began anew between two records."""
     uncovered_us: int
     """The time between the last record of a process and the start of the next one."""
+    born_from_us: int | None = None
+    born_to_us: int | None = None
+    """When the first and the last event were born; None where none was."""
 
 
 @dataclass(slots=True)
@@ -66,9 +69,11 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
-    in_order = Window.partitionBy("i", "node", "run").orderBy("time", "since")
+    in_order = Window.partitionBy("i", "node", "run", "whole").orderBy("time", "since")
+    first_born, last_born = _born_between()
     seen = (
-        lines.select("i", "node", "run", "network", "strategy", "time", "since", "whole")
+        lines.withColumns({"_born_from": first_born, "_born_to": last_born})
+        .select("i", "node", "run", "network", "strategy", "time", "since", "whole", "_born_from", "_born_to")
         .withColumn("run", F.coalesce("run", F.lit("")))
         .withColumn("_before", F.when(F.col("whole"), F.lag("time").over(in_order)))
     )
@@ -92,6 +97,8 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
             F.coalesce(F.sum(F.when(again, F.greatest(F.col("since") - F.col("_before"), F.lit(0)))), F.lit(0)).alias(
                 "uncovered"
             ),
+            F.min("_born_from").alias("born_from"),
+            F.max("_born_to").alias("born_to"),
         )
         .orderBy("i", "node", "run")
         .collect()
@@ -110,6 +117,8 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
                 row["records"],
                 row["starts"],
                 row["uncovered"],
+                row["born_from"],
+                row["born_to"],
             )
         )
     return found, bad
@@ -175,31 +184,47 @@ def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
 def born_over_time(
     lines: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]
 ) -> dict[int, dict[int, float]]:
-    """By run and bucket how many events were born; what a record counts is spread evenly over the time it covers."""
+    """By run and bucket how many events were born; what a record counts is spread evenly from the first to the last."""
     from pyspark.sql import functions as F
 
-    born = F.aggregate(
-        F.filter(F.coalesce("counters", F.array()), lambda each: each["name"] == BORN),
-        F.lit(0.0),
-        lambda total, each: total + each["value"],
-    )
-    first, last = bucket("since", buckets), bucket("time", buckets)
+    first_born, last_born = _born_between()
+    first, last = bucket("_first", buckets), bucket("_last", buckets)
     step = _by_run({i: each.step_us for i, each in buckets.items()})
     start = _by_run({i: each.start_us for i, each in buckets.items()})
     spans = (
         mine(lines, runs)
-        .select("i", "time", "since", born.alias("born"))
-        .where((F.col("born") > 0) & (F.col("time") > F.col("since")))
+        .select("i", first_born.alias("_first"), last_born.alias("_last"), _born().alias("born"))
+        .where((F.col("born") > 0) & (F.col("_last") >= F.col("_first")))
         .withColumn("bucket", F.explode(F.sequence(first, last)))
         .withColumn("_from", start + F.col("bucket") * step)
     )
-    covered = F.least(F.col("time"), F.col("_from") + step) - F.greatest(F.col("since"), F.col("_from"))
-    share = F.greatest(covered, F.lit(0)) / (F.col("time") - F.col("since"))
+    covered = F.least(F.col("_last"), F.col("_from") + step) - F.greatest(F.col("_first"), F.col("_from"))
+    length = F.col("_last") - F.col("_first")
+    share = F.when(length == 0, F.lit(1.0)).otherwise(F.greatest(covered, F.lit(0)) / length)
     rows = spans.groupBy("i", "bucket").agg(F.sum(F.col("born") * share).alias("born")).collect()
     found: dict[int, dict[int, float]] = defaultdict(dict)
     for row in rows:
         found[row["i"]][row["bucket"]] = row["born"]
     return found
+
+
+def _born() -> Any:
+    """How many events a record says were born."""
+    from pyspark.sql import functions as F
+
+    return F.aggregate(
+        F.filter(F.coalesce("counters", F.array()), lambda each: each["name"] == BORN),
+        F.lit(0.0),
+        lambda total, each: total + F.coalesce(each["value"], F.lit(0.0)),
+    )
+
+
+def _born_between() -> tuple[Any, Any]:
+    """When the first and the last event of a record were born. Records of earlier versions say only that some were."""
+    from pyspark.sql import functions as F
+
+    some = _born() > 0
+    return F.coalesce("born_from", F.when(some, F.col("since"))), F.coalesce("born_to", F.when(some, F.col("time")))
 
 
 def mine(lines: DataFrame, runs: Mapping[int, str]) -> DataFrame:

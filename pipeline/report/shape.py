@@ -59,6 +59,8 @@ class Shape:
     """The checksum of the prepared trace that was replayed, where that was noted."""
     events: str = ""
     """Of a simulation: equal where the same events were born."""
+    centr_bytes: int | None = None
+    """Of a simulation: what centr sent over the same events, overhead included, where it was simulated beside it."""
     restarts: Mapping[str, int] = field(default_factory=dict)
     """Of each process, as whoever kept them has counted."""
 

@@ -13,9 +13,10 @@ Row = dict[str, Any]
 KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "runs": {
         "run": "text", "network": "text", "strategy": "text", "seed": "int", "simulated": "bool", "run_id": "text",
-        "input": "text", "span_s": "float", "nodes": "int", "born": "int", "composites": "int", "events_sent": "int",
-        "messages_sent": "int", "bytes_sent": "int", "overhead_messages": "int", "overhead_bytes": "int",
-        "centralised_events": "int", "transmission_ratio": "float", "latency_p50_ms": "float",
+        "input": "text", "span_s": "float", "active_s": "float", "nodes": "int", "born": "int", "composites": "int",
+        "events_sent": "int", "messages_sent": "int", "bytes_sent": "int", "overhead_messages": "int",
+        "overhead_bytes": "int", "centralised_events": "int", "transmission_ratio": "float",
+        "centralised_bytes": "int", "bytes_ratio": "float", "latency_p50_ms": "float",
         "latency_p90_ms": "float", "latency_p95_ms": "float", "latency_p99_ms": "float", "latency_max_ms": "float",
         "latency_known": "int", "latency_unknown": "int", "born_per_s": "float", "composites_per_s": "float",
         "late": "int", "malformed": "int", "refused": "int", "repeated": "int", "records_dropped": "int",

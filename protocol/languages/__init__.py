@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from protocol.languages.diagnostics import Diagnostic, RuleTextError
-from protocol.languages.parser import Language
+from protocol.languages.habits import Language
 from protocol.languages.print_sase import print_sase
 from protocol.languages.print_tesla import print_tesla
 from protocol.languages.printing import PrintError
-from protocol.languages.sources import RuleSet, Source, parse_rules
+from protocol.languages.sources import RuleSet, Source, language_of, parse_rules, rule_names
 from protocol.pattern import Rule
 from protocol.validate import check_rule
 
@@ -18,8 +18,10 @@ __all__ = [
     "RuleSet",
     "RuleTextError",
     "Source",
+    "language_of",
     "parse_rules",
     "print_rule",
+    "rule_names",
 ]
 
 

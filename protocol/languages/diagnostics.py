@@ -6,9 +6,12 @@ import difflib
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from protocol.errors import RuleError
+
+if TYPE_CHECKING:
+    from protocol.languages.meaning import Types
 
 SHOWN_CHARACTERS_MAX: Final = 100
 """A longer line is shown in part, around the place of the mistake."""
@@ -41,8 +44,10 @@ class Diagnostic:
 class RuleTextError(RuleError):
     """Rule text that cannot be understood; ``diagnostics`` lists every mistake found, in the order of the text."""
 
-    def __init__(self, diagnostics: Sequence[Diagnostic]) -> None:
+    def __init__(self, diagnostics: Sequence[Diagnostic], types: Types | None = None) -> None:
+        """``types``: which event types there are as far as the text can be understood."""
         self.diagnostics = list(diagnostics)
+        self.types = types
         super().__init__("\n".join(str(each) for each in self.diagnostics))
 
 
@@ -98,6 +103,7 @@ class Problems:
     def __init__(self, text: Text) -> None:
         self.text = text
         self.found: list[tuple[int, Diagnostic]] = []
+        self.doubtful: list[Diagnostic] = []
         self._seen: set[tuple[int, str]] = set()
 
     def add(self, at: int, message: str, hint: str = "") -> None:
@@ -105,6 +111,10 @@ class Problems:
         if (at, message) not in self._seen:
             self._seen.add((at, message))
             self.found.append((at, self.text.diagnostic(at, message, hint)))
+
+    def warn(self, at: int, message: str, hint: str = "") -> None:
+        """Note what is allowed and yet may not be what is meant."""
+        self.doubtful.append(self.text.diagnostic(at, f"warning: {message}", hint))
 
     def diagnostics(self) -> list[Diagnostic]:
         return [made for _, made in sorted(self.found, key=lambda pair: pair[0])]
@@ -123,6 +133,10 @@ def listed(names: Iterable[str], most: int = 8) -> str:
     """``a, b, c``, cut short where there are too many to help."""
     names = list(names)
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def suggestion(name: str, known: Iterable[str], whose: str) -> str:

@@ -40,9 +40,15 @@ class Types:
     def __init__(self, known: Iterable[EventType], is_open: bool) -> None:
         self.known = {each.name: each for each in known}
         self.is_open = is_open
+        self.vague: set[str] = set()
+        """What rules with mistakes in them emit: the name is right, the attributes may be anything."""
+
+    @property
+    def names(self) -> list[str]:
+        return [*self.known, *sorted(self.vague)]
 
     def has(self, name: str) -> bool:
-        return self.is_open or name in self.known
+        return self.is_open or name in self.known or name in self.vague
 
     def attribute_kind(self, type_name: str, attribute: str) -> str | None:
         """None where a type that is known has no such attribute."""

@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib.resources import files
-from itertools import pairwise
-from typing import Final, Literal
+from typing import Final
 
 from lark import Lark, Token, UnexpectedInput, UnexpectedToken
 
 from protocol.languages.diagnostics import Text, listed
+from protocol.languages.habits import Language, hint_for_word, known_habit, shorten
 from protocol.languages.reader import SaseReader, SyntaxMistake, TeslaReader
 from protocol.languages.syntax import LeafPart, RuleSyntax, SaseRule, TypeDeclaration
-
-Language = Literal["tesla", "sase"]
 
 NESTING_MAX: Final = 100
 """Levels of brackets; deeper text is refused, so that no later stage meets a tree it cannot walk."""
@@ -67,7 +65,7 @@ def _check_lone_name(text: str, leaf: LeafPart, has_clauses: bool) -> None:
     before = text[:at].rstrip(" \t")
     if before[-1:].isalnum() and _WINDOW_NUMBER.search(before[-80:]):
         raise _no_unit(at, name)
-    habit = _HABITS_OF_NAMES.get(name.lower())
+    habit = hint_for_word(name, "sase")
     is_null = name.lower() == "is" and leaf.alias is not None and leaf.alias.text.lower() == "null"
     if habit is not None and (is_null or not has_clauses):
         raise SyntaxMistake(at, f"unexpected {name!r}", habit)
@@ -102,92 +100,7 @@ def _explain(text: str, language: Language, mistake: UnexpectedInput, fed: list[
     for token in fed:
         parser.feed_token(token)
     expected = set(parser.accepts())  # type: ignore[no-untyped-call]
-    return _habit(text, language, mistake, fed) or _explained(text, mistake, expected, fed[-2:])
-
-
-_HABITS_OF_NAMES: Final = {
-    "pattern": "leave PATTERN out: a rule begins with SEQ(A a, B b)",
-    "is": "there is no IS; NOT x = x holds where x has no value",
-    "like": "there is no LIKE; write matches(s, 'regular expression'), startswith(s, 'A') or contains(s, 'A')",
-}
-_HABITS_OF_SIGNS: Final = {
-    "&": "write AND",
-    "|": "write OR",
-    "{": "write conditions without braces, and SKIP TILL ANY MATCH or SKIP TILL NEXT MATCH after WITHIN",
-    **dict.fromkeys("\u2018\u2019\u201c\u201d\u201e\u00b4`", "write strings in ' or \""),
-}
-"""What people who know other languages write, and what to write instead."""
-
-
-def _habit(text: str, language: Language, mistake: UnexpectedInput, fed: list[Token]) -> SyntaxMistake | None:
-    """A slip that is known from elsewhere: the other language of the two, original SASE, SQL, C."""
-    token = mistake.token if isinstance(mistake, UnexpectedToken) else None
-    at = mistake.pos_in_stream if token is None else token.start_pos
-    if at is None:
-        return None
-    recent: list[Token] = fed[-6:]
-    for one, other in pairwise([*recent, *([] if token is None else [token])]):
-        first, second = one.lower(), other.lower()
-        if language == "sase" and first == "define" and one.type == other.type == "NAME":
-            return SyntaxMistake(
-                _start(one), "this is TESLA, in a file of SASE rules", "name the file .tesla, or write SEQ(A a, B b)"
-            )
-        if language == "sase" and one.type == "EVENT" and second in ("seq", "and", "or"):
-            return SyntaxMistake(
-                _start(one),
-                "EVENT declares an event type, as in event Temp(value: float)",
-                "leave EVENT out: a rule begins with SEQ(A a, B b)",
-            )
-    last = fed[-1] if fed else None
-    near = [each for each in (last, token) if each is not None]
-    if language == "tesla" and any(_SASE_START.match(text, _start(each)) for each in near):
-        return SyntaxMistake(
-            _start(next(each for each in near if _SASE_START.match(text, _start(each)))),
-            "this is SASE, in a file of TESLA rules",
-            "name the file .sase, or write define Name() from ..",
-        )
-    for each in near:
-        if each.type == "NAME" and each.lower() in ("is", "like"):
-            return SyntaxMistake(_start(each), f"unexpected {shorten(each)}", _HABITS_OF_NAMES[each.lower()])
-    if language == "tesla" and last is not None and last.lower() == "within" and len(fed) > 1:
-        if fed[-2].type == "LPAR":
-            return SyntaxMistake(_start(fed[-2]), "this bracket is not closed", "expected ')' before within")
-        step = _step_before(fed[:-1])
-        if step is not None:
-            return SyntaxMistake(
-                _start(step),
-                f"which {step}? A step says whether it takes each, the last or the first",
-                f"write each, last, first, n-last, n-first or not before {step}",
-            )
-    sign = text[at : at + 1]
-    if language == "sase" and sign == "*" and last is not None and last.type == "NAME" and _LEAF_END.search(text[:at]):
-        return SyntaxMistake(at, "unexpected '*'", "a repetition has one or more events; write '+'")
-    if sign in _HABITS_OF_SIGNS and sign:
-        return SyntaxMistake(at, f"unexpected character {sign!r}", _HABITS_OF_SIGNS[sign])
-    return None
-
-
-_SASE_START = re.compile(r"(?:pattern\s+)?n?seq\s*\(", re.IGNORECASE)
-_LEAF_END = re.compile(r"[(,]\s*\w+\s*$")
-
-
-def _start(token: Token) -> int:
-    return token.start_pos or 0
-
-
-def _step_before(fed: list[Token]) -> Token | None:
-    """The type in ``and Temp(..)`` or ``and Temp``, where a step stands at the end without its each, last or first."""
-    position = len(fed) - 1
-    if fed[position].type == "RPAR":
-        depth = 0
-        while position >= 0:
-            depth += {"RPAR": 1, "LPAR": -1}.get(fed[position].type, 0)
-            position -= 1
-            if depth == 0:
-                break
-    if position < 1 or fed[position].type != "NAME" or fed[position - 1].type != "AND":
-        return None
-    return fed[position]
+    return known_habit(text, language, mistake, fed) or _explained(text, mistake, expected, fed[-2:])
 
 
 def _explained(text: str, mistake: UnexpectedInput, expected: set[str], recent: list[Token]) -> SyntaxMistake:
@@ -228,12 +141,6 @@ def _unknown_unit(text: str, at: int, recent: list[Token]) -> SyntaxMistake | No
 
 def _no_unit(at: int, word: str) -> SyntaxMistake:
     return SyntaxMistake(at, f"unknown unit {word!r}", "write us, ms, s, min, h or d; k and M only for counts")
-
-
-def shorten(token: Token) -> str:
-    """The token as the message shows it."""
-    words = " ".join(str(token).split())
-    return repr(words if len(words) <= 40 else words[:39] + "…")
 
 
 def expectation(expected: set[str]) -> str:

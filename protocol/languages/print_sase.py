@@ -60,7 +60,7 @@ def print_sase(rule: Rule) -> str:
     if conditions:
         lines.append("WHERE " + "\n  AND ".join(conditions))
     if outermost is not None and outermost.bounds == "span":
-        length = window(outermost.length) if outermost.unit == "us" else str(outermost.length)
+        length = window(outermost.length) if outermost.unit == "us" else f"{outermost.length} events"
         lines.append(f"WITHIN {length}")
     if rule.pattern.skip == "next":
         lines.append("SKIP TILL NEXT MATCH")

@@ -74,12 +74,11 @@ class Reader(Transformer[Token, Any]):
         return s.Field(word(children[0]), word(children[2]), children[3] is not None)
 
     def quantity(self, children: Children) -> s.Quantity:
-        sign, amount = children
-        token: Token = amount
+        sign, token, *rest = children
         at = start_of(sign if sign is not None else token)
         has_unit = token.type == "DURATION"
         value = self._literal(token, parse_duration if has_unit else parse_number)
-        return s.Quantity(at, -value if sign is not None else value, has_unit)
+        return s.Quantity(at, -value if sign is not None else value, has_unit, any(rest))
 
     def _literal(self, token: Token, parse: Any) -> Any:
         try:

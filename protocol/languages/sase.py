@@ -8,7 +8,8 @@ from dataclasses import replace
 from protocol import expressions as e
 from protocol.functions import Functions
 from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Problems, listed, suggestion
+from protocol.languages.diagnostics import Problems, listed, plural, suggestion
+from protocol.languages.habits import hint_for_word
 from protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
 from protocol.languages.tesla import next_name, output_kind
 from protocol.languages.windows import event_count, length_us
@@ -260,7 +261,7 @@ class SaseBuilder:
     def _leaf(self, written: s.LeafPart) -> Leaf:
         name = written.type
         if not self.types.has(name.text):
-            hint = suggestion(name.text, self.types.known, "event types")
+            hint = hint_for_word(name.text, "sase") or suggestion(name.text, self.types.names, "event types")
             self.problems.add(name.at, f"unknown event type {name.text!r}", hint)
         role = self.roles[id(written)]
         self.at.setdefault(role, written.at)
@@ -405,6 +406,12 @@ class SaseBuilder:
             window = Window(length_us(length, self.problems), "us", "span")
         else:
             window = Window(event_count(length, self.problems), "events", "span")
+            if not length.says_events:
+                self.problems.warn(
+                    length.at,
+                    f"this window is {plural(window.length, 'event')} long, whatever time they take",
+                    f"write {window.length} s for a time, or {window.length} events to say that you mean it",
+                )
         if isinstance(root, Sequence | Conjunction) and root.window is None:
             bounded: Part = replace(root, window=window)
         else:

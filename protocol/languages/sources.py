@@ -14,8 +14,9 @@ from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
 from protocol.functions import Functions
 from protocol.languages import syntax as s
 from protocol.languages.diagnostics import Diagnostic, Problems, RuleTextError, Text
+from protocol.languages.habits import Language
 from protocol.languages.meaning import Types
-from protocol.languages.parser import Language, parse_text
+from protocol.languages.parser import parse_text
 from protocol.languages.reader import SyntaxMistake
 from protocol.languages.sase import SaseBuilder, leaf_parts
 from protocol.languages.tesla import aggregates_in, build_tesla, next_name
@@ -26,6 +27,8 @@ TEXT_BYTES_MAX: Final = 1_048_576
 """A rule file larger than this is taken for a mistake; a thousand rules need about a tenth of it."""
 
 LANGUAGES: Final[Mapping[str, Language]] = {".tesla": "tesla", ".sase": "sase"}
+
+_TESLA: Final = re.compile(r"^\s*(?:rule\s+\w+\s*:?\s*|\w+\s*:\s*)?define\b", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,22 @@ class RuleSet:
 
     rules: tuple[Rule, ...]
     types: dict[str, EventType] = field(default_factory=dict)
+    warnings: tuple[Diagnostic, ...] = ()
+    """What is allowed and yet may not be what is meant, with its place."""
+
+
+def language_of(text: str) -> Language:
+    """The language of a text that has no file name to tell it: one that says ``define`` is TESLA, any other SASE."""
+    return "tesla" if _TESLA.search(re.sub(r"(?:#|//|--)[^\n]*", "", text)) else "sase"
+
+
+def rule_names(sources: Iterable[Source]) -> list[str]:
+    """The names of the rules of texts, as far as they can be read; what is wrong with them is for ``parse_rules``."""
+    assembly = _Assembly(Functions())
+    for source in sources:
+        if isinstance(text := decode(source), Text):
+            assembly.read(text, source)
+    return [entry.name for entry in assembly.entries]
 
 
 def parse_rules(
@@ -87,6 +106,8 @@ class _Assembly:
         self.numbers: dict[str, int] = {}
         self.declared: dict[str, EventType] = {}
         self.declared_at: dict[str, str] = {}
+        self.unread = False
+        """Whether some text is not even grammatical."""
 
     def assemble(self, sources: list[Source], given: list[EventType]) -> RuleSet:
         for each in given:
@@ -97,25 +118,28 @@ class _Assembly:
             if isinstance(text, Diagnostic):
                 broken.append(text)
             else:
-                self._read(text, source)
-        if not broken and not any(problems.found for problems in self.all_problems):
-            rules = self._build()
-            if not self._diagnostics():
-                return RuleSet(tuple(rules), dict(self.declared))
-        raise RuleTextError(broken + self._diagnostics())
+                self.read(text, source)
+        # A text that cannot be read may declare or emit anything, so that no name in the others can be called unknown.
+        types = Types(self.declared.values(), is_open=not self.declared or bool(broken) or self.unread)
+        rules = self._build(types)
+        if not broken and not self._diagnostics():
+            doubtful = tuple(made for problems in self.all_problems for made in problems.doubtful)
+            return RuleSet(tuple(rules), dict(self.declared), doubtful)
+        raise RuleTextError(broken + self._diagnostics(), types)
 
     def _diagnostics(self) -> list[Diagnostic]:
         return [made for problems in self.all_problems for made in problems.diagnostics()]
 
     # Reading
 
-    def _read(self, text: Text, source: Source) -> None:
+    def read(self, text: Text, source: Source) -> None:
         problems = Problems(text)
         self.all_problems.append(problems)
         try:
             items = parse_text(text, source.language)
         except SyntaxMistake as mistake:
             problems.add(mistake.at, mistake.message, mistake.hint)
+            self.unread = True
             return
         if not items:
             problems.add(0, "there is no rule in this text", example(source.language))
@@ -169,15 +193,20 @@ class _Assembly:
 
     # Building
 
-    def _build(self) -> list[Rule]:
+    def _build(self, types: Types) -> list[Rule]:
         order = self._ordered()
         if order is None:
+            types.is_open = True
             return []
-        types = Types(self.declared.values(), is_open=not self.declared)
         rules: list[Rule] = []
         for entry in order:
+            before = len(entry.problems.found)
             rule = self._build_one(entry, types)
-            self._publish(entry, rule, types)
+            understood = outputs_of(entry.syntax) <= {each.name for each in rule.attributes}
+            if len(entry.problems.found) > before and not understood:
+                types.vague.add(rule.emits)
+            else:
+                self._publish(entry, rule, types)
             rules.append(rule)
         return rules
 
@@ -294,6 +323,13 @@ def types_read(rule: s.RuleSyntax) -> Iterable[s.Word]:
     for assignment in rule.assignments:
         found += [call.selector.type for call in aggregates_in(assignment.value)]
     return found
+
+
+def outputs_of(rule: s.RuleSyntax) -> set[str]:
+    """The attributes that the text of a rule gives to what it emits."""
+    if isinstance(rule, s.TeslaRule):
+        return {each.name.text for each in rule.fields}
+    return {each.name.text for clause in rule.clauses if isinstance(clause, s.ReturnClause) for each in clause.outputs}
 
 
 def emits_at(rule: s.RuleSyntax) -> int:

@@ -245,6 +245,8 @@ class Quantity:
     at: int
     amount: int | float
     has_unit: bool
+    says_events: bool = False
+    """Whether ``events`` stands behind the number, so that it cannot be a slip."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES
 from protocol.functions import Functions
 from protocol.languages import syntax as s
 from protocol.languages.diagnostics import Problems, closest, listed, suggestion
+from protocol.languages.habits import hint_for_word
 from protocol.languages.meaning import Meaning, Placed, Typed, Types, a, fits
 from protocol.languages.windows import length_us
 from protocol.pattern import (
@@ -132,7 +133,7 @@ class TeslaMeaning(Meaning):
     def leaf(self, selector: s.Selector, role: str) -> Leaf:
         name = selector.type
         if not self.types.has(name.text):
-            hint = suggestion(name.text, self.types.known, "event types")
+            hint = hint_for_word(name.text, "tesla") or suggestion(name.text, self.types.names, "event types")
             self.problems.add(name.at, f"unknown event type {name.text!r}", hint)
         return Leaf(role, name.text)
 

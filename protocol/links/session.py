@@ -53,7 +53,7 @@ from protocol.links.happenings import (
 )
 from protocol.links.numbering import Incoming, Outgoing
 from protocol.links.resuming import why_not
-from protocol.links.settings import LinkError, LinkSettings, PeerState
+from protocol.links.settings import LEFT, LinkError, LinkSettings, PeerState
 
 FRAME_BYTES_AIM: Final = 256 << 10
 """Payloads are joined up to about this size: larger frames gain nothing and make others wait."""
@@ -359,7 +359,7 @@ class Session:
         elif kind is Kind.WHISPER:
             happened.append(Whispered(frame.body))
         elif kind is Kind.BYE:
-            happened += self._down(now, "the peer took leave")
+            happened += self._down(now, LEFT)
         return happened
 
     def _on_hello(self, frame: Frame, now: float) -> list[Happening]:

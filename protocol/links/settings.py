@@ -13,6 +13,9 @@ FRAME_BYTES_MAX: Final = 8 << 20
 NAME_CHARS_MAX: Final = 256
 """Names, lives and network ids are no longer: a hello stays small, whoever sends it."""
 
+LEFT: Final = "the peer took leave"
+"""Why a link is down whose other end has said that it leaves."""
+
 
 class LinkError(HeadwaterError):
     """A link was asked for something it cannot do: whoever configured or called it must act."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import combinations, count
+from itertools import combinations
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -119,7 +119,7 @@ def by_formula(study: ModelledStudy, seed: int) -> Plan:
     single = {(name[0], frozenset(name[2:])): share for name, share in drawn.items()}
     queries = tuple(Query(text, parse(text), pairs) for text in texts)
     problem = Problem(network, queries, CaseCosts(network, single))
-    search = Search(problem, Clock(ATTEMPTS, count().__next__), patient=len(queries) > 1)
+    search = Search(problem, Clock(ATTEMPTS), patient=len(queries) > 1)
     return plan_from(search.space, search.run(), "inev")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from itertools import count
 from random import Random
 from typing import Final
 
@@ -73,7 +72,7 @@ def run_job(job: Job, progress: Callable[[float], None]) -> Figures:
 
 def searched(problem: Problem, scenario: PlanScenario, bound: Bound | None = None) -> tuple[Search, Solution]:
     """The planner, stopped after a number of attempts instead of a time, so that runs can be repeated anywhere."""
-    clock = Clock(scenario.attempts, count().__next__)
+    clock = Clock(scenario.attempts)
     search = Search(problem, clock, bound, patient=len(problem.queries) > 1)
     return search, search.run()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import count
 
 from coordinator.graphs import Ground
 from coordinator.inev.baselines import centralised
@@ -61,7 +60,7 @@ def network_of(
 def modelled(ruled: Ruled) -> Plan:
     """The plan that the running network gets."""
     problem = problem_of(ruled)
-    search = Search(problem, Clock(ATTEMPTS, count().__next__), patient=len(problem.queries) > 1)
+    search = Search(problem, Clock(ATTEMPTS), patient=len(problem.queries) > 1)
     plan = plan_from(search.space, search.run(), "inev")
     return plan.refined() if ruled.draws else plan
 

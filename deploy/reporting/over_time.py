@@ -1,0 +1,116 @@
+"""Events born and composites delivered in a second, over time; long stretches in which nothing was are cut out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from deploy.reporting.drawing import Chart, none, number, tag, ticks
+from deploy.reporting.words import rate, seconds
+from pipeline.report.tables import Row, Tables
+
+EMPTY_SHARE: Final = 0.08  # of the drawn time: a stretch without anything is cut if it is longer, and has
+EMPTY_STEPS: Final = 4  # at least so many steps
+CUT_SHARE: Final = 0.05  # how wide a cut is drawn, of what is kept
+LABELS_APART: Final = 0.09  # of the axis, so that a telephone can show both
+
+COLUMNS: Final = (
+    ("born_per_s", "events born in a second", 0),
+    ("composites_per_s", "composites delivered in a second", 2),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Steps one after the other, and where they are drawn: on an axis from 0 on, in seconds that are kept."""
+
+    rows: Sequence[Row]
+    at_s: float
+
+    @property
+    def from_s(self) -> float:
+        return float(self.rows[0]["from_s"])
+
+    @property
+    def to_s(self) -> float:
+        return float(self.rows[-1]["to_s"])
+
+    def place(self, second: float) -> float:
+        return self.at_s + second - self.from_s
+
+
+def stretches(rows: Sequence[Row]) -> list[Stretch]:
+    """The steps without long stretches in which nothing was born or delivered."""
+    least = max(EMPTY_STEPS, EMPTY_SHARE * len(rows))
+    pieces: list[list[Row]] = [[]]
+    empty: list[Row] = []
+    for row in rows:
+        if not row["born"] and not row["composites"]:
+            empty.append(row)
+            continue
+        if len(empty) > least:
+            pieces.append([])  # what is empty at the very beginning leaves an empty piece before it
+        else:
+            pieces[-1] += empty
+        empty = []
+        pieces[-1].append(row)
+    if len(empty) <= least:
+        pieces[-1] += empty
+    kept = [piece for piece in pieces if piece]
+    gap_s = CUT_SHARE * sum(piece[-1]["to_s"] - piece[0]["from_s"] for piece in kept)
+    found: list[Stretch] = []
+    for piece in kept:
+        found.append(Stretch(piece, found[-1].place(found[-1].to_s) + gap_s if found else 0.0))
+    return found
+
+
+def over_time(tables: Tables, run: str) -> str:
+    """Two pictures, one above the other, with the same axis of time."""
+    kept = stretches(list(tables.of("throughput", run)))
+    if not kept:
+        return none("Nothing was born or delivered.")
+    made = ""
+    for column, name, colour in COLUMNS:
+        made += tag("h4", {}, name) + _picture(kept, column, name, colour)
+    return made + _cuts(kept)
+
+
+def _picture(kept: Sequence[Stretch], column: str, name: str, colour: int) -> str:
+    ys = ticks(max(row[column] for piece in kept for row in piece.rows), 3)
+    end_s = kept[-1].place(kept[-1].to_s)
+    chart = Chart((0, end_s), (0, ys[-1]), height=210)
+    chart.axes(_times(kept), [(y, number(y)) for y in ys], "seconds since the first event")
+    for piece in kept:
+        chart.area(piece.at_s, [(piece.place(row["to_s"]), row[column]) for row in piece.rows], colour, name)
+        for row in piece.rows:
+            if row[column]:
+                tip = f"{row['from_s']:g} to {row['to_s']:g} s: {rate(row[column])}"
+                chart.spot(piece.place((row["from_s"] + row["to_s"]) / 2), row[column], tip)
+    for before, after in pairwise(kept):
+        words = f"nothing for {seconds(after.from_s - before.to_s)}"
+        chart.cut(before.place(before.to_s), after.at_s, words)
+    return chart.svg(name)
+
+
+def _times(kept: Sequence[Stretch]) -> list[tuple[float, str]]:
+    """Round times that are drawn, and where; after a cut also where time goes on. What is too near is left out."""
+    step = ticks(sum(piece.to_s - piece.from_s for piece in kept), 6)[1]
+    apart = LABELS_APART * kept[-1].place(kept[-1].to_s)
+    found: list[tuple[float, str]] = []
+    for piece in kept:
+        while found and piece.at_s - found[-1][0] < apart:
+            found.pop()
+        times = [piece.from_s] + [step * each for each in range(int(piece.to_s / step + 1e-9) + 1)]
+        for second in times:
+            if second >= piece.from_s and (not found or piece.place(second) - found[-1][0] >= apart):
+                found.append((piece.place(second), number(round(second, 3))))
+    return found
+
+
+def _cuts(kept: Sequence[Stretch]) -> str:
+    if len(kept) == 1:
+        return ""
+    empty_s = sum(after.from_s - before.to_s for before, after in pairwise(kept))
+    return none(f"{seconds(empty_s)} in which nothing was born or delivered are cut out, where the axis is broken.")

@@ -1,0 +1,136 @@
+"""Several strategies over the same events, for one or more seeds: what each cost beside centr, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from deploy.experiments.confidence import mean
+from deploy.simulation.figures import Figures
+
+BASELINE: Final = "centr"
+
+MEASURES: Final[Mapping[str, str]] = {
+    "composites": "composite events delivered",
+    "events": "events sent over links",
+    "bytes": "bytes sent over links, overhead included",
+    "overhead_bytes": "bytes of overhead",
+    "messages": "messages, overhead included",
+    "delay_p50_us": "median delay",
+    "delay_p95_us": "delay that 95 % stay within",
+    "delay_p99_us": "delay that 99 % stay within",
+}
+"""What is compared. Delays run from the timestamp of the latest event to the arrival at the sink."""
+
+RELATIVE: Final = tuple(name for name in MEASURES if name != "composites")
+"""What is also given relative to the baseline: every strategy delivers the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class OneRun:
+    """One strategy with one seed."""
+
+    seed: int
+    values: Mapping[str, float | None]
+    """By measure; None where there is nothing to measure, such as the delay of nothing."""
+    relative: Mapping[str, float | None]
+    """The same divided by centr's, where that is more than nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """A measure over all seeds."""
+
+    mean: float
+    half_width_95: float | None
+    """Half the width of the 95 % confidence interval of the mean; None of a single seed."""
+    least: float
+    most: float
+
+    @classmethod
+    def of(cls, values: Sequence[float | None]) -> Spread | None:
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        found = mean(known)
+        return cls(found.value, found.half_width, min(known), max(known))
+
+    def to_json(self) -> dict[str, float | None]:
+        return {"mean": self.mean, "half_width_95": self.half_width_95, "min": self.least, "max": self.most}
+
+
+@dataclass(slots=True)
+class Compared:
+    """One strategy over all seeds."""
+
+    strategy: str
+    runs: list[OneRun] = field(default_factory=list)
+    why_not: str | None = None
+    """Why it cannot serve the network, where it cannot; it has no runs then."""
+    differs: list[int] = field(default_factory=list)
+    """Seeds with which sinks did not receive what they received under centr."""
+
+    def spread(self, measure: str) -> Spread | None:
+        return Spread.of([run.values[measure] for run in self.runs])
+
+    def relative(self, measure: str) -> Spread | None:
+        """The mean of the ratios, not the ratio of the means: every seed counts the same."""
+        return Spread.of([run.relative[measure] for run in self.runs])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "strategy": self.strategy,
+            "why_not": self.why_not,
+            "same_as_centr": None if self.why_not is not None else not self.differs,
+            "figures": {name: _json(self.spread(name)) for name in MEASURES},
+            "relative_to_centr": {name: _json(self.relative(name)) for name in RELATIVE},
+            "runs": [
+                {"seed": run.seed, "figures": dict(run.values), "relative_to_centr": dict(run.relative)}
+                for run in self.runs
+            ],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """All strategies that were asked for, with the baseline first."""
+
+    network: str
+    seeds: Sequence[int]
+    strategies: Sequence[Compared]
+
+    def to_json(self) -> dict[str, Any]:
+        """The documented form."""
+        return {
+            "network": self.network,
+            "seeds": list(self.seeds),
+            "baseline": BASELINE,
+            "strategies": [each.to_json() for each in self.strategies],
+        }
+
+
+def _json(spread: Spread | None) -> dict[str, float | None] | None:
+    return None if spread is None else spread.to_json()
+
+
+def one_run(seed: int, found: Figures, baseline: Figures) -> OneRun:
+    """The measures of a run, and beside centr with the same seed."""
+    ours, theirs = _measured(found), _measured(baseline)
+    relative = {name: _ratio(ours[name], theirs[name]) for name in RELATIVE}
+    return OneRun(seed, ours, relative)
+
+
+def _measured(found: Figures) -> dict[str, float | None]:
+    return {
+        "composites": found.composites,
+        "events": found.traffic.events,
+        "bytes": found.traffic.bytes + found.overhead.bytes,
+        "overhead_bytes": found.overhead.bytes,
+        "messages": found.traffic.messages + found.overhead.messages,
+        **{f"delay_p{share}_us": delay for share, delay in found.delay_us.items()},
+    }
+
+
+def _ratio(ours: float | None, theirs: float | None) -> float | None:
+    return None if ours is None or not theirs else ours / theirs

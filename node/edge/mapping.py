@@ -1,0 +1,235 @@
+"""How the messages of a source become events, compiled once: where each value stands, and which messages count."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from node.edge.values import TEXT_BYTES_MAX, Convert, Refusal, lenient, shown, strict
+from node.traces.times import time_reader
+from protocol.edge import MqttFeed, When
+from protocol.events import EventType, Value
+from protocol.payload_maps import (
+    FALSE,
+    NUMBER,
+    TRUE,
+    UNKNOWN,
+    Place,
+    field_place,
+    place_of,
+    topic_names,
+    walk,
+)
+
+Levels = Sequence[str]
+"""What the wildcards of the topic stand for."""
+
+
+class Message(NamedTuple):
+    """A message, or one item of it."""
+
+    payload: Any
+    item: Any
+    """The payload itself where there are no items."""
+    key: Any
+    levels: Levels
+
+
+Get = Callable[[Message], Any]
+"""What stands at a place in a message; None: nothing."""
+
+
+class Attribute(NamedTuple):
+    get: Get
+    convert: Convert
+    place: str
+    """The place in words, for what is absent there; empty where it is the field of the attribute's own name."""
+
+
+class Mapping:
+    """The mapping of one source: pure functions of messages."""
+
+    def __init__(self, feed: MqttFeed | None, event_type: EventType) -> None:
+        """Without a feed the event is the payload itself, as programs publish it."""
+        self.type = event_type
+        self.by_name = feed is None or (feed.map is None and feed.payload != "text")
+        self.unknown = "refuse" if feed is None else feed.unknown
+        self._names = {} if feed is None else topic_names(feed.topic)
+        self._each = None if feed is None or feed.each is None else place_of(feed.each)
+        self._each_text = "" if feed is None or feed.each is None else feed.each
+        conditions = [] if feed is None else [_condition(each, self._get) for each in feed.when]
+        self._of_message = [holds for of_item, holds in conditions if not of_item]
+        self._of_items = [holds for of_item, holds in conditions if of_item]
+        self._places: list[Place] = [place_of(each.source) for each in feed.when] if feed is not None else []
+        if self._each is not None:
+            self._places.append(self._each)
+        self.attributes = [self._attribute(feed, name) for name in event_type.attributes]
+        self.device = self._field(feed.device if feed is not None else None)
+        self.counter = self._field(feed.counter if feed is not None else None)
+        self.time = self._field(feed.time if feed is not None else None)
+        self.time_named = "" if feed is None or feed.time is None else f"the time ({feed.time})"
+        self.time_of = time_reader(feed.time_unit if feed is not None else None, self.time_named)
+        self.keeps_lists = self._each == Place("payload") or any(
+            place.root == "payload" and place.steps and isinstance(place.steps[0], int) for place in self._places
+        )
+        """Whether a payload that is a list is one message, and not several."""
+        self._known_fields = self._known("payload")
+        self._known_of_item = self._known("item")
+
+    # --- what the feed says, compiled ---------------------------------------------------------------------------------
+
+    def _attribute(self, feed: MqttFeed | None, name: str) -> Attribute:
+        if feed is None:
+            return Attribute(self._own(name), strict(self.type, name), "")
+        entry = next((each for each in feed.map or () if each.attribute == name), None)
+        if entry is not None and entry.constant is not None:
+            value = lenient(self.type, name)(entry.constant)
+            return Attribute(lambda message: value, lambda same: same, "")
+        if entry is not None and entry.source is not None:
+            place = place_of(entry.source)
+            self._places.append(place)
+            return Attribute(self._get(place), lenient(self.type, name, entry), entry.source)
+        if name in self._names:
+            return Attribute(self._get(Place("topic", (name,))), lenient(self.type, name), f"topic.{name}")
+        if name == UNKNOWN and self.unknown == "keep":
+            return Attribute(self._rest, strict(self.type, name), "")
+        if not self.by_name:
+            return Attribute(lambda message: None, strict(self.type, name), "")
+        return Attribute(self._own(name), lenient(self.type, name), "")
+
+    def _own(self, name: str) -> Get:
+        """The field of this name of the event, which is a map (`PayloadReader` has checked that)."""
+        self._places.append(Place("item" if self._each is not None else "payload", (name,)))
+        return lambda message: message.item.get(name)
+
+    def _field(self, text: str | None) -> Get | None:
+        if text is None:
+            return None
+        if re.fullmatch(r"\+[0-9]+", text):
+            return _level(int(text[1:]) - 1)
+        place = field_place(text, in_item=self._each is not None)
+        self._places.append(place)
+        return self._get(place)
+
+    def _get(self, place: Place) -> Get:
+        steps = place.steps
+        match place.root:
+            case "topic":
+                return _level(self._names[str(steps[0])])
+            case "key":
+                return lambda message: message.key
+            case "item":
+                return lambda message: walk(message.item, steps)
+            case _ if len(steps) == 1 and isinstance(steps[0], str):
+                return _field_of_payload(steps[0])
+            case _:
+                return lambda message: walk(message.payload, steps)
+
+    def _known(self, root: str) -> frozenset[Any] | None:
+        """The fields that something asks for; None where all are asked for at once."""
+        firsts = [place.steps[0] if place.steps else None for place in self._places if place.root == root]
+        own = (
+            {*self.type.attributes}
+            if self.by_name and root == ("item" if self._each is not None else "payload")
+            else ()
+        )
+        return None if None in firsts else frozenset((*firsts, *own))
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    def counts(self, part: Any, levels: Levels) -> bool:
+        """Whether a message is one that the source is for."""
+        if not self._of_message:
+            return True
+        message = Message(part, part, None, levels)
+        return all(holds(message) for holds in self._of_message)
+
+    def items(self, part: Any, levels: Levels) -> Iterator[Message]:
+        """The events of a message. Items that the source is not for are passed over."""
+        if self._each is None:
+            yield Message(part, part, None, levels)
+            return
+        found = walk(part, self._each.steps)
+        if isinstance(found, list):
+            pairs: Iterator[tuple[Any, Any]] = iter(enumerate(found))
+        elif isinstance(found, dict):
+            pairs = iter(found.items())
+        else:
+            raise Refusal(f"{self._each_text} is {shown(found)}, and must be a list or a map of events")
+        for key, item in pairs:
+            message = Message(part, item, key, levels)
+            if all(holds(message) for holds in self._of_items):
+                yield message
+
+    def unknown_beside_items(self, part: Any) -> list[Any]:
+        """The fields of a message of several events that nothing asks for."""
+        return [] if self._each is None else _others(part, self._known_fields)
+
+    def unknown_fields(self, message: Message) -> list[Any]:
+        """The fields of an event that nothing asks for."""
+        return _others(message.item, self._known_fields if self._each is None else self._known_of_item)
+
+    def known_names(self) -> list[str]:
+        return sorted({str(name) for known in (self._known_fields, self._known_of_item) for name in known or ()})
+
+    def _rest(self, message: Message) -> Value:
+        fields = message.item if self._each is not None else message.payload
+        known = self._known_of_item if self._each is not None else self._known_fields
+        others = _others(fields, known)
+        if not others:
+            return None
+        try:
+            kept = json.dumps({name: fields[name] for name in others}, default=repr)
+        except (TypeError, ValueError, RecursionError):  # nested too deeply, or with names that are no texts
+            raise Refusal("the fields that nothing asks for cannot be kept as JSON") from None
+        if len(kept) > TEXT_BYTES_MAX:
+            raise Refusal(
+                f"the fields that nothing asks for have {len(kept)} characters; {TEXT_BYTES_MAX} are the most"
+            )
+        return kept
+
+
+def _others(fields: Any, known: frozenset[Any] | None) -> list[Any]:
+    if known is None or fields.__class__ is not dict or fields.keys() <= known:
+        return []
+    return [name for name in fields if name not in known]
+
+
+def _field_of_payload(name: str) -> Get:
+    """As `walk`, for the way that most places have."""
+
+    def get(message: Message) -> Any:
+        fields = message.payload
+        return fields.get(name) if fields.__class__ is dict else None
+
+    return get
+
+
+def _level(position: int) -> Get:
+    return lambda message: message.levels[position] if position < len(message.levels) else None
+
+
+def _condition(condition: When, get: Callable[[Place], Get]) -> tuple[bool, Callable[[Message], bool]]:
+    """Whether it is about items, and the test."""
+    place = place_of(condition.source)
+    value_of, wanted = get(place), condition.equals
+    if wanted is None:
+        return place.root in ("item", "key"), lambda message: value_of(message) is not None
+    return place.root in ("item", "key"), lambda message: says(value_of(message), wanted)
+
+
+def says(value: Any, text: str) -> bool:
+    """Whether a value is what a text says: the text itself, a number, or a boolean."""
+    if value.__class__ is str:
+        return bool(value == text)
+    if value.__class__ is bool:
+        return text.lower() in (TRUE if value else FALSE)
+    if value.__class__ in (int, float) and NUMBER.fullmatch(text):
+        return bool(value == (int(text) if text.lstrip("+-").isdecimal() else float(text)))
+    return False
+
+
+FIELDS_TOLD_MAX: Final = 100
+"""Fields that nothing asks for and that the log names, for each source; the others are only counted."""

@@ -1,0 +1,95 @@
+"""All matches of a whole input, in one loop: what programs that use the engine as a library want.
+
+for composite in Engine(rules).run(events):
+    print(composite.type, composite.attributes)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from protocol.composites import Composite
+from protocol.errors import EventError
+from protocol.events import Event
+
+if TYPE_CHECKING:
+    from node.engine.engine import Engine
+
+BATCH_EVENTS: Final = 500  # fed at once, between two watermarks
+
+
+def run(engine: Engine, events: Iterable[Event | Mapping[str, Any]], lateness_us: int | None) -> Iterator[Composite]:
+    """See ``Engine.run``."""
+    made = _events(events)
+    if lateness_us is None:
+        in_order = sorted(made, key=lambda event: event[:2])
+        yield from _fed(engine, _told_apart(_numbered(in_order)), 0, BATCH_EVENTS)
+    else:
+        yield from _fed(engine, _numbered(made), lateness_us, 1)
+    yield from engine.close()
+
+
+def _fed(engine: Engine, events: Iterable[Event], lateness_us: int, size: int) -> Iterator[Composite]:
+    """Feed what comes; the watermark follows the greatest time, far enough behind it."""
+    batch: list[Event] = []
+    newest: float = float("-inf")
+    for event in events:
+        batch.append(event)
+        newest = max(newest, event[0])
+        if len(batch) >= size:
+            yield from engine.feed(batch)
+            yield from engine.advance(newest - lateness_us - 1)
+            batch = []
+    yield from engine.feed(batch)
+
+
+def _events(given: Iterable[Event | Mapping[str, Any]]) -> Iterator[Event]:
+    for number, one in enumerate(given, 1):
+        if isinstance(one, Event):
+            yield one
+        elif isinstance(one, Mapping):
+            yield _event(one, number)
+        else:
+            raise EventError(
+                f"event {number} is a {type(one).__name__}; give an Event, or a mapping with type, ts and attributes"
+            )
+
+
+def _event(given: Mapping[str, Any], number: int) -> Event:
+    """An event of a mapping as a line of a trace has it; -1 for a number that is still to be given."""
+    for name in ("type", "ts"):
+        if name not in given:
+            raise EventError(f"event {number} has no {name!r}: {dict(given)!r:.100}")
+    attributes = {name: value for name, value in given.items() if name not in ("type", "ts", "node", "seq")}
+    return Event(str(given["type"]), given["ts"], given.get("node", "local"), given.get("seq", -1), attributes)
+
+
+def _told_apart(events: Iterable[Event]) -> Iterator[Event]:
+    """Two events under one identity would be taken for one. (The same event twice is one.)"""
+    known: dict[tuple[str, int], Event] = {}
+    for event in events:
+        other = known.setdefault(event[1:3], event)
+        if other != event:
+            raise EventError(
+                f"two events have the node {event[1]!r} and the seq {event[2]}: {other!r} and {event!r}; give each "
+                "event of a node a seq of its own, or give mappings without seq, which are numbered"
+            )
+        yield event
+
+
+def _numbered(events: Iterable[Event]) -> Iterator[Event]:
+    """Events without a number get the next one of their node, in the order they come."""
+    numbers: dict[str, int] = {}
+    given: bool | None = None
+    for event in events:
+        has_number = event[2] >= 0
+        if given is None:
+            given = has_number
+        if has_number != given:
+            raise EventError(f"some events have a seq and others do not; number all of them or none ({event!r:.100})")
+        if given:
+            yield event
+        else:
+            number = numbers[event[1]] = numbers.get(event[1], 0) + 1
+            yield Event.from_row((event[0], event[1], number, *event[3:]))

@@ -1,0 +1,122 @@
+"""Records read by Spark: of any size. What comes back to the driver is bounded by nodes, links, kinds, types, rules,
+sinks and a fixed number of steps of time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from pipeline.prepared import Prepared
+from pipeline.report import matches, metrics
+from pipeline.report.buckets import Buckets, bucket
+from pipeline.report.inputs import Found, read_lines
+from pipeline.report.matches import Compared, Delivered
+from pipeline.report.metrics import Counted, Coverage, mine
+from pipeline.report.reading import Identities, Span
+from pipeline.report.shape import Shape
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation, SparkSession
+
+
+class SparkRecords:
+    """Records of matches are read once and kept by Spark, narrow and each delivery once."""
+
+    def __init__(self, spark: SparkSession, found: Sequence[Found]) -> None:
+        self._spark = spark
+        self._runs = len(found)
+        self._kept: list[DataFrame] = []
+        self._lines = {
+            kind: read_lines(spark, kind, [(i, each.files[kind]) for i, each in enumerate(found)])
+            for kind in ("metrics", "births", "matches")
+        }
+        for kind in ("metrics", "births"):  # small beside the matches, and asked several times
+            self._lines[kind] = self._keep(self._lines[kind])
+
+    def __enter__(self) -> SparkRecords:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for frame in self._kept:
+            frame.unpersist()
+
+    def _keep(self, frame: DataFrame | None) -> DataFrame | None:
+        if frame is None:
+            return None
+        self._kept.append(frame.persist())
+        return self._kept[-1]
+
+    def coverage(self) -> tuple[Mapping[int, Mapping[str, Sequence[Coverage]]], dict[int, int]]:
+        lines = self._lines["metrics"]
+        return ({}, {}) if lines is None else metrics.coverage(lines)
+
+    def counted(self, runs: Identities) -> Mapping[int, Counted]:
+        lines = self._lines["metrics"]
+        return {} if lines is None else metrics.counted(lines, runs)
+
+    def born_over_time(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Mapping[int, float]]:
+        lines = self._lines["metrics"]
+        return {} if lines is None else metrics.born_over_time(lines, runs, buckets)
+
+    def births(
+        self, runs: Identities, buckets: Mapping[int, Buckets]
+    ) -> tuple[Mapping[int, Mapping[int, float]], Mapping[int, Collection[str]]]:
+        from pyspark.sql import functions as F
+
+        found: dict[int, dict[int, float]] = {}
+        traces: dict[int, set[str]] = {}
+        lines = self._lines["births"]
+        if lines is None:
+            return found, traces
+        rows = (
+            mine(lines, runs)
+            .groupBy("i", bucket("time", buckets).alias("bucket"))
+            .agg(
+                F.sum("events").alias("events"),
+                F.collect_set(F.when(F.col("trace") != "", F.col("trace"))).alias("traces"),
+            )
+            .collect()
+        )
+        for row in rows:
+            found.setdefault(row["i"], {})[row["bucket"]] = float(row["events"])
+            traces.setdefault(row["i"], set()).update(row["traces"])
+        return found, traces
+
+    def deliveries(self, runs: Identities, timed: Collection[int]) -> SparkDeliveries | None:
+        lines, births = self._lines["matches"], self._lines["births"]
+        if lines is None:
+            return None
+        if births is not None:
+            births = births.where(births["i"].isin(sorted(timed))) if timed else None
+        watched, seen = matches.watched(lines, self._runs)
+        kept = self._keep(matches.deliveries(watched, births, runs))
+        assert kept is not None
+        return SparkDeliveries(kept, seen)
+
+    def in_trace(self, trace: Prepared) -> Mapping[tuple[str, str], int]:
+        rows = trace.events(self._spark).groupBy("node", "type").count().collect()
+        return {(row["node"], row["type"]): row["count"] for row in rows}
+
+
+class SparkDeliveries:
+    """Every delivery of every run, once."""
+
+    def __init__(self, found: DataFrame, seen: Observation) -> None:
+        self._found = found
+        self._seen = seen
+
+    def between(self, runs: Identities) -> Mapping[int, Span]:
+        return matches.between(self._found, runs)
+
+    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Delivered]:
+        return matches.summed(self._found, runs, buckets)
+
+    def compared(
+        self, runs: Identities, shapes: Sequence[Shape], references: Sequence[int | None], sinks: Sequence[int]
+    ) -> Sequence[Compared]:
+        return matches.compared(self._found, runs, shapes, references, sinks)
+
+    def lines(self, run: int) -> tuple[int, int]:
+        counts = self._seen.get
+        return counts[f"good_{run}"], counts[f"bad_{run}"]
