@@ -37,7 +37,7 @@ from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import SETUP_US, Simulation
 from node.effects import Send
 from node.graph_work import GraphWork
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.events import Event, EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules

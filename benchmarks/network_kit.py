@@ -196,7 +196,7 @@ def _coordinator_main(log: Path, _: Connection, folder: Path, about: tuple[Any, 
     from coordinator.daemon.folder import DataFolder
     from coordinator.daemon.inputs import Setup
     from coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
-    from node.reach import horizon_us
+    from protocol.analysis.bounds import horizon_us
 
     _begin(log)
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from coordinator.layouts import Layout, RuleLayout, Stage, at_one_node, divided, heard_types
-from protocol.dependencies import in_dependency_order
+from protocol.analysis.dependencies import in_dependency_order
+from protocol.analysis.partial import PartialRule
+from protocol.analysis.projection import anonymous, beside_all_of, project
 from protocol.errors import RuleError
 from protocol.graphs import (
     BornHere,
@@ -22,10 +24,8 @@ from protocol.graphs import (
     Tap,
     stream_number,
 )
-from protocol.partial import PartialRule
 from protocol.pattern import Rule, leaves, types_of
 from protocol.plan_messages import PlannedRule
-from protocol.projection import anonymous, beside_all_of, project
 from protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
 
 Link: TypeAlias = tuple[str, str]

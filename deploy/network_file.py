@@ -41,6 +41,7 @@ from deploy.network_check import (
 )
 from deploy.units import duration_us
 from node.certainties import certainties, never_met
+from protocol.analysis.pulling import masters
 from protocol.destinations import placeholders
 from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, ReplayFeed, TraceFeed, is_replayed
 from protocol.errors import ConfigError
@@ -54,7 +55,6 @@ from protocol.languages.meaning import Types
 from protocol.languages.sources import LANGUAGES
 from protocol.network import STRATEGIES, Link, Network, Sink, why_not_in_time
 from protocol.pattern import Rule, leaves
-from protocol.pulling import masters
 from protocol.subscriptions import Subscription, parse_subscription
 
 __all__ = [

@@ -15,7 +15,7 @@ from coordinator.inev.rules import Statistics
 from deploy.network_file import NetworkFile
 from deploy.simulation.births import births
 from node.expressions_eval import Scope, evaluate, holds
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import Event
 from protocol.expressions import Attribute, Expression, Fold, Parameter, Remote, Same, rewritten, roles_of, walk

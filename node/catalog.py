@@ -10,9 +10,9 @@ from node.engine import Engine
 from node.engine.program import Program, compile_rules
 from node.failures import NOTED
 from node.predicates import row_condition
+from protocol.analysis.partial import PartialRule
 from protocol.events import EventType
 from protocol.expressions import roles_of
-from protocol.partial import PartialRule
 from protocol.pattern import Rule, leaves, types_of
 from protocol.streams import Part, Whole, about_subject
 

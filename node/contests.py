@@ -12,7 +12,7 @@ from typing import Any
 
 from node.predicates import Condition
 from node.work import FOREVER
-from protocol.partial import Contest
+from protocol.analysis.partial import Contest
 
 Row = tuple[Any, ...]
 

@@ -12,12 +12,12 @@ from node.graph_work import GraphWork
 from node.local_feeds import LocalFeed
 from node.outlets import Outlet
 from node.plan_share import ONE_TREE, PlanShare
-from node.reach import horizon_us
 from node.selectivity import Past
 from node.tree_work import TreeWork
 from node.trees import EARLY_MAX, Trees
 from node.watches import PATIENT, Patience
 from node.work import FOREVER, Numbers, Work
+from protocol.analysis.bounds import horizon_us
 from protocol.errors import RuleError
 from protocol.graphs import plan_of
 from protocol.messages import (

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from node.reach import Offsets, offsets
+from protocol.analysis.bounds import Offsets, offsets
+from protocol.analysis.pulling import in_negated_patterns
 from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, rewritten, walk
 from protocol.pattern import Chain, Part, Repetition, Rule, Selection, leaves
-from protocol.pulling import in_negated_patterns
 from protocol.subscriptions import SUBJECT
 
 

@@ -20,11 +20,11 @@ from node.feeds import Consumer, Feed, Inlet
 from node.master_reach import Reach, reach_of
 from node.outbox import type_of
 from node.work import FOREVER, Work
+from protocol.analysis.pulling import awakening_roles
 from protocol.composites import Composite
 from protocol.expressions import Attribute, Constant, Expression, rewritten
 from protocol.messages import Conditions
 from protocol.pattern import Rule
-from protocol.pulling import awakening_roles
 from protocol.subscriptions import SUBJECT
 
 Row = tuple[Any, ...]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from node.catalog import Catalog
 from node.work import Work
-from protocol.dependencies import in_dependency_order
+from protocol.analysis.dependencies import in_dependency_order
 from protocol.messages import FetchRules, RulesFetched
 from protocol.pattern import types_of
 from protocol.plan_messages import PlannedRule

@@ -22,15 +22,15 @@ from node.outlets import Outlet
 from node.partition import split
 from node.predicates import row_condition
 from node.push_pull import PushPull, Slot
-from node.reach import horizon_us
 from node.review import review
 from node.tasks import JoinTask
 from node.work import FOREVER, Numbers, Work
+from protocol.analysis.bounds import horizon_us
+from protocol.analysis.partial import PartialRule
+from protocol.analysis.projection import beside_all_of, joinable_components, project
 from protocol.languages.printing import PrintError
 from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
-from protocol.partial import PartialRule
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
-from protocol.projection import beside_all_of, joinable_components, project
 from protocol.streams import filter_of
 from protocol.subscriptions import Subscription, print_subscription
 from protocol.tally_messages import Tally

@@ -11,12 +11,12 @@ from typing import Any, Final
 import msgpack
 
 from protocol import codec, graphs, memory, plan_messages, tree_messages
+from protocol.analysis.partial import Contest, PartialRule
 from protocol.codec import CodecError
 from protocol.edge import Destination, Feed
 from protocol.events import EventType
 from protocol.memory import Recall, Remember
 from protocol.network import Source
-from protocol.partial import Contest, PartialRule
 from protocol.plan_messages import Order, ReportToCoordinator
 from protocol.streams import Filter, Part, Whole
 from protocol.subscriptions import Subscription

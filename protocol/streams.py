@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from protocol.analysis.partial import PartialRule
 from protocol.expressions import Attribute, Expression, rewritten
-from protocol.partial import PartialRule
 from protocol.pattern import Rule, leaves, may_wait, types_of
 from protocol.subscriptions import SUBJECT
 

@@ -15,13 +15,13 @@ from typing import Any, Final, cast, get_args
 import msgpack
 
 from protocol import codec, messages, subscriptions, tallies, tally_messages, tree_messages
+from protocol.analysis.partial import Contest, PartialRule
 from protocol.codec import CodecError
 from protocol.composites import CompositeSpec, carrying_spec, wire_specs
 from protocol.errors import HeadwaterError
 from protocol.events import EventType
 from protocol.expressions import Expression
 from protocol.messages import Awakening, Batch, Mark, Message, Notify, Run, Want
-from protocol.partial import Contest, PartialRule
 from protocol.pattern import Rule
 from protocol.tallies import Extreme, Total
 from protocol.tally_messages import Question, TallyAnswer, TallyRequest

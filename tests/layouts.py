@@ -15,11 +15,11 @@ from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Home, Layout, RuleLayout, Stage, at_one_node
 from deploy.simulation.happenings import Decide
-from node.reach import horizon_us
 from node.watches import Patience
+from protocol.analysis.bounds import horizon_us
+from protocol.analysis.pulling import awakening_roles
 from protocol.network import Network
 from protocol.pattern import Chain, Rule, leaves
-from protocol.pulling import awakening_roles
 from protocol.streams import Stream
 from tests.networks import NetworkCase
 

@@ -20,8 +20,8 @@ from coordinator.daemon.folder import DataFolder
 from coordinator.daemon.inputs import Setup
 from coordinator.daemon.machine import Settings
 from coordinator.daemon.process import ProcessSettings, run_coordinator
-from node.reach import horizon_us
 from protocol import control
+from protocol.analysis.bounds import horizon_us
 from protocol.control import COORDINATOR
 from protocol.links import Hub, Keys, LinkSettings
 from protocol.network import Network

@@ -14,12 +14,12 @@ from typing import Any, Literal
 
 from deploy.simulation.faults import Faults, random_faults
 from node.expressions_eval import show
+from protocol.analysis.validate import operators_without_bound
 from protocol.events import Event
 from protocol.expressions import Attribute, Binary, Constant, Expression, Items, Unary
 from protocol.network import Link, Network, Sink, Source
 from protocol.pattern import Rule, leaves, types_of
 from protocol.subscriptions import SUBJECT, Subscription
-from protocol.validate import operators_without_bound
 from tests.contested import ContestedMaker
 from tests.equal_values import chance_of_seed, drawn
 from tests.generators import NODES, TYPES, RuleMaker, comparison, event_code, rule_text, values_of

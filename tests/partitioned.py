@@ -12,12 +12,12 @@ from dataclasses import dataclass, field, replace
 
 from node.engine import Engine
 from node.partition import LOCAL, split
+from protocol.analysis.partial import PartialRule
+from protocol.analysis.projection import project
 from protocol.composites import Composite
 from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Expression, Parameter
-from protocol.partial import PartialRule
 from protocol.pattern import Absence, Aggregate, Chain, Leaf, Pattern, Rule, Selection, Step, Within, leaves
-from protocol.projection import project
 from tests.equal_values import chance_of_seed, drawn
 from tests.generators import REMOTE, TYPES, Named, RuleMaker, values_of
 

@@ -24,7 +24,7 @@ from coordinator.layouts import Layout
 from node.core import NodeSettings
 from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.process import recovered, set_up_logging
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.control import COORDINATOR
 from protocol.links import Keys
 from tests.layouts import FixedPlanner

@@ -11,7 +11,7 @@ import pytest
 from coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, TidyUp, UndeployRule
 from deploy.simulation.faults import Faults, NodeOutage
 from deploy.simulation.simulator import Simulation, simulate
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.errors import ConfigError
 from protocol.events import Event, EventType
 from protocol.languages import Source as RuleText

@@ -14,10 +14,10 @@ from node.effects import Report, TimerFired
 from node.engine.store import Store
 from node.outlets import Outlet
 from node.tasks import JoinTask
+from protocol.analysis.projection import project
 from protocol.composites import Composite, CompositeSpec
 from protocol.events import EventType
 from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode, Whole
-from protocol.projection import project
 from tests.builders import chain, each, last, rule, trace
 from tests.test_simulator import a_network, births_of, run
 

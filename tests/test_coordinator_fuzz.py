@@ -34,8 +34,8 @@ from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.texts import read_rules
 from coordinator.graphs import at_the_middle
 from coordinator.memory import recalled
-from node.reach import horizon_us
 from protocol import control
+from protocol.analysis.bounds import horizon_us
 from protocol.control import Control, SubscribeClient, UnsubscribeClient
 from protocol.edge import ClientFeed, StdoutTo
 from protocol.languages import Source as RuleText

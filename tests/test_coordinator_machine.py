@@ -34,8 +34,8 @@ from coordinator.daemon.inputs import (
 from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.saving import StateError
 from coordinator.daemon.texts import read_rules
-from node.reach import horizon_us
 from protocol import control
+from protocol.analysis.bounds import horizon_us
 from protocol.control import Control, Register, SubscribeClient, UnsubscribeClient
 from protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
 from protocol.languages import Source as RuleText

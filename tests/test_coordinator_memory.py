@@ -18,8 +18,8 @@ from coordinator.daemon.inputs import (
     Undeploy,
 )
 from coordinator.daemon.machine import Machine, Settings
-from node.reach import horizon_us
 from protocol import memory
+from protocol.analysis.bounds import horizon_us
 from protocol.control import Ordered
 from protocol.edge import ClientFeed, FileTo
 from protocol.memory import NotedPlan, Recall, Remember, in_portions, key_of

@@ -10,12 +10,12 @@ from node.engine import Engine
 from node.engine.snapshot import SnapshotError
 from protocol import expressions as ex
 from protocol import pattern as pt
+from protocol.analysis.validate import operators_without_bound
 from protocol.errors import EventError, RuleError
 from protocol.events import Event, EventType
 from protocol.functions import Functions
 from protocol.languages import RuleSet, Source, parse_rules
 from protocol.remote import RemoteTable
-from protocol.validate import operators_without_bound
 
 A = EventType("A", {"id": "int", "v": "int"})
 B = EventType("B", {"id": "int", "v": "int"})

@@ -34,13 +34,13 @@ from deploy.experiments.tables import curves, table
 from deploy.experiments.topology import nearest
 from deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
 from node.engine import Engine
+from protocol.analysis.validate import check_rule
 from protocol.errors import ConfigError
 from protocol.events import Event
 from protocol.languages import Source, parse_rules
 from protocol.languages.print_tesla import print_tesla
 from protocol.network import TREE_STRATEGIES, Link, Network
 from protocol.pattern import Chain, Selection, types_of
-from protocol.validate import check_rule
 
 SEEDS = (1, 2, 3)
 SECOND_US = 1_000_000

@@ -28,9 +28,9 @@ from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import simulate
 from node.core import NodeSettings
 from node.feeds import Merge
-from node.reach import horizon_us
 from node.watches import PATIENT, Patience, StageWatch
 from node.work import Work
+from protocol.analysis.bounds import horizon_us
 from protocol.control import Reported
 from protocol.edge import FileTo
 from protocol.errors import ConfigError

@@ -37,13 +37,13 @@ from coordinator.inev.space import Solution, Space
 from coordinator.inev.telling import Outcome, as_json, in_words
 from coordinator.inev.well_formed import faults
 from node.master_reach import reach_of
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
+from protocol.analysis.pulling import masters
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
 from protocol.pattern import Rule, leaves
 from protocol.plan_messages import PlannedRule
-from protocol.pulling import masters
 
 PROJECT = Path(__file__).parent.parent
 CASES = Path(__file__).parent / "inev_cases"

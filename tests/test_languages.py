@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from protocol.analysis.validate import check_pattern, check_rule
 from protocol.errors import ConfigError, RuleError
 from protocol.events import EventType
 from protocol.expressions import Attribute, Binary, Call, Constant, Fold, Items, Parameter, Remote, Same, Unary
@@ -29,7 +30,6 @@ from protocol.pattern import (
     Window,
     Within,
 )
-from protocol.validate import check_pattern, check_rule
 
 SECOND = 1_000_000
 FIVE_S = Window(5 * SECOND, "us", "span")

@@ -19,7 +19,7 @@ from coordinator.inev.rules import Statistics
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import Simulation, simulate
 from node.effects import Send
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.events import Event, EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules

@@ -11,8 +11,8 @@ from deploy.simulation.happenings import GiveUp
 from deploy.simulation.simulator import Simulation, simulate
 from node.core import NodeCore
 from node.effects import LinkReset, Ordered, Received, Report, Send, Tell
-from node.reach import horizon_us
 from protocol import control
+from protocol.analysis.bounds import horizon_us
 from protocol.errors import ConfigError
 from protocol.events import Event
 from protocol.messages import TreeReady

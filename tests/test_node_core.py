@@ -11,6 +11,7 @@ import pytest
 from node.core import NodeCore, NodeSettings
 from node.effects import Born, Deliver, Effect, Ordered, Received, Report, Send, SetTimer, SourcesEnded, TimerFired
 from node.saving import StateError, restore, save
+from protocol.analysis.projection import project
 from protocol.events import Event, EventType
 from protocol.messages import (
     Advertise,
@@ -31,7 +32,6 @@ from protocol.messages import (
 )
 from protocol.pattern import Rule
 from protocol.plan_messages import Adopt, BeginTree, PlannedRule, PlannedSink, PlannedSource, PlannedTree, Share
-from protocol.projection import project
 from protocol.subscriptions import parse_subscription
 from protocol.tree_messages import InstallTree
 from tests.builders import TYPES, chain, each, last, rule

@@ -21,8 +21,8 @@ import pytest
 from coordinator.core import Coordinator
 from node.daemon import records
 from node.daemon.machine import REBIRTH_GAP, NodeMachine, as_json
-from node.reach import horizon_us
 from protocol import control
+from protocol.analysis.bounds import horizon_us
 from protocol.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
 from protocol.edge import ClientFeed, ClientTo
 from protocol.network import Network

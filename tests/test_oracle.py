@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from protocol import pattern as pt
+from protocol.analysis.validate import check_rule
 from protocol.events import Event
-from protocol.validate import check_rule
 from tests.builders import by_oracle, chain, last, rule, seq, trace
 from tests.fuzzing import expected_of, kept_case
 from tests.generators import case_of_seed, describe

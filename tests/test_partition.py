@@ -8,11 +8,11 @@ from node.engine import Engine, compile_rules
 from node.partition import LOCAL, Split, split
 from protocol import expressions as ex
 from protocol import pattern as pt
+from protocol.analysis.partial import Contest, PartialRule
+from protocol.analysis.projection import joinable_components, project
+from protocol.analysis.validate import check_pattern
 from protocol.codec import encode
 from protocol.errors import RuleError
-from protocol.partial import Contest, PartialRule
-from protocol.projection import joinable_components, project
-from protocol.validate import check_pattern
 from tests.builders import (
     TYPES,
     absent,

@@ -34,11 +34,11 @@ from pipeline.rule_statistics import RuleStatistics, TraceFacts, rule_statistics
 from pipeline.stretches import stretches
 from pipeline.traces import prepare
 from protocol import pattern as pt
+from protocol.analysis.projection import project
 from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import Event
 from protocol.expressions import Attribute, Same, roles_of
 from protocol.languages import Source, parse_rules
-from protocol.projection import project
 from tests.builders import TYPES
 from tests.oracle import evaluate
 

@@ -19,7 +19,7 @@ from coordinator.layings import Layings
 from coordinator.layouts import Layout, Stage, at_one_node
 from deploy.command import app
 from deploy.simulation.simulator import simulate
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.edge import FileTo
 from protocol.languages import Source
 from protocol.network import Sink

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from node.reach import horizon_us, offsets
 from protocol import pattern as pt
-from protocol.pulling import masters
+from protocol.analysis.bounds import horizon_us, offsets
+from protocol.analysis.pulling import masters
 from tests.builders import absent, aggregate, both, chain, each, either, last, many, no, rule, seq
 from tests.partitioned import Divided, random_division
 

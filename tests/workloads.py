@@ -12,7 +12,7 @@ from typing import Final
 from coordinator.graphs import Ground
 from coordinator.inev.bounds import LatencyTerms
 from coordinator.inev.rules import Statistics
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules

@@ -11,9 +11,9 @@ from itertools import product
 
 from coordinator.inev.model import Told
 from protocol import pattern as p
+from protocol.analysis.pulling import in_negated_patterns, masters
+from protocol.analysis.validate import operators_without_bound
 from protocol.expressions import Attribute, Expression, Fold, Parameter, Remote, Same, roles_of, walk
-from protocol.pulling import in_negated_patterns, masters
-from protocol.validate import operators_without_bound
 
 Share = Callable[[Sequence[Expression]], float]
 """How selective some conditions are together."""

@@ -17,11 +17,11 @@ from coordinator.inev.conditions import DEFAULT_PAIR
 from coordinator.inev.model import Problem, event_network
 from coordinator.inev.patterns import negated, repeated
 from coordinator.inev.rules import Statistics, labels_of, problem_from
+from protocol.analysis.projection import project
 from protocol.errors import ConfigError, RuleError
 from protocol.expressions import Same, roles_of
 from protocol.languages.printing import PrintError
 from protocol.pattern import Rule, leaves, positive_leaves
-from protocol.projection import project
 from protocol.streams import filter_of
 from protocol.subscriptions import Subscription, print_subscription
 

@@ -18,8 +18,8 @@ from coordinator.inev.model import EventNetwork, Problem, ProblemError, Query, s
 from coordinator.inev.patterns import Operator, Pattern
 from coordinator.inev.physical import PhysicalCosts
 from protocol import pattern as p
+from protocol.analysis.projection import joinable_components, project
 from protocol.errors import RuleError
-from protocol.projection import joinable_components, project
 
 AGREE: Final = 0.01
 """Matches that were counted at rates which differ by more than this share from those in force say nothing."""

@@ -62,7 +62,7 @@ def coordinator(
     from deploy.command import version_text
     from deploy.units import duration_us
     from node.daemon.process import set_up_logging
-    from node.reach import horizon_us
+    from protocol.analysis.bounds import horizon_us
     from protocol.control import COORDINATOR
     from protocol.links import Keys
 

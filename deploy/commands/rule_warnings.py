@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from deploy.commands.common import say
 from node.certainties import certainties
 from node.explain_parts import named, show_us
+from protocol.analysis.validate import operators_without_bound
 from protocol.languages import RuleSet
 from protocol.pattern import (
     Absence,
@@ -25,7 +26,6 @@ from protocol.pattern import (
     Within,
 )
 from protocol.pattern import Sequence as SequenceOf
-from protocol.validate import operators_without_bound
 
 
 def warn_of_slips(rules: RuleSet) -> None:

@@ -42,7 +42,7 @@ from node.effects import (
     Tell,
     TimerFired,
 )
-from node.reach import horizon_us
+from protocol.analysis.bounds import horizon_us
 from protocol.composites import Composite
 from protocol.errors import ConfigError
 from protocol.events import Event

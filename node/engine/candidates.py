@@ -7,11 +7,9 @@ from dataclasses import replace
 
 from node.engine.code import Piece
 from node.engine.equalities import of_role
-from node.engine.logical import (
-    Reach,
-)
 from node.engine.negations import Negations
 from node.engine.reading import Bound, Level
+from protocol.analysis.units import Reach
 from protocol.expressions import Expression
 
 

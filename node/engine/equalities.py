@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from node.engine.code import Piece
-from node.engine.logical import (
-    Measure,
-)
 from node.engine.reading import Level, Reading
+from protocol.analysis.units import Measure
 from protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
 
 

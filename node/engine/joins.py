@@ -10,13 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from node.engine.code import Writer
-from node.engine.logical import (
-    Choice,
-    Measure,
-    Spread,
-)
 from node.engine.reading import Level
 from node.engine.repetitions import ASKED, Repetitions
+from protocol.analysis.units import Choice, Measure, Spread
 from protocol.expressions import parameters_of
 
 NEAR = 16  # how far back from the newest event `last` looks before it bisects the whole buffer

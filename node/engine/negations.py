@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from node.engine.code import Piece
 from node.engine.equalities import Equalities
-from node.engine.logical import (
-    Forbidden,
-    Measure,
-)
+from protocol.analysis.units import Forbidden, Measure
 from protocol.expressions import Attribute, Binary, Expression, parameters_of, roles_of
 
 

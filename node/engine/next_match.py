@@ -12,12 +12,12 @@ from typing import Any
 
 from node.engine.code import Writer
 from node.engine.joins import JoinWriter
-from node.engine.logical import Branch, elementwise, needs_previous, needs_whole
 from node.engine.reading import Mode
 from node.engine.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
 from node.engine.runtime import Row
 from node.engine.store import SWEEPS_PER_HORIZON, State, Store
 from node.engine.store_builder import StoreBuilder
+from protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
 from protocol.composites import Composite
 from protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk
 from protocol.pattern import Leaf

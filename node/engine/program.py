@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node.engine.apart import take_apart
 from node.engine.code import Columns, Pool
-from node.engine.logical import Logical
 from node.engine.next_match import NextPlan
 from node.engine.rules import RulePlan, add_rule, composite_spec
 from node.engine.store_builder import CompiledStore, StoreBuilder
+from protocol.analysis.branches import take_apart
+from protocol.analysis.dependencies import in_dependency_order
+from protocol.analysis.units import Logical
+from protocol.analysis.validate import check_rule
 from protocol.codec import digest
-from protocol.dependencies import in_dependency_order
 from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
 from protocol.expressions import Attribute, Fold, Same, walk
 from protocol.functions import Functions
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
-from protocol.validate import check_rule
 
 
 @dataclass(frozen=True, slots=True)

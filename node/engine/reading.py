@@ -8,14 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from node.engine.code import Columns, Piece, Pool, Scope, Writer
-from node.engine.logical import (
-    Branch,
-    Choice,
-    Forbidden,
-    Measure,
-    Spread,
-    elementwise,
-)
+from protocol.analysis.units import Branch, Choice, Forbidden, Measure, Spread, elementwise
 from protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
 
 

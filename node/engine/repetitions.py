@@ -6,13 +6,8 @@ import re
 
 from node.engine.candidates import Candidates
 from node.engine.equalities import of_role
-from node.engine.logical import (
-    Unit,
-    elementwise,
-    needs_previous,
-    needs_whole,
-)
 from node.engine.reading import Level
+from protocol.analysis.units import Unit, elementwise, needs_previous, needs_whole
 from protocol.expressions import Attribute, Expression, roles_of, walk
 
 ASKED = "ASKED"  # stands in generated code for what is asked of a repetition until that is known

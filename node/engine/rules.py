@@ -9,10 +9,10 @@ from typing import Any
 
 from node.engine.code import Columns, Piece, Pool, Scope, Writer
 from node.engine.joins import JoinWriter
-from node.engine.logical import Branch, Forbidden, Logical
 from node.engine.reading import Mode
 from node.engine.runtime import NAMES
 from node.engine.store_builder import StoreBuilder
+from protocol.analysis.units import Branch, Forbidden, Logical
 from protocol.composites import CompositeSpec
 from protocol.errors import RuleError
 from protocol.events import EventType

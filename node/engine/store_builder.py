@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import CodeType
 
 from node.engine.code import Columns, Piece, Pool, Writer
-from node.engine.logical import Branch, Forbidden
+from protocol.analysis.units import Branch, Forbidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocol.analysis.validate import check_rule
 from protocol.languages.diagnostics import Diagnostic, RuleTextError
 from protocol.languages.habits import Language
 from protocol.languages.print_sase import print_sase
@@ -9,7 +10,6 @@ from protocol.languages.print_tesla import print_tesla
 from protocol.languages.printing import PrintError
 from protocol.languages.sources import RuleSet, Source, language_of, parse_rules, rule_names
 from protocol.pattern import Rule
-from protocol.validate import check_rule
 
 __all__ = [
     "Diagnostic",

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
+from protocol.analysis.validate import check_rule
 from protocol.errors import ConfigError
 from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
 from protocol.functions import Functions
@@ -21,7 +22,6 @@ from protocol.languages.reader import SyntaxMistake
 from protocol.languages.sase import SaseBuilder, leaf_parts
 from protocol.languages.tesla import aggregates_in, build_tesla, next_name
 from protocol.pattern import Rule
-from protocol.validate import check_rule
 
 TEXT_BYTES_MAX: Final = 1_048_576
 """A rule file larger than this is taken for a mistake; a thousand rules need about a tenth of it."""

@@ -11,16 +11,8 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from node.engine.logical import (
-    Branch,
-    Choice,
-    Forbidden,
-    Logical,
-    Measure,
-    Reach,
-    Spread,
-    Unit,
-)
+from protocol.analysis.units import Branch, Choice, Forbidden, Logical, Measure, Reach, Spread, Unit
+from protocol.analysis.validate import operators_without_bound
 from protocol.expressions import (
     Attribute,
     Binary,
@@ -51,7 +43,6 @@ from protocol.pattern import (
     positive_leaves,
 )
 from protocol.pattern import Sequence as SequenceOf
-from protocol.validate import operators_without_bound
 
 FOREVER_US = 1 << 62  # the horizon of patterns that no window bounds: their events are kept until the engine closes
 

@@ -13,8 +13,8 @@ from functools import lru_cache
 from itertools import product
 from typing import Final
 
-from node.engine.apart import FOREVER_US, take_apart
-from node.engine.logical import Branch, Forbidden, Measure, Spread
+from protocol.analysis.branches import FOREVER_US, take_apart
+from protocol.analysis.units import Branch, Forbidden, Measure, Spread
 from protocol.pattern import Rule, Window
 
 Offsets = Mapping[str, tuple[int | None, int | None]]

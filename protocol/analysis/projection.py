@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
+from protocol.analysis.partial import Contest, PartialRule
+from protocol.analysis.validate import operators_without_bound
 from protocol.errors import RuleError
 from protocol.expressions import (
     Attribute,
@@ -29,7 +31,6 @@ from protocol.expressions import (
     roles_of,
     walk,
 )
-from protocol.partial import Contest, PartialRule
 from protocol.pattern import (
     Absence,
     Between,
@@ -49,7 +50,6 @@ from protocol.pattern import (
     Within,
     leaves,
 )
-from protocol.validate import operators_without_bound
 
 Groups = tuple[tuple[str, ...], ...]
 

@@ -1,6 +1,6 @@
 """What a pattern asks for, one OR combination at a time: units, precedences, distances and negations.
 
-The join generator and the skip-till-next machine work on these values alone; `node.engine.apart` makes them.
+The join generator and the skip-till-next machine work on these values alone; `protocol.analysis.branches` makes them.
 """
 
 from __future__ import annotations
