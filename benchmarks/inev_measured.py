@@ -41,10 +41,10 @@ from protocol.analysis.bounds import horizon_us
 from protocol.events import Event, EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
-from protocol.messages import Awakening, Batch
+from protocol.messages.neighbour import Awakening, Batch
+from protocol.messages.plans import PlannedRule
 from protocol.network import Link, Network, Sink, Source
 from protocol.pattern import types_of
-from protocol.plan_messages import PlannedRule
 from protocol.streams import Filter, Part
 from protocol.subscriptions import Subscription
 

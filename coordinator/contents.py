@@ -9,10 +9,10 @@ from typing import TypeAlias
 from coordinator.changes import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
 from protocol.errors import ConfigError
 from protocol.events import EventType
-from protocol.memory import Noted, NotedPlan, NotedRule, NotedSink, NotedSource
+from protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
+from protocol.messages.recovery import Noted, NotedPlan, NotedRule, NotedSink, NotedSource
 from protocol.network import Network, Sink, Source
 from protocol.pattern import Rule, types_of, waits_through
-from protocol.plan_messages import PlannedRule, PlannedSink, PlannedSource
 from protocol.streams import UNBOUNDED_US as UNBOUNDED_US
 
 Horizon: TypeAlias = Callable[[Rule], int | None]

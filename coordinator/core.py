@@ -33,9 +33,7 @@ from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, N
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
 from protocol.graphs import Graph
-from protocol.network import Network
-from protocol.pattern import Rule
-from protocol.plan_messages import (
+from protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -55,7 +53,9 @@ from protocol.plan_messages import (
     TreeDrained,
     TreeStands,
 )
-from protocol.tree_messages import ForgetTree, StartTree
+from protocol.messages.trees import ForgetTree, StartTree
+from protocol.network import Network
+from protocol.pattern import Rule
 
 Orders: TypeAlias = list[tuple[str, Order]]
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping
 from heapq import heappop, heappush
 
 from protocol.errors import ConfigError
+from protocol.messages.trees import ROOT_COST, Cost, extended
 from protocol.network import Network
-from protocol.tree_messages import ROOT_COST, Cost, extended
 
 LinkName = tuple[str, str]
 """The two ends of a link, in any order."""
@@ -68,7 +68,7 @@ def shortest_path_tree(
     """The parent of every node that the root reaches (of the root: None), in order of name.
 
     This is the tree that nodes build among themselves: each takes the parent over which its way to the root costs least
-    (``protocol.tree_messages.Cost``), of equal ones that with the smaller name.
+    (``protocol.messages.trees.Cost``), of equal ones that with the smaller name.
     """
     delays = remaining_delays(network, without_links, without_nodes)
     if root not in delays:

@@ -24,8 +24,8 @@ from protocol.graphs import (
     Tap,
     stream_number,
 )
+from protocol.messages.plans import PlannedRule
 from protocol.pattern import Rule, leaves, types_of
-from protocol.plan_messages import PlannedRule
 from protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
 
 Link: TypeAlias = tuple[str, str]

@@ -18,8 +18,8 @@ from coordinator.layouts import Layout, RuleLayout
 from coordinator.watches import Fallen, Watched, watched_stages
 from protocol.errors import ConfigError
 from protocol.graphs import Graph, Watch
+from protocol.messages.plans import CostsMore
 from protocol.pattern import Rule
-from protocol.plan_messages import CostsMore
 
 
 @dataclass(frozen=True)

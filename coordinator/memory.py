@@ -8,7 +8,7 @@ from dataclasses import replace
 from coordinator.changes import AddSink, AddSource
 from coordinator.core import Coordinator, Horizon
 from coordinator.graphs import Planner
-from protocol.memory import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
+from protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
 from protocol.network import Network, Sink, Source
 from protocol.subscriptions import Subscription
 

@@ -1,6 +1,6 @@
 """The coordinator's part in processing trees: which there are, under which epoch, and whether they are as they should.
 
-Nothing is sent from here. Methods return orders (``protocol.tree_messages``) with the node each of them is for; the
+Nothing is sent from here. Methods return orders (``protocol.messages.trees``) with the node each of them is for; the
 order of the list matters per node only.
 """
 
@@ -11,9 +11,9 @@ from typing import Any, TypeAlias
 
 from coordinator.election import LinkName, children_of, leader, shortest_path_tree
 from protocol.errors import ConfigError
-from protocol.memory import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
+from protocol.messages.recovery import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
+from protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink
 from protocol.network import Network
-from protocol.tree_messages import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink
 
 Orders: TypeAlias = list[tuple[str, TreeOrder]]
 

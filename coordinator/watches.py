@@ -19,7 +19,7 @@ from coordinator.fall_backs import StageName, all_fallen_back, home_of, name_of
 from coordinator.graphs import Draft, FlowName, Routes, drafted
 from coordinator.layouts import Stage
 from protocol.graphs import Weight
-from protocol.plan_messages import CostsMore
+from protocol.messages.plans import CostsMore
 
 WATCHED_MAX: Final = 100
 """Stages of a network that are watched: for each of them the graph of its fall-back is drawn once."""

@@ -15,7 +15,7 @@ from pipeline.prepared import Prepared
 from pipeline.replay import LISTED_MAX, Targets
 from protocol.errors import ConfigError
 from protocol.links import make_keys
-from protocol.replaying import REPLAYER
+from protocol.messages.replay import REPLAYER
 
 ASKED_AT_ONCE: Final = 16
 ANSWER_S_MAX: Final = 5.0

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from node.outbox import by_type, holds_composites
-from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, Want
-from protocol.tally_messages import TallyAnswer, TallyRequest
-from protocol.wire import Wire
+from protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, Want
+from protocol.messages.tallies import TallyAnswer, TallyRequest
+from protocol.wire.messages import Wire
 
 KINDS: Final = (
     "primitive",

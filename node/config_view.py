@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from protocol.control import NodeConfig
+from protocol.messages.control import NodeConfig
 
 HIDDEN: Final = "(hidden)"
 _SECRET_WORDS: Final = ("password", "secret", "token", "credential")

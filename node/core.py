@@ -35,9 +35,9 @@ from node.outlets import Outlet
 from node.testimony import Testimony, are_exact
 from node.watches import PATIENT, Patience
 from node.work import Work
-from protocol.columns import Columns
-from protocol.messages import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
-from protocol.tally_messages import TallyAnswer, TallyRequest
+from protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
+from protocol.messages.tallies import TallyAnswer, TallyRequest
+from protocol.wire.columns import Columns
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
 TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been delivered: about once per horizon

@@ -13,11 +13,11 @@ from node.found import Found
 from node.outbox import by_type, identities_of, identity_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
-from protocol.columns import Columns
 from protocol.errors import RuleError
-from protocol.messages import Notify
-from protocol.plan_messages import PlannedSink
+from protocol.messages.neighbour import Notify
+from protocol.messages.plans import PlannedSink
 from protocol.subscriptions import Subscription, without_covered
+from protocol.wire.columns import Columns
 
 Row = tuple[Any, ...]
 _ts_of = itemgetter(0)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from protocol.events import Event
-from protocol.messages import Message
-from protocol.plan_messages import Order, ReportToCoordinator
+from protocol.messages.neighbour import Message
+from protocol.messages.plans import Order, ReportToCoordinator
 
 # ------------------------------------------------------------------------------------------------------------- inputs
 

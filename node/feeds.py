@@ -14,7 +14,18 @@ from node.catalog import Catalog
 from node.predicates import Condition
 from node.testimony import Shapes
 from node.work import FOREVER, Work
-from protocol.messages import Awakening, Conditions, Filter, Mark, Part, ReverseMark, SetMode, Stream, Want, Whole
+from protocol.messages.neighbour import (
+    Awakening,
+    Conditions,
+    Filter,
+    Mark,
+    Part,
+    ReverseMark,
+    SetMode,
+    Stream,
+    Want,
+    Whole,
+)
 
 Row = tuple[Any, ...]
 

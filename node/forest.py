@@ -20,7 +20,7 @@ from node.work import FOREVER, Numbers, Work
 from protocol.analysis.bounds import horizon_us
 from protocol.errors import RuleError
 from protocol.graphs import plan_of
-from protocol.messages import (
+from protocol.messages.neighbour import (
     Advertise,
     Deploy,
     FetchRules,
@@ -35,7 +35,7 @@ from protocol.messages import (
     TreeReady,
     TreeStart,
 )
-from protocol.plan_messages import (
+from protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -52,9 +52,8 @@ from protocol.plan_messages import (
     TreeDrained,
     TreeStands,
 )
-from protocol.streams import whole_streams
-from protocol.tally_messages import Tally
-from protocol.tree_messages import (
+from protocol.messages.tallies import Tally
+from protocol.messages.trees import (
     CreateTree,
     DropLink,
     ForgetTree,
@@ -65,6 +64,7 @@ from protocol.tree_messages import (
     TreeNack,
     UseLink,
 )
+from protocol.streams import whole_streams
 
 TreeName = tuple[str, int]
 

@@ -18,10 +18,10 @@ from node.tree_work import KINDS, TreeWork, describe, needed_us
 from node.watches import Patience, StageWatch
 from node.work import FOREVER, Work
 from protocol.graphs import BornHere, Graph, GraphTask, MadeBy, TakenFrom, Tap
-from protocol.messages import GraphLaid, Settled, SettledHere
+from protocol.messages.neighbour import GraphLaid, Settled, SettledHere
+from protocol.messages.tallies import Tally
 from protocol.pattern import Chain, Rule, leaves
 from protocol.streams import Filter, Part, Stream, Whole
-from protocol.tally_messages import Tally
 
 
 class GraphWork(TreeWork):

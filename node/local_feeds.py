@@ -9,7 +9,7 @@ from typing import Any
 
 from node.feeds import Feed
 from node.work import FOREVER, Work
-from protocol.plan_messages import PlannedSource
+from protocol.messages.plans import PlannedSource
 
 Row = tuple[Any, ...]
 

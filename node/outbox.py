@@ -14,10 +14,10 @@ from typing import Any, Final, TypeGuard
 from node.known import Known
 from node.testimony import Testimony, are_exact, is_exact
 from node.work import Work
-from protocol.columns import Columns
 from protocol.composites import Composite
 from protocol.events import EventType
-from protocol.messages import Batch, Mark, Run
+from protocol.messages.neighbour import Batch, Mark, Run
+from protocol.wire.columns import Columns
 
 Row = tuple[Any, ...]
 

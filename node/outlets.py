@@ -19,7 +19,7 @@ from node.outbox import identity_of, type_of
 from node.predicates import Condition, row_condition
 from node.work import FOREVER, Work
 from protocol.errors import RuleError
-from protocol.messages import Awakening, Mark
+from protocol.messages.neighbour import Awakening, Mark
 
 Row = tuple[Any, ...]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from node.catalog import Catalog
 from node.rule_store import RuleStore
-from protocol.plan_messages import Share
+from protocol.messages.plans import Share
 
 ONE_TREE = ("centr", "st", "st-pp", "inev")
 """Strategies in which one tree serves all sinks."""

@@ -14,7 +14,7 @@ from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, EventType, Value
 from protocol.expressions import Attribute, Binary, Constant, Expression, Fold, walk
 from protocol.functions import Functions
-from protocol.tally_messages import KNOWN
+from protocol.messages.tallies import KNOWN
 
 Row = tuple[Any, ...]
 Condition = Callable[[Row], bool]

@@ -23,7 +23,7 @@ from node.work import FOREVER, Work
 from protocol.analysis.pulling import awakening_roles
 from protocol.composites import Composite
 from protocol.expressions import Attribute, Constant, Expression, rewritten
-from protocol.messages import Conditions
+from protocol.messages.neighbour import Conditions
 from protocol.pattern import Rule
 from protocol.subscriptions import SUBJECT
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from node.catalog import Catalog
 from node.work import Work
 from protocol.analysis.dependencies import in_dependency_order
-from protocol.messages import FetchRules, RulesFetched
+from protocol.messages.neighbour import FetchRules, RulesFetched
+from protocol.messages.plans import PlannedRule
 from protocol.pattern import types_of
-from protocol.plan_messages import PlannedRule
 
 if TYPE_CHECKING:
     from node.tree_work import TreeWork

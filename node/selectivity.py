@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from node.aggregates.planning import UNNAMED
 from node.graph_work import GraphWork
 from node.tree_work import TreeWork, describe
-from protocol.messages import Stream, Whole
+from protocol.messages.neighbour import Stream, Whole
 from protocol.pattern import leaves
 
 PAST_MAX: Final = 4_096  # predicates of trees that are over; more come about only where rules are replaced for ever

@@ -17,7 +17,7 @@ from node.outbox import identity_of, type_of
 from node.push_pull import PushPull
 from node.work import FOREVER, Work
 from protocol.composites import Composite
-from protocol.messages import Part, Whole
+from protocol.messages.neighbour import Part, Whole
 from protocol.pattern import Chain
 
 Row = tuple[Any, ...]

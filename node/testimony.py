@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from node.catalog import Catalog
 from node.known import Known
-from protocol.columns import Columns
 from protocol.composites import Composite
 from protocol.events import HEADER_WIDTH, EventType
+from protocol.wire.columns import Columns
 
 Row = tuple[Any, ...]
 

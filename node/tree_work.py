@@ -29,11 +29,11 @@ from protocol.analysis.bounds import horizon_us
 from protocol.analysis.partial import PartialRule
 from protocol.analysis.projection import beside_all_of, joinable_components, project
 from protocol.languages.printing import PrintError
-from protocol.messages import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
+from protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
+from protocol.messages.tallies import Tally
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
 from protocol.streams import filter_of
 from protocol.subscriptions import Subscription, print_subscription
-from protocol.tally_messages import Tally
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
 """How the events of a stream are accounted."""

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
 from protocol.errors import ConfigError, HeadwaterError
-from protocol.tree_messages import (
+from protocol.messages.trees import (
     ROOT_COST,
     Cost,
     CreateTree,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from node.feeds import Feed
 from node.work import Work
 from protocol.graphs import Watch
-from protocol.plan_messages import CostsMore
+from protocol.messages.plans import CostsMore
 
 Row = tuple[Any, ...]
 

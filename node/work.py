@@ -9,7 +9,7 @@ from node.effects import Effect, Report, Send, SetTimer
 
 if TYPE_CHECKING:
     from node.outbox import Outbox
-    from protocol.messages import Message
+    from protocol.messages.neighbour import Message
 
 Row = tuple[Any, ...]
 FOREVER = float("inf")

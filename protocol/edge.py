@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from protocol.codec import register
 from protocol.events import Value
+from protocol.wire.codec import register
 
 # ------------------------------------------------------------------------------------------------------ made-up values
 

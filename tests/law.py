@@ -17,10 +17,11 @@ from deploy.simulation.outcome import Delivery, Outcome
 from node.engine import Engine
 from node.expressions_eval import Scope as ProductScope
 from node.expressions_eval import holds as product_holds
-from protocol import wire, wire_rows
 from protocol.composites import Composite
 from protocol.events import Event
 from protocol.subscriptions import SUBJECT, Subscription
+from protocol.wire import messages as wire
+from protocol.wire import rows as wire_rows
 from tests.layouts import impatient, random_planner, strikes
 from tests.networks import NetworkCase
 from tests.oracle import Found, Item, Scope, TooManyMatches, as_item, evaluate, holds, primitive

@@ -20,10 +20,10 @@ from coordinator.daemon.folder import DataFolder
 from coordinator.daemon.inputs import Setup
 from coordinator.daemon.machine import Settings
 from coordinator.daemon.process import ProcessSettings, run_coordinator
-from protocol import control
 from protocol.analysis.bounds import horizon_us
-from protocol.control import COORDINATOR
 from protocol.links import Hub, Keys, LinkSettings
+from protocol.messages import control
+from protocol.messages.control import COORDINATOR
 from protocol.network import Network
 from tests.patience import ANSWER_S, joined, soon
 from tests.scripted_nodes import ScriptedNode, destinations_of, feeds_of

@@ -25,8 +25,8 @@ from node.core import NodeSettings
 from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.process import recovered, set_up_logging
 from protocol.analysis.bounds import horizon_us
-from protocol.control import COORDINATOR
 from protocol.links import Keys
+from protocol.messages.control import COORDINATOR
 from tests.layouts import FixedPlanner
 
 

@@ -26,9 +26,9 @@ from coordinator.layouts import Layout
 from deploy.bringup.local import HOST, PORTS, free_ports
 from node.core import NodeSettings
 from node.edge.interfaces import identity
-from protocol.control import COORDINATOR
 from protocol.edge import Destination, Feed, FileTo, TraceFeed
 from protocol.links import make_keys
+from protocol.messages.control import COORDINATOR
 from protocol.network import Network
 from tests import patience
 from tests.networks import NetworkCase

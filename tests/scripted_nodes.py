@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from protocol import control
-from protocol.control import Answer, Configure, Control, NodeConfig, Ordered, Register, Reported
 from protocol.edge import ClientFeed, FileTo
 from protocol.events import EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
-from protocol.memory import Noted, Recall, Remember, in_portions, key_of
-from protocol.network import Link, Network, Sink, Source
-from protocol.plan_messages import (
+from protocol.messages import control
+from protocol.messages.control import Answer, Configure, Control, NodeConfig, Ordered, Register, Reported
+from protocol.messages.plans import (
     Adopt,
     BeginTree,
     DeliveredTo,
@@ -25,8 +23,10 @@ from protocol.plan_messages import (
     TreeDrained,
     TreeStands,
 )
+from protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
+from protocol.messages.trees import InstallTree, StartTree
+from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import Subscription
-from protocol.tree_messages import InstallTree, StartTree
 
 TYPES = (EventType("Smoke", {"area": "string"}), EventType("Temp", {"area": "string", "value": "float"}))
 FIRE = """define Fire(area: string) from Smoke() and last Temp(area = Smoke.area) within 5 min from Smoke

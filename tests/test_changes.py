@@ -16,8 +16,7 @@ from protocol.errors import ConfigError
 from protocol.events import Event, EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
-from protocol.network import STRATEGIES, Link, Network, Sink, Source
-from protocol.plan_messages import (
+from protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -28,6 +27,7 @@ from protocol.plan_messages import (
     TellDelivered,
     TreeStands,
 )
+from protocol.network import STRATEGIES, Link, Network, Sink, Source
 from protocol.subscriptions import Subscription
 from tests.first_seed import first_seed
 from tests.fuzz_changes import KINDS, judge

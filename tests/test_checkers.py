@@ -17,7 +17,7 @@ from node.tasks import JoinTask
 from protocol.analysis.projection import project
 from protocol.composites import Composite, CompositeSpec
 from protocol.events import EventType
-from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode, Whole
+from protocol.messages.neighbour import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode, Whole
 from tests.builders import chain, each, last, rule, trace
 from tests.test_simulator import a_network, births_of, run
 

@@ -18,11 +18,11 @@ from node.known import LANES_MAX, NEAR_MAX, STRETCH_MAX, Known
 from node.outbox import Inbox, Outbox
 from node.testimony import Testimony as Told
 from node.work import Work
-from protocol.codec import CodecError
-from protocol.columns import LAZY_LEAST, Columns, Identities
 from protocol.events import EventType
-from protocol.messages import Batch, Deploy, Filter, Message, Notify, Run
-from protocol.wire import LinkWire, Wire
+from protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run
+from protocol.wire.codec import CodecError
+from protocol.wire.columns import LAZY_LEAST, Columns, Identities
+from protocol.wire.messages import LinkWire, Wire
 from tests.builders import TYPES
 from tests.law import columns_from
 from tests.test_node_core import ANode, reports, sent

@@ -18,7 +18,6 @@ from coordinator.daemon.operations import Refused
 from coordinator.daemon.routes import ROUTES, Route
 from coordinator.daemon.schema import as_json, flaws, made_of, schema_of
 from deploy.network_file import read_network
-from protocol.control import COORDINATOR, encode_statistics
 from protocol.destinations import named
 from protocol.edge import (
     Broker,
@@ -36,6 +35,7 @@ from protocol.edge import (
     Uniform,
     WebhookTo,
 )
+from protocol.messages.control import COORDINATOR, encode_statistics
 from tests.live_coordinator import LiveCoordinator, LiveNode, a_live_network, until
 from tests.patience import patiently
 from tests.scripted_nodes import HEAT, a_network

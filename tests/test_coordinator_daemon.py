@@ -12,8 +12,8 @@ from typing import Any
 
 import aiohttp
 
-from protocol.control import COORDINATOR, SubscribeClient
 from protocol.links import make_keys
+from protocol.messages.control import COORDINATOR, SubscribeClient
 from protocol.subscriptions import Subscription
 from tests.live_coordinator import LiveCoordinator, LiveNode, a_live_network, until
 from tests.patience import output_of

@@ -34,11 +34,11 @@ from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.texts import read_rules
 from coordinator.graphs import at_the_middle
 from coordinator.memory import recalled
-from protocol import control
 from protocol.analysis.bounds import horizon_us
-from protocol.control import Control, SubscribeClient, UnsubscribeClient
 from protocol.edge import ClientFeed, StdoutTo
 from protocol.languages import Source as RuleText
+from protocol.messages import control
+from protocol.messages.control import Control, SubscribeClient, UnsubscribeClient
 from protocol.network import Link, Sink, Source
 from protocol.subscriptions import Subscription
 from tests.scripted_nodes import HEAT, ScriptedNode, a_network, destinations_of, feeds_of

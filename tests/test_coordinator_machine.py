@@ -34,11 +34,11 @@ from coordinator.daemon.inputs import (
 from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.saving import StateError
 from coordinator.daemon.texts import read_rules
-from protocol import control
 from protocol.analysis.bounds import horizon_us
-from protocol.control import Control, Register, SubscribeClient, UnsubscribeClient
 from protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
 from protocol.languages import Source as RuleText
+from protocol.messages import control
+from protocol.messages.control import Control, Register, SubscribeClient, UnsubscribeClient
 from protocol.network import Network, Sink, Source
 from protocol.subscriptions import Subscription
 from tests.scripted_nodes import FIRE, HEAT, ScriptedNode, a_network, destinations_of, feeds_of

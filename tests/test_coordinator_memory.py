@@ -18,13 +18,13 @@ from coordinator.daemon.inputs import (
     Undeploy,
 )
 from coordinator.daemon.machine import Machine, Settings
-from protocol import memory
 from protocol.analysis.bounds import horizon_us
-from protocol.control import Ordered
 from protocol.edge import ClientFeed, FileTo
-from protocol.memory import NotedPlan, Recall, Remember, in_portions, key_of
+from protocol.messages import recovery as memory
+from protocol.messages.control import Ordered
+from protocol.messages.plans import Adopt, Prepare, TellDelivered
+from protocol.messages.recovery import NotedPlan, Recall, Remember, in_portions, key_of
 from protocol.network import STRATEGIES, Network, Sink, Source
-from protocol.plan_messages import Adopt, Prepare, TellDelivered
 from protocol.subscriptions import Subscription
 from tests.scripted_nodes import HEAT, ScriptedNode, a_network
 from tests.test_coordinator_machine import Room
@@ -109,7 +109,7 @@ def test_many_pieces_go_in_several_messages_and_count_when_the_last_has_come() -
 
 def _heard_by(room: Room, name: str, does: object) -> list[tuple[str, object]]:
     """What a node is told while something is done."""
-    from protocol import control
+    from protocol.messages import control
 
     before = len(room.sent[name])
     does()  # type: ignore[operator]

@@ -10,9 +10,9 @@ import pytest
 from coordinator.election import children_of, distances, leader, shortest_path_tree
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
+from protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree
 from protocol.network import Link, Network, Sink
 from protocol.subscriptions import Subscription
-from protocol.tree_messages import DropLink, ForgetTree, InstallTree, StartTree
 
 
 def a_network(links: str, sinks: str = "", strategy: str = "st", alone: str = "") -> Network:

@@ -31,12 +31,12 @@ from node.feeds import Merge
 from node.watches import PATIENT, Patience, StageWatch
 from node.work import Work
 from protocol.analysis.bounds import horizon_us
-from protocol.control import Reported
 from protocol.edge import FileTo
 from protocol.errors import ConfigError
 from protocol.graphs import BornHere, TakenFrom, Watch, Weight
+from protocol.messages.control import Reported
+from protocol.messages.plans import CostsMore, PlannedRule, TreeStands
 from protocol.network import Sink
-from protocol.plan_messages import CostsMore, PlannedRule, TreeStands
 from protocol.streams import Filter
 from protocol.subscriptions import Subscription
 from tests.fault_kit import finish, under_load

@@ -15,7 +15,7 @@ from deploy.simulation.simulator import SETUP_US, simulate
 from node.core import NodeCore
 from node.outbox import type_of
 from node.push_pull import PushPull
-from protocol.messages import Awakening, ReverseMark, SetMode
+from protocol.messages.neighbour import Awakening, ReverseMark, SetMode
 from protocol.network import Network
 from tests.builders import both, seq
 from tests.builders import rule as a_rule

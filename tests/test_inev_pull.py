@@ -42,8 +42,8 @@ from protocol.analysis.pulling import masters
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
+from protocol.messages.plans import PlannedRule
 from protocol.pattern import Rule, leaves
-from protocol.plan_messages import PlannedRule
 
 PROJECT = Path(__file__).parent.parent
 CASES = Path(__file__).parent / "inev_cases"

@@ -23,7 +23,7 @@ from protocol.analysis.bounds import horizon_us
 from protocol.events import Event, EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
-from protocol.messages import Batch
+from protocol.messages.neighbour import Batch
 from protocol.network import STRATEGIES, Link, Network, Sink, Source
 from protocol.pattern import Rule
 from protocol.streams import whole_streams

@@ -11,15 +11,15 @@ from coordinator.inev.baselines import centralised
 from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Stage, at_one_node, divided
-from protocol import control
 from protocol.analysis.bounds import horizon_us
 from protocol.analysis.projection import anonymous, project
 from protocol.events import EventType
 from protocol.graphs import BornHere, MadeBy, TakenFrom, plan_of, stream_number
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
+from protocol.messages import control
+from protocol.messages.plans import Adopt, PlannedRule, Share
 from protocol.pattern import leaves
-from protocol.plan_messages import Adopt, PlannedRule, Share
 from protocol.streams import Filter, Part, Whole
 from tests.law import check
 from tests.layouts import twinned

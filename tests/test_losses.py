@@ -11,13 +11,12 @@ from deploy.simulation.happenings import GiveUp
 from deploy.simulation.simulator import Simulation, simulate
 from node.core import NodeCore
 from node.effects import LinkReset, Ordered, Received, Report, Send, Tell
-from protocol import control
 from protocol.analysis.bounds import horizon_us
 from protocol.errors import ConfigError
 from protocol.events import Event
-from protocol.messages import TreeReady
-from protocol.network import STRATEGIES, Link, Network, Sink, Source
-from protocol.plan_messages import (
+from protocol.messages import control
+from protocol.messages.neighbour import TreeReady
+from protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -30,8 +29,9 @@ from protocol.plan_messages import (
     TreeBroken,
     TreeStands,
 )
+from protocol.messages.trees import CreateTree, DropLink, ForgetTree, StartTree, TreeNack, UseLink
+from protocol.network import STRATEGIES, Link, Network, Sink, Source
 from protocol.subscriptions import Subscription
-from protocol.tree_messages import CreateTree, DropLink, ForgetTree, StartTree, TreeNack, UseLink
 from tests.test_changes import FIRE, HOT, SMOKE, TEMP, S, every_second, rule, tell, times
 
 RING = ("p1", "p2", "p3", "p4")

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from protocol.control import COORDINATOR
 from protocol.links import Hub, LinkSettings
-from protocol.messages import (
+from protocol.messages.control import COORDINATOR
+from protocol.messages.neighbour import (
     Advertise,
     Awakening,
     Batch,
@@ -37,9 +37,9 @@ from protocol.messages import (
     TreeStart,
     Want,
 )
+from protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
 from protocol.subscriptions import parse_subscription
-from protocol.tree_messages import CreateTree, LinkAgain, TreeAck, TreeNack
-from protocol.wire import LinkWire
+from protocol.wire.messages import LinkWire
 from tests.patience import patiently
 from tests.processes import Cluster, until
 from tests.strangers import (

@@ -19,9 +19,9 @@ from coordinator.layouts import Stage, at_one_node
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import Simulation
 from node.selectivity import Joined, joined, selected
-from protocol.control import encode_statistics
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
+from protocol.messages.control import encode_statistics
 from protocol.pattern import Rule
 from tests.rate_swap import BEFORE, KEYS, TYPES, a_ring, a_swap, known
 from tests.test_layouts import sase

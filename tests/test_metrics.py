@@ -39,12 +39,12 @@ from node.selectivity import Past, Predicate, Selected, selected
 from node.statistics import REPEAT_AFTER_US, Whispers, statistics
 from node.work import FOREVER
 from protocol.composites import Composite
-from protocol.control import decode_statistics, encode_statistics
 from protocol.events import Event
-from protocol.messages import Awakening, Batch, Deploy, Mark, Notify, Run, TreeStart, Want
+from protocol.messages.control import decode_statistics, encode_statistics
+from protocol.messages.neighbour import Awakening, Batch, Deploy, Mark, Notify, Run, TreeStart, Want
 from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import parse_subscription
-from protocol.wire import Wire
+from protocol.wire.messages import Wire
 from tests.builders import TYPES, chain, each, rule
 from tests.patience import ANSWER_S
 from tests.test_node_core import LAST, ANode

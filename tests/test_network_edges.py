@@ -9,7 +9,6 @@ import pytest
 
 from deploy.command import main
 from deploy.network_file import NetworkFile, NetworkFileError, read_network, running_feeds, running_network
-from protocol import codec
 from protocol.edge import (
     Broker,
     ClientFeed,
@@ -24,6 +23,7 @@ from protocol.edge import (
     WebhookTo,
 )
 from protocol.network import Source
+from protocol.wire import codec
 
 GOOD = """\
 events:

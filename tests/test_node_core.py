@@ -13,7 +13,7 @@ from node.effects import Born, Deliver, Effect, Ordered, Received, Report, Send,
 from node.saving import StateError, restore, save
 from protocol.analysis.projection import project
 from protocol.events import Event, EventType
-from protocol.messages import (
+from protocol.messages.neighbour import (
     Advertise,
     Batch,
     Deploy,
@@ -30,10 +30,10 @@ from protocol.messages import (
     Want,
     Whole,
 )
+from protocol.messages.plans import Adopt, BeginTree, PlannedRule, PlannedSink, PlannedSource, PlannedTree, Share
+from protocol.messages.trees import InstallTree
 from protocol.pattern import Rule
-from protocol.plan_messages import Adopt, BeginTree, PlannedRule, PlannedSink, PlannedSource, PlannedTree, Share
 from protocol.subscriptions import parse_subscription
-from protocol.tree_messages import InstallTree
 from tests.builders import TYPES, chain, each, last, rule
 
 FOREVER = float("inf")

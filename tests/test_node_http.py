@@ -19,8 +19,8 @@ import pytest
 from node import http
 from node.config_view import HIDDEN, config_view
 from node.http import HEAD_BYTES_MAX, Response, Server, json_response, plain, ready, serve
-from protocol.control import NodeConfig, PeerConfig, SinkConfig, SourceConfig
 from protocol.edge import Broker, MqttFeed, WebhookTo
+from protocol.messages.control import NodeConfig, PeerConfig, SinkConfig, SourceConfig
 from protocol.network import Source
 from protocol.subscriptions import parse_subscription
 from tests.builders import TYPES

@@ -21,10 +21,10 @@ import pytest
 from coordinator.core import Coordinator
 from node.daemon import records
 from node.daemon.machine import REBIRTH_GAP, NodeMachine, as_json
-from protocol import control
 from protocol.analysis.bounds import horizon_us
-from protocol.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
 from protocol.edge import ClientFeed, ClientTo
+from protocol.messages import control
+from protocol.messages.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
 from protocol.network import Network
 from tests.law import columns_from
 from tests.networks import NetworkCase, network_case

@@ -10,8 +10,8 @@ from pathlib import Path
 from node.daemon import records
 from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.process import recovered
-from protocol import control
-from protocol.control import COORDINATOR, Configure, NodeConfig, PeerConfig
+from protocol.messages import control
+from protocol.messages.control import COORDINATOR, Configure, NodeConfig, PeerConfig
 from tests.patience import ANSWER_S
 
 NEIGHBOUR = PeerConfig("p2", None, None, dials=True)  # its address follows when it has registered

@@ -21,12 +21,12 @@ from node.engine import Engine
 from node.engine.runtime import FOLD_FUNCTIONS
 from protocol.errors import RuleError
 from protocol.events import Event, EventType
+from protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest
 from protocol.network import Link, Network, Sink, Source
 from protocol.pattern import Chain, Rule
 from protocol.subscriptions import Subscription
 from protocol.tallies import Extreme, Part, Total, from_plain, merged, nothing, tally, to_plain, total, value
-from protocol.tally_messages import Question, Tally, TallyAnswer, TallyRequest
-from protocol.wire import Wire
+from protocol.wire.messages import Wire
 from tests import law
 from tests.aggregated import AWKWARD, aggregated_case
 from tests.builders import absent, aggregate, chain, cond, each, last, rule, seq

@@ -11,8 +11,8 @@ from protocol import pattern as pt
 from protocol.analysis.partial import Contest, PartialRule
 from protocol.analysis.projection import joinable_components, project
 from protocol.analysis.validate import check_pattern
-from protocol.codec import encode
 from protocol.errors import RuleError
+from protocol.wire.codec import encode
 from tests.builders import (
     TYPES,
     absent,

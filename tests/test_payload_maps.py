@@ -18,11 +18,11 @@ from node.edge.devices import device_of_will
 from node.edge.interfaces import Arrival
 from node.edge.mqtt_client import wildcards
 from node.edge.payloads import PayloadReader, reader_of
-from protocol import codec
 from protocol.edge import Broker, Feed, Mapped, MqttFeed, When
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.payload_maps import Place, conversion, feed_flaws, place_of, topic_filter, units
+from protocol.wire import codec
 from tests.edge_kit import an_edge
 
 HERE = Broker("b")

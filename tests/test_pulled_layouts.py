@@ -11,17 +11,17 @@ from coordinator.layouts import divided
 from node.core import NodeCore
 from node.effects import Ordered, Received, Send, TimerFired
 from node.master_reach import reach_of
-from protocol import control
 from protocol.analysis.projection import joinable_components, project
 from protocol.analysis.pulling import awakening_roles, pullable_roles
 from protocol.errors import RuleError
 from protocol.graphs import TakenFrom
 from protocol.languages.emitted import composite_types
-from protocol.messages import Advertise, Batch, GraphLaid, Subscribe
+from protocol.messages import control
+from protocol.messages.neighbour import Advertise, Batch, GraphLaid, Subscribe
+from protocol.messages.plans import Adopt, BeginTree, PlannedTree, Share
+from protocol.messages.trees import InstallTree
 from protocol.pattern import Rule, leaves
-from protocol.plan_messages import Adopt, BeginTree, PlannedTree, Share
 from protocol.streams import Filter, Part, Whole
-from protocol.tree_messages import InstallTree
 from tests.generators import random_case
 from tests.law import check
 from tests.layouts import asking

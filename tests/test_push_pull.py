@@ -18,7 +18,7 @@ from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Constant, Expression, walk
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
-from protocol.messages import Awakening, Mark, ReverseMark, SetMode
+from protocol.messages.neighbour import Awakening, Mark, ReverseMark, SetMode
 from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import SUBJECT, parse_subscription
 from tests.test_simulator import MS, Birth, Overheard, overheard, results

@@ -13,7 +13,7 @@ from coordinator.daemon.replanning import measured, moved
 from coordinator.inev.rules import Statistics
 from deploy.network.sheet import NetworkFileError
 from deploy.network_file import read_network
-from protocol.control import encode_statistics
+from protocol.messages.control import encode_statistics
 from tests.fault_kit import a_load, finish, some_time, under_load
 from tests.live_coordinator import a_live_network
 from tests.processes import COORDINATOR

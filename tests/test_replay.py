@@ -24,8 +24,8 @@ from pipeline.replaying.sender import Place, Refused, Sender
 from protocol.events import Event, EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules
+from protocol.messages.replay import At, Part, Taken
 from protocol.network import Link, Network, Sink, Source
-from protocol.replaying import At, Part, Taken
 from protocol.subscriptions import parse_subscription
 from tests.first_seed import first_seed
 from tests.law import SERVED, Unjudged, expected, promised

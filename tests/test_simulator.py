@@ -17,7 +17,7 @@ from node.effects import Send
 from node.engine import Engine
 from protocol.composites import Composite
 from protocol.events import Event
-from protocol.messages import Batch
+from protocol.messages.neighbour import Batch
 from protocol.network import STRATEGIES, Link, Network, Sink, Source
 from protocol.pattern import Rule
 from protocol.subscriptions import parse_subscription

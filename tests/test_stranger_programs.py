@@ -13,9 +13,9 @@ import msgpack
 import pytest
 
 from node.client import Client, ClientError
-from protocol.control import COORDINATOR
 from protocol.links import LinkError
 from protocol.links.parts import PART_BYTES, WHOLE_BYTES_MAX, Joined, split
+from protocol.messages.control import COORDINATOR
 from tests.patience import patiently
 from tests.processes import Cluster, until
 from tests.strangers import (

@@ -14,10 +14,10 @@ import pytest
 import zmq
 
 from node.client import Client
-from protocol.control import COORDINATOR
 from protocol.links import Hub, Keys, make_keys
 from protocol.links.frames import OFFER, Frame, Kind, encode
 from protocol.links.keys import raw_key
+from protocol.messages.control import COORDINATOR
 from tests.patience import patiently
 from tests.processes import Cluster, until
 from tests.strangers import (

@@ -13,9 +13,7 @@ from coordinator.election import shortest_path_tree
 from coordinator.trees import Orders, TreeKeeper
 from node.trees import Trees, TreeStateError
 from protocol.errors import ConfigError
-from protocol.network import Link, Network, Sink
-from protocol.subscriptions import Subscription
-from protocol.tree_messages import (
+from protocol.messages.trees import (
     CreateTree,
     DropLink,
     InstallTree,
@@ -26,6 +24,8 @@ from protocol.tree_messages import (
     TreeOrder,
     UseLink,
 )
+from protocol.network import Link, Network, Sink
+from protocol.subscriptions import Subscription
 from tests.test_election import a_network, random_network, tree_by_definition
 
 

@@ -12,9 +12,9 @@ from deploy.simulation.simulator import simulate
 from node.core import NodeCore
 from node.daemon.hearing import Gap
 from node.effects import SourcesHeard, SourcesUnheard
-from protocol.control import SourceConfig
 from protocol.edge import Broker, MqttFeed
-from protocol.messages import Batch, Deploy, Filter, Want
+from protocol.messages.control import SourceConfig
+from protocol.messages.neighbour import Batch, Deploy, Filter, Want
 from protocol.network import Source
 from tests import law
 from tests.networks import NetworkCase

@@ -20,9 +20,8 @@ from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import Simulation
 from node.core import NodeCore, NodeSettings
 from node.effects import Born, Effect, Input, Received, Report, Send, TimerFired
-from protocol.codec import CodecError
 from protocol.events import Event
-from protocol.messages import (
+from protocol.messages.neighbour import (
     Batch,
     GraphLaid,
     LinkAgain,
@@ -36,7 +35,8 @@ from protocol.messages import (
 )
 from protocol.network import Link, Network, Sink, Source
 from protocol.subscriptions import parse_subscription
-from protocol.wire import LinkWire, Wire
+from protocol.wire.codec import CodecError
+from protocol.wire.messages import LinkWire, Wire
 from tests.builders import aggregate, chain, rule
 from tests.test_node_core import CHAINED, LAST, PAIR, ANode, body, event, reports
 from tests.test_wire import ALL, TYPES, composites

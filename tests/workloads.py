@@ -16,8 +16,8 @@ from protocol.analysis.bounds import horizon_us
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
+from protocol.messages.plans import PlannedRule
 from protocol.pattern import Rule, leaves, types_of
-from protocol.plan_messages import PlannedRule
 
 TYPES: Final = tuple(EventType(name, {"k": "int", "v": "int"}) for name in "ABCDE")
 NODES_MOST: Final = 8

@@ -13,9 +13,9 @@ from coordinator.daemon import saving
 from coordinator.daemon.inputs import Answered, Heard, Input, Note, Outdated, PeerMet, PeerReset, Reborn, Tell
 from coordinator.daemon.machine import Machine
 from coordinator.daemon.saving import StateError
-from protocol import control
 from protocol.links import PeerState
 from protocol.links.numbering import digest_with
+from protocol.messages import control
 
 log = logging.getLogger("headwater.coordinator")
 

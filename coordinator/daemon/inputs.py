@@ -7,9 +7,9 @@ from typing import Any
 
 from coordinator.changes import FallBack
 from coordinator.inev.rules import Statistics
-from protocol.control import Control
 from protocol.edge import Broker, Destination, Feed
 from protocol.events import EventType
+from protocol.messages.control import Control
 from protocol.network import Network, Sink, Source
 from protocol.pattern import Rule
 from protocol.subscriptions import Subscription

@@ -48,18 +48,18 @@ from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.losses import LostLink, LostNode
 from coordinator.memory import noted, recalled
-from protocol import control
-from protocol.codec import CodecError
-from protocol.control import Answer, Configure, Ordered, Register, Reported, SubscribeClient, UnsubscribeClient
 from protocol.destinations import named
 from protocol.edge import ClientTo, Destination
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.languages.diagnostics import listed
-from protocol.memory import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
+from protocol.messages import control
+from protocol.messages.control import Answer, Configure, Ordered, Register, Reported, SubscribeClient, UnsubscribeClient
+from protocol.messages.plans import Adopt, CostsMore
+from protocol.messages.recovery import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
+from protocol.messages.trees import DropLink, UseLink
 from protocol.network import Sink
-from protocol.plan_messages import Adopt, CostsMore
-from protocol.tree_messages import DropLink, UseLink
+from protocol.wire.codec import CodecError
 
 WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake
 KEYS_MAX: Final = 1_000  # answers remembered for those who ask again because they did not hear the first

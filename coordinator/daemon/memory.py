@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from coordinator.core import Coordinator
 from coordinator.daemon.inputs import Setup
 from protocol.languages.diagnostics import listed
-from protocol.memory import Noted, NotedNetwork, NotedPlan, Recall, Remember, in_portions, key_of, plan_of
+from protocol.messages.recovery import Noted, NotedNetwork, NotedPlan, Recall, Remember, in_portions, key_of, plan_of
 
 
 @dataclass(slots=True)

@@ -38,9 +38,9 @@ from coordinator.daemon.replanning import as_measured, moved
 from coordinator.daemon.statistics import Statistics
 from coordinator.inev.measuring import unmeasured
 from coordinator.inev.rules import Statistics as Known
-from protocol.control import COORDINATOR
 from protocol.journal import Journal
 from protocol.links import Hub, Keys, LinkSettings
+from protocol.messages.control import COORDINATOR
 
 SNAPSHOT_BYTES: Final = 1 << 20  # a journal shorter than this is applied again in no time
 BEAT_S: Final = 1.0

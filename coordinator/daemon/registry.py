@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from coordinator.daemon.inputs import Setup
-from protocol.control import NodeConfig, PeerConfig, Register, SinkConfig, SourceConfig
 from protocol.edge import Broker, Destination, Feed, MqttFeed, MqttTo
 from protocol.events import EventType
-from protocol.memory import Noted, NotedDestination, NotedFeed, NotedNetwork, NotedTypes
+from protocol.messages.control import NodeConfig, PeerConfig, Register, SinkConfig, SourceConfig
+from protocol.messages.recovery import Noted, NotedDestination, NotedFeed, NotedNetwork, NotedTypes
 from protocol.network import Sink, Source
 
 _End = TypeVar("_End", bound=Feed | Destination)

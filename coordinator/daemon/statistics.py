@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coordinator.inev.measuring import Seen, Stage
-from protocol.codec import CodecError
-from protocol.control import decode_statistics
+from protocol.messages.control import decode_statistics
+from protocol.wire.codec import CodecError
 
 RATE_WINDOW_US: Final = 60_000_000
 EARLIER_MAX: Final = 40  # whispers of a node that are kept for its rates; one comes about every two seconds

@@ -10,8 +10,8 @@ from coordinator.daemon.operations import event_time
 from coordinator.daemon.schema import as_json
 from coordinator.daemon.texts import shown_rule
 from protocol.edge import Feed
+from protocol.messages.plans import PlannedRule
 from protocol.pattern import types_of
-from protocol.plan_messages import PlannedRule
 from protocol.subscriptions import print_subscription
 
 if TYPE_CHECKING:

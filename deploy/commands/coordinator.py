@@ -63,8 +63,8 @@ def coordinator(
     from deploy.units import duration_us
     from node.daemon.process import set_up_logging
     from protocol.analysis.bounds import horizon_us
-    from protocol.control import COORDINATOR
     from protocol.links import Keys
+    from protocol.messages.control import COORDINATOR
 
     set_up_logging(logging.DEBUG if verbose else logging.INFO)
     timeout_us = duration_us(change_timeout)

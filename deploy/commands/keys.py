@@ -29,8 +29,8 @@ def keys(
     headwater keys keys/ --network fire.yaml      for every node, and for the coordinator
     headwater keys keys/ laptop                   for a client program called laptop
     """
-    from protocol.control import COORDINATOR
     from protocol.links.keys import make_keys
+    from protocol.messages.control import COORDINATOR
 
     wanted = list(names or ())
     if network is not None:

@@ -14,10 +14,10 @@ from coordinator.inev.rules import Measured
 from deploy.network.readings import one_of, quantity
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
 from deploy.units import rate_per_s
-from protocol.codec import digest
 from protocol.errors import ConfigError
 from protocol.languages.diagnostics import suggestion
 from protocol.pattern import Rule, leaves
+from protocol.wire.codec import digest
 
 KEYS: Final = ("file", "rates", "selectivities", "latency", "pull")
 FILE_KEYS: Final = (

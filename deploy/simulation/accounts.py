@@ -5,8 +5,8 @@ from __future__ import annotations
 from deploy.simulation.outcome import Outcome
 from node import accounts
 from node.accounts import Traffic
-from protocol.messages import Message
-from protocol.wire import Wire
+from protocol.messages.neighbour import Message
+from protocol.wire.messages import Wire
 
 
 class _Sender(accounts.Accounts):

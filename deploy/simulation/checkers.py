@@ -17,9 +17,9 @@ from node.outlets import Outlet
 from node.tree_work import TreeWork, describe
 from node.validation import forgotten_bodies
 from protocol.composites import Composite
-from protocol.messages import Awakening, Batch, Deploy, Filter, Mark, Message, Notify, Part, SetMode, Stream
-from protocol.plan_messages import Adopt
-from protocol.tally_messages import Tally
+from protocol.messages.neighbour import Awakening, Batch, Deploy, Filter, Mark, Message, Notify, Part, SetMode, Stream
+from protocol.messages.plans import Adopt
+from protocol.messages.tallies import Tally
 
 FORBIDDEN = frozenset(
     {"unknown_body", "unknown_stream", "unknown_tree", "unknown_message", "unknown_answer", "unknown_source"}

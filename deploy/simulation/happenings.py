@@ -9,7 +9,7 @@ from typing import Any
 
 from coordinator.core import Change, Coordinator
 from node.effects import LinkReset, Received
-from protocol.plan_messages import ReportToCoordinator
+from protocol.messages.plans import ReportToCoordinator
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ from protocol.composites import Composite
 from protocol.errors import ConfigError
 from protocol.events import Event
 from protocol.network import Network
-from protocol.wire import Wire
+from protocol.wire.messages import Wire
 
 SETUP_US = 1_000_000  # virtual time before the first event, in which trees are built and rules deployed; more if needed
 

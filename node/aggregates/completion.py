@@ -19,10 +19,10 @@ from node.feeds import Feed
 from node.work import FOREVER, Numbers, Work
 from protocol.composites import Composite
 from protocol.events import Key, Value
-from protocol.messages import Whole
+from protocol.messages.neighbour import Whole
+from protocol.messages.tallies import Question
 from protocol.pattern import Between, Rule, Within
 from protocol.tallies import Part, nothing, value
-from protocol.tally_messages import Question
 
 Row = tuple[Any, ...]
 

@@ -22,10 +22,10 @@ from protocol.expressions import (
     roles_of,
     walk,
 )
+from protocol.messages.tallies import KNOWN, Tally
 from protocol.pattern import Aggregate, Chain, OutputAttribute, Pattern, Rule, leaves
 from protocol.streams import about_subject
 from protocol.subscriptions import SUBJECT
-from protocol.tally_messages import KNOWN, Tally
 
 UNNAMED = "~"
 """What base rules emit: nobody reads it."""

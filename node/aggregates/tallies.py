@@ -18,9 +18,9 @@ from node.predicates import known_condition, row_condition
 from node.work import FOREVER, Numbers, Work
 from protocol.errors import RuleError
 from protocol.events import EventType
-from protocol.messages import Deploy
+from protocol.messages.neighbour import Deploy
+from protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest
 from protocol.tallies import Part, merged, nothing, tally
-from protocol.tally_messages import Question, Tally, TallyAnswer, TallyRequest
 
 if TYPE_CHECKING:
     from node.tree_work import TreeWork

@@ -12,8 +12,8 @@ from node.daemon.outflow import SinkDeliveries
 from node.edge.adapters import make_sink, make_source
 from node.edge.dead_letters import DeadLetters
 from node.edge.interfaces import Edge, SourceAdapter
-from protocol.control import Answer, NodeConfig, SinkConfig, SourceConfig
 from protocol.edge import ClientFeed, ClientTo
+from protocol.messages.control import Answer, NodeConfig, SinkConfig, SourceConfig
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon

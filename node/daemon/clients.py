@@ -8,7 +8,7 @@ What they say to each other, as msgpack lists:
     node:   ["deliver", id, life, [[number, object], ..]]    client: ["got", id, life, number]
     client: ["unsubscribe", id]                         node: ["unsubscribed", id, why not or None]
 
-Replayers of prepared traces say more (``protocol.replaying``, served by ``node.daemon.replays``).
+Replayers of prepared traces say more (``protocol.messages.replay``, served by ``node.daemon.replays``).
 
 Publications are counted by the client; one that comes again, because the answer to it got lost, is recognised.
 Deliveries are numbered by the node; one that comes again, because "got" was lost, is recognised by the client.
@@ -32,12 +32,12 @@ from node.daemon.replays import WORDS, Replays
 from node.edge.interfaces import Arrival
 from node.edge.payloads import PayloadReader
 from node.traces.times import wrong_for_the_clock
-from protocol import control
-from protocol.control import CLIENT, SinkConfig
 from protocol.edge import ClientFeed, ClientTo
 from protocol.errors import HeadwaterError
 from protocol.links import LinkSettings
 from protocol.links.parts import split
+from protocol.messages import control
+from protocol.messages.control import CLIENT, SinkConfig
 from protocol.subscriptions import Subscription, parse_subscription
 
 if TYPE_CHECKING:

@@ -27,9 +27,9 @@ from node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
 from node.daemon.pressure import REPEAT_S, Pressure
 from node.daemon.watching import Watching
 from node.edge.interfaces import Arrival
-from protocol.control import CLIENT, COORDINATOR, PeerConfig
 from protocol.journal import Journal
 from protocol.links import LEFT, Hub, Keys, LinkSettings, PeerState
+from protocol.messages.control import CLIENT, COORDINATOR, PeerConfig
 
 SNAPSHOT_BYTES_LEAST: Final = 32 << 20  # a journal shorter than this is applied again within seconds
 SNAPSHOT_GROWTH: Final = 3  # a journal may become this many times as long as the snapshot it follows

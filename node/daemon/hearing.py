@@ -27,8 +27,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from node.daemon.records import Heard, Unheard
-from protocol.control import NodeConfig, SourceConfig
 from protocol.edge import ClientFeed, MqttFeed
+from protocol.messages.control import NodeConfig, SourceConfig
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon

@@ -22,19 +22,19 @@ from node.daemon import records
 from node.daemon.identities import Seen
 from node.daemon.records import Publication, Record
 from node.found import Found
-from protocol import control
-from protocol.codec import CodecError
 from protocol.composites import Composite
-from protocol.control import COORDINATOR, NodeConfig
 from protocol.edge import ReplayFeed
 from protocol.events import HEADER_WIDTH, Event, EventType
 from protocol.links import PeerState
 from protocol.links.numbering import Outgoing, digest_with
 from protocol.links.parts import PART_BYTES, Joined, split
 from protocol.links.settings import LinkError
-from protocol.memory import Noted, Recall, Remember, in_portions, key_of
-from protocol.messages import Message
-from protocol.wire import LinkWire
+from protocol.messages import control
+from protocol.messages.control import COORDINATOR, NodeConfig
+from protocol.messages.neighbour import Message
+from protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
+from protocol.wire.codec import CodecError
+from protocol.wire.messages import LinkWire
 
 log = logging.getLogger("headwater.node")
 

@@ -2,7 +2,7 @@
 
 There is one replayer at a time. It says everything in the order of the trace, so the last number that has come tells
 what is known already: whatever comes again, after a crash of either side, is recognised and counted, not born twice.
-What the two say to each other is in ``protocol.replaying``.
+What the two say to each other is in ``protocol.messages.replay``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from node.edge.values import TEXT_BYTES_MAX
 from protocol.edge import ReplayFeed
 from protocol.errors import HeadwaterError
 from protocol.events import EventType, conform
-from protocol.replaying import EVENTS_MAX, UNDER_WAY_MAX
+from protocol.messages.replay import EVENTS_MAX, UNDER_WAY_MAX
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon

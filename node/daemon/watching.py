@@ -21,11 +21,11 @@ from node.metrics.observed import End, Observed
 from node.metrics.records import Records
 from node.metrics.waits import Waits
 from node.statistics import Whispers, statistics
-from protocol.control import COORDINATOR, NodeConfig, SourceConfig, encode_statistics
 from protocol.edge import ReplayFeed, feed_name
 from protocol.events import EventType
-from protocol.messages import Message
-from protocol.wire import Wire
+from protocol.messages.control import COORDINATOR, NodeConfig, SourceConfig, encode_statistics
+from protocol.messages.neighbour import Message
+from protocol.wire.messages import Wire
 
 if TYPE_CHECKING:
     from node.daemon.daemon import NodeDaemon

@@ -14,12 +14,12 @@ from protocol.analysis.branches import take_apart
 from protocol.analysis.dependencies import in_dependency_order
 from protocol.analysis.units import Logical
 from protocol.analysis.validate import check_rule
-from protocol.codec import digest
 from protocol.errors import RuleError
 from protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
 from protocol.expressions import Attribute, Fold, Same, walk
 from protocol.functions import Functions
 from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
+from protocol.wire.codec import digest
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from pipeline.replaying.council import Invitation, Seat
 from pipeline.replaying.rows import Message, Stretch, stretches
 from pipeline.replaying.sender import Place, Refused, Sender
 from protocol.errors import ConfigError
-from protocol.replaying import Part
+from protocol.messages.replay import Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

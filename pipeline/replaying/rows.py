@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from protocol.errors import ConfigError
-from protocol.replaying import BYTES_MAX, EVENTS_MAX, Part
+from protocol.messages.replay import BYTES_MAX, EVENTS_MAX, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

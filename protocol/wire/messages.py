@@ -14,18 +14,22 @@ from typing import Any, Final, cast, get_args
 
 import msgpack
 
-from protocol import codec, messages, subscriptions, tallies, tally_messages, tree_messages
+from protocol import subscriptions, tallies
 from protocol.analysis.partial import Contest, PartialRule
-from protocol.codec import CodecError
 from protocol.composites import CompositeSpec, carrying_spec, wire_specs
 from protocol.errors import HeadwaterError
 from protocol.events import EventType
 from protocol.expressions import Expression
-from protocol.messages import Awakening, Batch, Mark, Message, Notify, Run, Want
+from protocol.messages import neighbour as messages
+from protocol.messages import tallies as tally_messages
+from protocol.messages import trees as tree_messages
+from protocol.messages.neighbour import Awakening, Batch, Mark, Message, Notify, Run, Want
+from protocol.messages.tallies import Question, TallyAnswer, TallyRequest
 from protocol.pattern import Rule
 from protocol.tallies import Extreme, Total
-from protocol.tally_messages import Question, TallyAnswer, TallyRequest
-from protocol.wire_rows import TIME_MAX, RowReader, RowWriter, Schemas, made_of, read_value, written_value
+from protocol.wire import codec
+from protocol.wire.codec import CodecError
+from protocol.wire.rows import TIME_MAX, RowReader, RowWriter, Schemas, made_of, read_value, written_value
 
 _BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, _SCHEMAS = range(8)
 _SHIFT_MAX: Final = 1074  # the least float is 2 ** -1074: no sum of floats needs more

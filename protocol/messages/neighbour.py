@@ -1,4 +1,4 @@
-"""What neighbours say to each other. Frozen values; ``protocol.wire`` gives their bytes.
+"""What neighbours say to each other. Frozen values; ``protocol.wire.messages`` gives their bytes.
 
 In a tree the parent asks its children for streams (``protocol.streams``) and numbers them. In a graph the coordinator
 has numbered them all, with numbers below zero.
@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from protocol.expressions import Expression
-from protocol.plan_messages import PlannedRule
+from protocol.messages.plans import PlannedRule
+from protocol.messages.tallies import Tally, TallyAnswer, TallyRequest
+from protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
 from protocol.streams import Filter as Filter
 from protocol.streams import Part as Part
 from protocol.streams import Stream as Stream
 from protocol.streams import Whole as Whole
 from protocol.subscriptions import Subscription
-from protocol.tally_messages import Tally, TallyAnswer, TallyRequest
-from protocol.tree_messages import CreateTree, LinkAgain, TreeAck, TreeNack
 
 Row = tuple[Any, ...]
 

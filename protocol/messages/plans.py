@@ -12,9 +12,9 @@ from typing import TypeAlias
 
 from protocol.events import EventType
 from protocol.graphs import Graph
+from protocol.messages.trees import TreeOrder
 from protocol.pattern import Rule
 from protocol.subscriptions import Subscription
-from protocol.tree_messages import TreeOrder
 
 
 @dataclass(frozen=True, slots=True)

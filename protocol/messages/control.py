@@ -10,16 +10,20 @@ from typing import Any, Final
 
 import msgpack
 
-from protocol import codec, graphs, memory, plan_messages, tree_messages
+from protocol import graphs
 from protocol.analysis.partial import Contest, PartialRule
-from protocol.codec import CodecError
 from protocol.edge import Destination, Feed
 from protocol.events import EventType
-from protocol.memory import Recall, Remember
+from protocol.messages import plans as plan_messages
+from protocol.messages import recovery as memory
+from protocol.messages import trees as tree_messages
+from protocol.messages.plans import Order, ReportToCoordinator
+from protocol.messages.recovery import Recall, Remember
 from protocol.network import Source
-from protocol.plan_messages import Order, ReportToCoordinator
 from protocol.streams import Filter, Part, Whole
 from protocol.subscriptions import Subscription
+from protocol.wire import codec
+from protocol.wire.codec import CodecError
 
 COORDINATOR: Final = "@coordinator"
 """The name under which nodes know the coordinator; no node can have it."""

@@ -13,8 +13,8 @@ from typing import Final, TypeAlias, TypeVar, assert_never
 
 from protocol.edge import Destination, Feed
 from protocol.events import EventType
+from protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
 from protocol.network import Source
-from protocol.plan_messages import PlannedRule, PlannedSink, PlannedSource
 from protocol.subscriptions import Subscription
 
 PIECES_MAX: Final = 500  # in one message: with rules of 10 kB each it still fits into a frame

@@ -1,0 +1,1 @@
+"""The bytes of rules, messages and event rows."""
