@@ -36,7 +36,7 @@ from coordinator.inev.space import Space
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import SETUP_US, Simulation
 from node.effects import Send
-from node.graph_work import GraphWork
+from node.plans.graph_tasks import GraphWork
 from protocol.analysis.bounds import horizon_us
 from protocol.events import Event, EventType
 from protocol.languages import Source as Text

@@ -308,7 +308,7 @@ class TreeKeeper:
     # -- checking -----------------------------------------------------------------------------------------------------
 
     def check(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-        """What nodes report of themselves (``node.trees.Trees.table``) against the computed trees, in words.
+        """What nodes report of themselves (``node.plans.tree_protocol.Trees.table``) against the computed trees, in words.
 
         Nothing is said where all is well. Nodes that are lost or cut off need not report.
         """

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from deploy.network_file import NetworkFile, read_network
 from deploy.simulation.simulator import Birth, simulate
-from node.accounts import Traffic
+from node.observe.accounts import Traffic
 from protocol.events import Event
 
 EXAMPLE: Final = Path(__file__).parent.parent / "examples" / "fire"

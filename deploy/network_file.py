@@ -40,7 +40,7 @@ from deploy.network_check import (
     silent_rules,
 )
 from deploy.units import duration_us
-from node.certainties import certainties, never_met
+from node.explain.certainties import certainties, never_met
 from protocol.analysis.pulling import masters
 from protocol.destinations import placeholders
 from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, ReplayFeed, TraceFeed, is_replayed

@@ -14,7 +14,7 @@ from itertools import islice
 from coordinator.inev.rules import Statistics
 from deploy.network_file import NetworkFile
 from deploy.simulation.births import births
-from node.expressions_eval import Scope, evaluate, holds
+from node.explain.expressions import Scope, evaluate, holds
 from protocol.analysis.bounds import horizon_us
 from protocol.errors import ConfigError, HeadwaterError
 from protocol.events import Event

@@ -13,7 +13,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, assert_never
 
-from node import saving, validation
+from node import invariants as validation
+from node import snapshot as saving
 from node.effects import (
     Born,
     BornTogether,
@@ -27,14 +28,14 @@ from node.effects import (
     SourcesUnheard,
     TimerFired,
 )
-from node.failures import NOTED
-from node.feeds import Inlet
-from node.forest import Forest
-from node.outbox import Inbox, Outbox
-from node.outlets import Outlet
-from node.testimony import Testimony, are_exact
-from node.watches import PATIENT, Patience
-from node.work import Work
+from node.plans.forest import Forest
+from node.plans.stage_cost import PATIENT, Patience
+from node.step import Work
+from node.streams.admission import Testimony, are_exact
+from node.streams.feeds import Inlet
+from node.streams.outbox import Inbox, Outbox
+from node.streams.outlets import Outlet
+from node.tasks.rule_failures import NOTED
 from protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
 from protocol.messages.tallies import TallyAnswer, TallyRequest
 from protocol.wire.columns import Columns

@@ -15,8 +15,8 @@ from typing import Any
 
 from deploy.simulation.outcome import Delivery, Outcome
 from node.engine import Engine
-from node.expressions_eval import Scope as ProductScope
-from node.expressions_eval import holds as product_holds
+from node.explain.expressions import Scope as ProductScope
+from node.explain.expressions import holds as product_holds
 from protocol.composites import Composite
 from protocol.events import Event
 from protocol.subscriptions import SUBJECT, Subscription

@@ -15,7 +15,7 @@ from coordinator.inev.rollout import InevPlanner
 from coordinator.inev.rules import Statistics
 from coordinator.layouts import Home, Layout, RuleLayout, Stage, at_one_node
 from deploy.simulation.happenings import Decide
-from node.watches import Patience
+from node.plans.stage_cost import Patience
 from protocol.analysis.bounds import horizon_us
 from protocol.analysis.pulling import awakening_roles
 from protocol.network import Network

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from deploy.simulation.faults import Faults, random_faults
-from node.expressions_eval import show
+from node.explain.expressions import show
 from protocol.analysis.validate import operators_without_bound
 from protocol.events import Event
 from protocol.expressions import Attribute, Binary, Constant, Expression, Items, Unary

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from node.engine import Engine
-from node.partition import LOCAL, split
+from node.plans.partition import LOCAL, split
 from protocol.analysis.partial import PartialRule
 from protocol.analysis.projection import project
 from protocol.composites import Composite

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from node.certainties import certainties
-from node.expressions_eval import Scope, holds
+from node.explain.certainties import certainties
+from node.explain.expressions import Scope, holds
 from protocol.events import EventType
 from protocol.expressions import Same
 from protocol.languages import Source, parse_rules

@@ -12,8 +12,8 @@ from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import Simulation
 from node.effects import Report, TimerFired
 from node.engine.store import Store
-from node.outlets import Outlet
-from node.tasks import JoinTask
+from node.streams.outlets import Outlet
+from node.tasks.task import JoinTask
 from protocol.analysis.projection import project
 from protocol.composites import Composite, CompositeSpec
 from protocol.events import EventType

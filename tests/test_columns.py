@@ -14,10 +14,10 @@ import msgpack
 import pytest
 
 from node.core import NodeCore
-from node.known import LANES_MAX, NEAR_MAX, STRETCH_MAX, Known
-from node.outbox import Inbox, Outbox
-from node.testimony import Testimony as Told
-from node.work import Work
+from node.step import Work
+from node.streams.admission import Testimony as Told
+from node.streams.identity_map import LANES_MAX, NEAR_MAX, STRETCH_MAX, Known
+from node.streams.outbox import Inbox, Outbox
 from protocol.events import EventType
 from protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run
 from protocol.wire.codec import CodecError

@@ -17,7 +17,7 @@ import pytest
 
 from node.client import Client
 from node.edge.seldom import AGAIN_S, Seldom
-from node.metrics.waits import Waits
+from node.observe.metrics.waits import Waits
 from protocol.edge import Broker, Choice, ClientFeed, Count, Cycle, MqttTo, RateFeed, WebhookTo
 from tests.edge_kit import MOSQUITTO, Mosquitto, free_port
 from tests.processes import Cluster, until

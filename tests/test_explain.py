@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-import node.explain as explain_module
+import node.explain.explain as explain_module
 from deploy.commands.explain import show_explanation
-from node import explain_parts
-from node.explain import Explanation, explain
-from node.explain_parts import Budget, show_ts, show_us
-from node.expressions_eval import Scope, evaluate, show
+from node.explain import parts as explain_parts
+from node.explain.explain import Explanation, explain
+from node.explain.expressions import Scope, evaluate, show
+from node.explain.parts import Budget, show_ts, show_us
 from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Call, Constant, Expression, Fold, Items, Remote, Unary
 from protocol.languages import Source, parse_rules

@@ -27,9 +27,9 @@ from deploy.network_file import read_network
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import simulate
 from node.core import NodeSettings
-from node.feeds import Merge
-from node.watches import PATIENT, Patience, StageWatch
-from node.work import Work
+from node.plans.stage_cost import PATIENT, Patience, StageWatch
+from node.step import Work
+from node.streams.feeds import Merge
 from protocol.analysis.bounds import horizon_us
 from protocol.edge import FileTo
 from protocol.errors import ConfigError

@@ -13,8 +13,8 @@ from coordinator.layouts import Layout, Stage, at_one_node
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import SETUP_US, simulate
 from node.core import NodeCore
-from node.outbox import type_of
-from node.push_pull import PushPull
+from node.pull.masters import PushPull
+from node.streams.outbox import type_of
 from protocol.messages.neighbour import Awakening, ReverseMark, SetMode
 from protocol.network import Network
 from tests.builders import both, seq

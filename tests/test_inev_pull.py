@@ -36,7 +36,7 @@ from coordinator.inev.search import PUSHED_FIRST, Bound, Clock, Search, inev_pla
 from coordinator.inev.space import Solution, Space
 from coordinator.inev.telling import Outcome, as_json, in_words
 from coordinator.inev.well_formed import faults
-from node.master_reach import reach_of
+from node.pull.reach import reach_of
 from protocol.analysis.bounds import horizon_us
 from protocol.analysis.pulling import masters
 from protocol.events import EventType

@@ -18,7 +18,7 @@ from coordinator.inev.rules import Statistics
 from coordinator.layouts import Stage, at_one_node
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import Simulation
-from node.selectivity import Joined, joined, selected
+from node.observe.selectivity import Joined, joined, selected
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules
 from protocol.messages.control import encode_statistics

@@ -21,23 +21,23 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import Simulation
-from node import accounts
-from node.accounts import KINDS, RECEIVED_KINDS, Accounts, Traffic
 from node.core import NodeCore
-from node.http import Response, serve
-from node.metrics import records as records_module
-from node.metrics.catalogue import metrics, samples
-from node.metrics.counters import Histogram, NodeCounters
-from node.metrics.exposition import CONTENT_TYPE, Exposition
-from node.metrics.held import held_by
-from node.metrics.loop_lag import LoopLag
-from node.metrics.marks import SOURCES, lag_s, marks_of
-from node.metrics.observed import Observed
-from node.metrics.record_files import RecordFiles
-from node.metrics.records import Records
-from node.selectivity import Past, Predicate, Selected, selected
-from node.statistics import REPEAT_AFTER_US, Whispers, statistics
-from node.work import FOREVER
+from node.observe import accounts
+from node.observe.accounts import KINDS, RECEIVED_KINDS, Accounts, Traffic
+from node.observe.http import Response, serve
+from node.observe.metrics import records as records_module
+from node.observe.metrics.catalogue import metrics, samples
+from node.observe.metrics.counters import Histogram, NodeCounters
+from node.observe.metrics.exposition import CONTENT_TYPE, Exposition
+from node.observe.metrics.held import held_by
+from node.observe.metrics.loop_lag import LoopLag
+from node.observe.metrics.observed import Observed
+from node.observe.metrics.record_files import RecordFiles
+from node.observe.metrics.records import Records
+from node.observe.metrics.watermarks import SOURCES, lag_s, marks_of
+from node.observe.selectivity import Past, Predicate, Selected, selected
+from node.observe.statistics import REPEAT_AFTER_US, Whispers, statistics
+from node.step import FOREVER
 from protocol.composites import Composite
 from protocol.events import Event
 from protocol.messages.control import decode_statistics, encode_statistics

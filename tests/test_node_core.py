@@ -10,7 +10,7 @@ import pytest
 
 from node.core import NodeCore, NodeSettings
 from node.effects import Born, Deliver, Effect, Ordered, Received, Report, Send, SetTimer, SourcesEnded, TimerFired
-from node.saving import StateError, restore, save
+from node.snapshot import StateError, restore, save
 from protocol.analysis.projection import project
 from protocol.events import Event, EventType
 from protocol.messages.neighbour import (

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from node import http
-from node.config_view import HIDDEN, config_view
-from node.http import HEAD_BYTES_MAX, Response, Server, json_response, plain, ready, serve
+from node.observe import http
+from node.observe.config_view import HIDDEN, config_view
+from node.observe.http import HEAD_BYTES_MAX, Response, Server, json_response, plain, ready, serve
 from protocol.edge import Broker, MqttFeed, WebhookTo
 from protocol.messages.control import NodeConfig, PeerConfig, SinkConfig, SourceConfig
 from protocol.network import Source
@@ -350,7 +350,7 @@ def test_closing_ends_what_is_under_way() -> None:
 
 def test_the_server_loads_no_web_framework() -> None:
     program = (
-        "import sys, node.http, node.metrics.exposition\n"
+        "import sys, node.observe.http, node.observe.metrics.exposition\n"
         "print([name for name in ('aiohttp', 'prometheus_client') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

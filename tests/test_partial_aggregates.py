@@ -13,12 +13,12 @@ import pytest
 from deploy.simulation.faults import Faults
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import Simulation, simulate
-from node.aggregates.planning import asking_rule
-from node.aggregates.tallies import TallyStore
-from node.catalog import Catalog
 from node.core import NodeCore
 from node.engine import Engine
 from node.engine.runtime import FOLD_FUNCTIONS
+from node.plans.catalog import Catalog
+from node.tasks.aggregates.planning import asking_rule
+from node.tasks.aggregates.tallies import TallyStore
 from protocol.errors import RuleError
 from protocol.events import Event, EventType
 from protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from node.engine import Engine, compile_rules
-from node.partition import LOCAL, Split, split
+from node.plans.partition import LOCAL, Split, split
 from protocol import expressions as ex
 from protocol import pattern as pt
 from protocol.analysis.partial import Contest, PartialRule

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from node.expressions_eval import Scope, evaluate, holds, show
+from node.explain.expressions import Scope, evaluate, holds, show
 from pipeline.cells import Cell, attribute
 from pipeline.expressions import Name, cell, condition, equality
 from protocol.errors import ConfigError

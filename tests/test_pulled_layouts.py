@@ -10,7 +10,7 @@ from coordinator.graphs import _Draft, laid, shortest_routes
 from coordinator.layouts import divided
 from node.core import NodeCore
 from node.effects import Ordered, Received, Send, TimerFired
-from node.master_reach import reach_of
+from node.pull.reach import reach_of
 from protocol.analysis.projection import joinable_components, project
 from protocol.analysis.pulling import awakening_roles, pullable_roles
 from protocol.errors import RuleError

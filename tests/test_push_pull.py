@@ -11,9 +11,9 @@ import pytest
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import simulate
 from node.core import NodeSettings
-from node.feeds import Inlet
-from node.push_pull import PushPull, Slot
-from node.tasks import JoinTask
+from node.pull.masters import PushPull, Slot
+from node.streams.feeds import Inlet
+from node.tasks.task import JoinTask
 from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Constant, Expression, walk
 from protocol.languages import Source as RuleText

@@ -20,7 +20,7 @@ from deploy.reporting.page import page
 from deploy.reporting.strategies import page as strategies_page
 from deploy.reporting.words import headline
 from deploy.simulation.comparison import Compared, Comparison, OneRun
-from node.accounts import KINDS
+from node.observe.accounts import KINDS
 from pipeline.report.inputs import Recorded
 from pipeline.report.job import report_tables
 from pipeline.report.matches import CDF_SHARES

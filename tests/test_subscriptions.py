@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.expressions_eval import Scope, holds
-from node.failures import NOTED
-from node.predicates import row_condition
+from node.explain.expressions import Scope, holds
+from node.tasks.predicates import row_condition
+from node.tasks.rule_failures import NOTED
 from protocol.errors import RuleError
 from protocol.events import Event, EventType
 from protocol.expressions import Attribute, Binary, Constant, Items

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.election import shortest_path_tree
 from coordinator.trees import Orders, TreeKeeper
-from node.trees import Trees, TreeStateError
+from node.plans.tree_protocol import Trees, TreeStateError
 from protocol.errors import ConfigError
 from protocol.messages.trees import (
     CreateTree,

@@ -42,7 +42,7 @@ class Whisper:
 
 
 class Statistics:
-    """The last words of every node. How they are laid out is in ``node/statistics.py``; whatever else a node may say
+    """The last words of every node. How they are laid out is in ``node/observe/statistics.py``; whatever else a node may say
     is passed on as it is and otherwise ignored."""
 
     def __init__(self) -> None:

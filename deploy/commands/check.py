@@ -24,7 +24,7 @@ from deploy.commands.common import (
 )
 from deploy.commands.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from deploy.network_file import NetworkFile, check_running, read_network
-from node.explain_parts import show_us
+from node.explain.parts import show_us
 from node.traces.reader import TraceSource
 from protocol.edge import USUAL
 from protocol.errors import ConfigError, HeadwaterError

@@ -23,9 +23,9 @@ from deploy.commands.common import (
 from deploy.commands.rule_warnings import warn_of_slips
 from deploy.output import any_number_of_digits, show_count
 from deploy.remote_files import check_lookups, load_remote_tables
-from node.explain import Explanation
-from node.explain import explain as explain_rule
-from node.explain_parts import StepReport
+from node.explain.explain import Explanation
+from node.explain.explain import explain as explain_rule
+from node.explain.parts import StepReport
 from node.traces.reader import TraceSource
 from protocol.errors import ConfigError
 

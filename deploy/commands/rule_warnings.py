@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from deploy.commands.common import say
-from node.certainties import certainties
-from node.explain_parts import named, show_us
+from node.explain.certainties import certainties
+from node.explain.parts import named, show_us
 from protocol.analysis.validate import operators_without_bound
 from protocol.languages import RuleSet
 from protocol.pattern import (

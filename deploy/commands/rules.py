@@ -62,7 +62,7 @@ def _missing(rule: str, known: list[str]) -> list[Json]:
 
 
 def _cells(rule: Json, places: list[str]) -> tuple[str, ...]:
-    from node.explain_parts import show_ts
+    from node.explain.parts import show_ts
 
     holds = "the beginning" if rule["since_us"] is None else show_ts(rule["since_us"])
     if rule["until_us"] is not None:

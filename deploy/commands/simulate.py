@@ -21,7 +21,7 @@ from deploy.progress import Progress
 from deploy.simulation.figures import delivery_lines, figures, render
 from deploy.simulation.outcome import Delivery, Outcome
 from deploy.units import duration_us
-from node.explain_parts import show_us
+from node.explain.parts import show_us
 from protocol.composites import Composite
 from protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
 from protocol.errors import ConfigError, HeadwaterError

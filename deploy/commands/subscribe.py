@@ -190,7 +190,7 @@ def subscriptions(
 
 
 def _cells(found: Json) -> tuple[str, ...]:
-    from node.explain_parts import show_ts
+    from node.explain.parts import show_ts
 
     to = found["to"]
     where = to if isinstance(to, str) else next(f"{way}:{to[way]}" for way in WAYS if way in to)

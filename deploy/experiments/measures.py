@@ -8,7 +8,7 @@ from typing import Final
 
 from deploy.simulation.figures import OVERHEAD_KINDS, figures, percentile
 from deploy.simulation.outcome import Outcome
-from node.accounts import KINDS, Traffic
+from node.observe.accounts import KINDS, Traffic
 
 HEADLINE_KINDS: Final = tuple(kind for kind in KINDS if kind not in OVERHEAD_KINDS)
 

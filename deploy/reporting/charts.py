@@ -11,7 +11,7 @@ from typing import Final
 from deploy.reporting.drawing import COLOURS, Chart, bar, decades, explained, legend, none, table, tag, ticks
 from deploy.reporting.kinds import EXPLAINED
 from deploy.reporting.words import count, listed, milliseconds, size
-from node.accounts import KINDS
+from node.observe.accounts import KINDS
 from pipeline.report.assemble import between_nodes
 from pipeline.report.tables import Tables
 

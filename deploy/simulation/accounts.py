@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from deploy.simulation.outcome import Outcome
-from node import accounts
-from node.accounts import Traffic
+from node.observe import accounts
+from node.observe.accounts import Traffic
 from protocol.messages.neighbour import Message
 from protocol.wire.messages import Wire
 

@@ -12,10 +12,10 @@ from typing import Any, NoReturn
 
 from node.core import NodeCore
 from node.effects import Effect, Input, Ordered, Report, SetTimer, TimerFired
-from node.graph_work import GraphWork
-from node.outlets import Outlet
-from node.tree_work import TreeWork, describe
-from node.validation import forgotten_bodies
+from node.invariants import forgotten_bodies
+from node.plans.graph_tasks import GraphWork
+from node.plans.tree_tasks import TreeWork, describe
+from node.streams.outlets import Outlet
 from protocol.composites import Composite
 from protocol.messages.neighbour import Awakening, Batch, Deploy, Filter, Mark, Message, Notify, Part, SetMode, Stream
 from protocol.messages.plans import Adopt

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from deploy.simulation.links import FOREVER, Interval, merged
-from node.explain_parts import show_us
+from node.explain.parts import show_us
 from protocol.errors import ConfigError
 from protocol.network import Network
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from deploy.output import JsonLines
 from deploy.simulation.outcome import Delivery, Outcome
-from node.accounts import KINDS, Traffic
-from node.explain_parts import show_us
+from node.explain.parts import show_us
+from node.observe.accounts import KINDS, Traffic
 from protocol.composites import Composite
 
 OVERHEAD_KINDS: Final = ("watermark", "control")

@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from node.accounts import KINDS as KINDS
-from node.accounts import Traffic
+from node.observe.accounts import KINDS as KINDS
+from node.observe.accounts import Traffic
 from protocol.composites import Composite
 from protocol.events import Event
 

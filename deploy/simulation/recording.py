@@ -10,10 +10,10 @@ from typing import Any, Final
 from deploy.bringup.plan import file_name
 from deploy.simulation.outcome import Delivery
 from deploy.simulation.simulator import Simulation
-from node.metrics.counters import NodeCounters
-from node.metrics.observed import Observed
-from node.metrics.record_files import RecordFiles
-from node.metrics.record_lines import Growth, birth_record, match_record
+from node.observe.metrics.counters import NodeCounters
+from node.observe.metrics.observed import Observed
+from node.observe.metrics.record_files import RecordFiles
+from node.observe.metrics.record_lines import Growth, birth_record, match_record
 from protocol.composites import Composite
 from protocol.events import Event
 

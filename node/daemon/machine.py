@@ -16,12 +16,13 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final, NamedTuple, Protocol
 
-from node import effects, saving
+from node import effects
+from node import snapshot as saving
 from node.core import NodeCore, NodeSettings
 from node.daemon import records
 from node.daemon.identities import Seen
 from node.daemon.records import Publication, Record
-from node.found import Found
+from node.delivery.matches import Found
 from protocol.composites import Composite
 from protocol.edge import ReplayFeed
 from protocol.events import HEADER_WIDTH, Event, EventType

@@ -16,7 +16,7 @@ from node.daemon import records
 from node.daemon.collector import Collector
 from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.machine import NodeMachine
-from node.saving import StateError
+from node.snapshot import StateError
 from protocol.errors import ConfigError
 from protocol.journal import Durability, Journal
 

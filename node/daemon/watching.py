@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
-from node.accounts import Accounts
-from node.config_view import config_view
+from node.delivery.matches import Found
 from node.edge.names import sink_end, source_end
 from node.edge.seldom import Seldom
-from node.found import Found
-from node.http import Response, Server, json_response, serve
-from node.metrics.counters import NodeCounters, SourceCounts
-from node.metrics.exposition import CONTENT_TYPE, Exposition
-from node.metrics.loop_lag import LoopLag
-from node.metrics.observed import End, Observed
-from node.metrics.records import Records
-from node.metrics.waits import Waits
-from node.statistics import Whispers, statistics
+from node.observe.accounts import Accounts
+from node.observe.config_view import config_view
+from node.observe.http import Response, Server, json_response, serve
+from node.observe.metrics.counters import NodeCounters, SourceCounts
+from node.observe.metrics.exposition import CONTENT_TYPE, Exposition
+from node.observe.metrics.loop_lag import LoopLag
+from node.observe.metrics.observed import End, Observed
+from node.observe.metrics.records import Records
+from node.observe.metrics.waits import Waits
+from node.observe.statistics import Whispers, statistics
 from protocol.edge import ReplayFeed, feed_name
 from protocol.events import EventType
 from protocol.messages.control import COORDINATOR, NodeConfig, SourceConfig, encode_statistics

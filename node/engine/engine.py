@@ -23,11 +23,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from node.engine.codegen.rules import RulePlan
 from node.engine.counting import TooManyChoices
 from node.engine.intake import Handler, Row, all_of, reordering, widening
 from node.engine.next_match import NextMatch
 from node.engine.program import Program, compile_rules
-from node.engine.rules import RulePlan
 from node.engine.running import run
 from node.engine.runtime import TooManySubsets
 from node.engine.snapshot import decode_snapshot, encode_snapshot

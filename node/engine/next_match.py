@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from node.engine.code import Writer
-from node.engine.joins import JoinWriter
-from node.engine.reading import Mode
-from node.engine.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
+from node.engine.codegen.code import Writer
+from node.engine.codegen.joins import JoinWriter
+from node.engine.codegen.reading import Mode
+from node.engine.codegen.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
+from node.engine.codegen.store_builder import StoreBuilder
 from node.engine.runtime import Row
 from node.engine.store import SWEEPS_PER_HORIZON, State, Store
-from node.engine.store_builder import StoreBuilder
 from protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
 from protocol.composites import Composite
 from protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node.engine.code import Columns, Pool
+from node.engine.codegen.code import Columns, Pool
+from node.engine.codegen.rules import RulePlan, add_rule, composite_spec
+from node.engine.codegen.store_builder import CompiledStore, StoreBuilder
 from node.engine.next_match import NextPlan
-from node.engine.rules import RulePlan, add_rule, composite_spec
-from node.engine.store_builder import CompiledStore, StoreBuilder
 from protocol.analysis.branches import take_apart
 from protocol.analysis.dependencies import in_dependency_order
 from protocol.analysis.units import Logical

@@ -14,8 +14,8 @@ from itertools import count
 from types import CodeType
 from typing import Any, Protocol, cast
 
+from node.engine.codegen.store_builder import CompiledStore
 from node.engine.runtime import NAMES, Row
-from node.engine.store_builder import CompiledStore
 from protocol.composites import Composite
 from protocol.events import EventType
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from node.partition import Split, split
+from node.plans.partition import Split, split
 from protocol.languages import Source, parse_rules
 from protocol.pattern import Pattern, Rule, leaves
 

@@ -1,0 +1,1 @@
+"""Writes the Python code of a compiled rule, from parsed expressions alone."""

@@ -1,0 +1,296 @@
+"""How generated code reads what a match has bound: variables, keys, timestamps, conditions on single events."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
+from protocol.analysis.units import Branch, Choice, Forbidden, Measure, Spread, elementwise
+from protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
+
+
+class Buffers(Protocol):
+    """Where generated code finds the events seen so far (see node.engine.store)."""
+
+    pool: Pool
+
+    def columns(self, event_type: str) -> Columns: ...
+
+    def buffer(self, event_type: str, conditions: Sequence[str], key: Piece | None, horizon: int) -> str: ...
+
+    def derived(self, forbidden: Forbidden, horizon: int) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """``ordered``: events come in trace order, so what is decided by the past is decided now.
+    ``newest``: the trigger is later than everything in the buffers."""
+
+    ordered: bool
+    newest: bool
+
+
+@dataclass(slots=True)
+class Level:
+    """How one unit finds its candidates. One entry per leaf (several only for groups)."""
+
+    unit: int
+    choice: Choice | None
+    names: list[str] = field(default_factory=list)
+    fetch_step: list[int] = field(default_factory=list)
+    fetch: list[str] = field(default_factory=list)
+    used_class: list[int | None] = field(default_factory=list)
+    used_condition: list[Expression | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """An index into a candidate list that can be computed at ``step``."""
+
+    step: int
+    variable: str
+    source: str
+
+
+class Reading:
+    """Names and reads the parts of one branch in the function that is being written."""
+
+    def __init__(
+        self,
+        buffers: Buffers,
+        branch: Branch,
+        trigger: int,
+        trigger_leaf: int,
+        mode: Mode,
+        in_text_order: bool,
+    ) -> None:
+        self.buffers = buffers
+        self.branch = branch
+        self.trigger = trigger
+        self.trigger_leaf = trigger_leaf
+        self.mode = mode
+        self.in_text_order = in_text_order
+        self.units = branch.units
+        self.positive = frozenset(role for unit in self.units for role in unit.roles)
+        self.variables: dict[tuple[str, str], str] = {}
+        self.parameters: dict[str, Piece] = {}
+        self.scope = Scope(buffers.pool, self._attribute, self._fold, self._latest_ts, self.parameters)
+        self.types = {leaf.role: leaf.type for unit in self.units for leaf in unit.leaves}
+        for forbidden in branch.forbidden:
+            if forbidden.leaf is not None:
+                self.types[forbidden.leaf.role] = forbidden.leaf.type
+            for sub in forbidden.sub:
+                self.types |= {leaf.role: leaf.type for unit in sub.units for leaf in unit.leaves}
+        for step in branch.steps:
+            if isinstance(step, Measure):
+                self.types[step.leaf.role] = step.leaf.type
+        self.out = Writer()
+        self.skips: list[str] = ["return"]
+        self.over_limit = "over_limit"
+        """Name of the cell that counts choices given up because a repetition had too many candidates."""
+        self.extra_horizon = 0
+        """How much longer than usual the match waits before its negations are judged."""
+        self.stand_in: dict[int, str] = {}
+        """Rows to read in place of units for a while."""
+        self.folds: dict[str, tuple[Fold, Piece | None]] = {}
+        """Folds that were written, by their source: the fold, and how it reads the event ``f``."""
+        self.hoisted: set[int] = set()
+        self.complete: set[int] = set()
+        self._bounds: dict[tuple[int, int], tuple[list[Bound], list[Bound], list[str]]] = {}
+        for number, unit in enumerate(self.units):
+            for leaf_number, leaf in enumerate(unit.leaves):
+                if unit.many:
+                    rows = f"k{number}_{leaf_number}"
+                    names = {"all": rows, "first": f"{rows}[0]", "last": f"{rows}[-1]"}
+                    self.variables |= {(leaf.role, index): name for index, name in names.items()}
+                else:
+                    self.variables[leaf.role, ""] = f"r{number}"
+
+    def _attribute(self, attribute: Attribute) -> Piece:
+        variable = self.variables[attribute.role, attribute.index]
+        return self.columns(attribute.role).read(variable, attribute.name)
+
+    def _fold(self, fold: Fold) -> Piece:
+        rows = self.variables[fold.role, "all"]
+        if fold.name is None:
+            made, read = Piece(f"len({rows})"), None
+        else:
+            read = self.columns(fold.role).read("f", fold.name)
+            keep = f" if {read.source} is not None" if read.nullable else ""
+            source = f"fold_{fold.function}([{read.source} for f in {rows}{keep}])"
+            made = Piece(source, nullable=fold.function != "count")
+        self.folds[made.source] = fold, read
+        return made
+
+    def _latest_ts(self, part: Attribute | Fold) -> str:
+        if isinstance(part, Fold):
+            return f"{self.variables[part.role, 'last']}[0]"
+        return f"{self.variables[part.role, part.index]}[0]"
+
+    def columns(self, role: str) -> Columns:
+        return self.buffers.columns(self.types[role])
+
+    def is_composite(self, unit: int) -> bool:
+        return any(self.buffers.columns(leaf.type).composite for leaf in self.units[unit].leaves)
+
+    @contextmanager
+    def reading(self, names: dict[tuple[str, str], str]) -> Iterator[None]:
+        """Let roles stand for other variables for a while."""
+        saved = {token: self.variables.get(token) for token in names}
+        self.variables |= names
+        try:
+            yield
+        finally:
+            for token, variable in saved.items():
+                if variable is None:
+                    del self.variables[token]
+                else:
+                    self.variables[token] = variable
+
+    def row_of(self, unit: int, which: str) -> str:
+        """The variable that holds the first or the last event of a bound unit."""
+        if unit in self.stand_in:
+            return self.stand_in[unit]
+        if not self.units[unit].many:
+            return f"r{unit}"
+        if unit == self.trigger and unit not in self.complete:
+            return "e"
+        leaf = 0 if which == "first" else len(self.units[unit].leaves) - 1
+        return f"k{unit}_{leaf}[{0 if which == 'first' else -1}]"
+
+    def end_key(self, unit: int) -> str:
+        return f"{self.row_of(unit, 'last')}[:3]"
+
+    def start_key(self, unit: int) -> str:
+        row = self.row_of(unit, "first")
+        return f"start_of({row})" if self.is_composite(unit) else f"{row}[:3]"
+
+    def end_ts(self, unit: int) -> str:
+        return f"{self.row_of(unit, 'last')}[0]"
+
+    def first_ts(self, unit: int, from_start: bool) -> str:
+        row = self.row_of(unit, "first")
+        return f"start_of({row})[0]" if from_start and self.is_composite(unit) else f"{row}[0]"
+
+    @property
+    def skip(self) -> str:
+        return self.skips[-1]
+
+    def skip_unless(self, condition: str) -> None:
+        self.out.line(f"if not ({condition}): {self.skip}")
+
+    def _enter_loop(self, header: str) -> None:
+        self.out.line(header)
+        self.out.depth += 1
+        self.skips.append("continue")
+
+    def _leave_loop(self) -> None:
+        self.skips.pop()
+        self.out.depth -= 1
+
+    @staticmethod
+    def _element(unit: int, leaf: int) -> str:
+        return f"x{unit}_{leaf}"
+
+    def _is_own(self, condition: Expression) -> bool:
+        """A conjunct about one event alone: judged before the event is kept at all."""
+        roles = roles_of(condition)
+        if len(roles) != 1 or parameters_of(condition):
+            return False
+        (role,) = roles
+        unit = self.units[self.branch.unit_of(role)] if role in self.positive else None
+        return unit is None or not unit.many or elementwise(condition, roles)
+
+    def _trivial(self, condition: Expression) -> bool:
+        """``x = x`` says only that x has a value."""
+        return (
+            isinstance(condition, Binary)
+            and condition.operator == "="
+            and condition.left == condition.right
+            and not self.scope.value(condition.left).nullable
+        )
+
+    def own_conditions(self, role: str, where: Iterable[Expression]) -> list[str]:
+        """Sources of the conjuncts about this role alone, over the variable ``e``."""
+        with self.reading({(role, ""): "e"}):
+            own = [c for c in where if roles_of(c) == {role} and self._is_own(c)]
+            sources = [self.scope.truth(condition) for condition in own if not self._trivial(condition)]
+        unit = self.branch.unit_of(role) if role in self.positive else None
+        if unit is not None and not self.units[unit].many and self.is_composite(unit):
+            sources += [
+                f"(e[0] - start_of(e)[0] <= {length})"
+                for number, length, from_start in self.branch.own_spans
+                if number == unit and from_start
+            ]
+        return sorted(set(sources))
+
+    def _names_element(self, part: Expression) -> bool:
+        return (
+            isinstance(part, Attribute)
+            and part.index in ("", "i-1")
+            and part.role in self.positive
+            and self.units[self.branch.unit_of(part.role)].many
+        )
+
+    def over_elements(self, condition: Expression) -> str:
+        """The condition for every element (or neighbouring pair) of the finished repetition whose elements it names."""
+        named = {
+            (part.role, part.index)
+            for part in walk(condition)
+            if isinstance(part, Attribute) and self._names_element(part)
+        }
+        if not named:
+            return self.scope.truth(condition)
+        unit = self.branch.unit_of(next(iter(named))[0])
+        leaf_roles = [leaf.role for leaf in self.units[unit].leaves]
+        here = {(role, ""): f"y{number}" for number, role in enumerate(leaf_roles)}
+        before = {(role, "i-1"): f"z{number}" for number, role in enumerate(leaf_roles)}
+        tuples = [f"k{unit}_{number}" for number in range(len(leaf_roles))]
+        if any(index == "i-1" for _, index in named):
+            with self.reading(here | before):
+                test = self.scope.truth(condition)
+            targets = [*here.values(), *before.values()]
+            rows = [f"{name}[1:]" for name in tuples] + tuples
+        else:
+            with self.reading(here):
+                test = self.scope.truth(condition)
+            targets, rows = list(here.values()), tuples
+        return f"all({test} for {', '.join(targets)}, in zip({', '.join(rows)}))"
+
+    def spread_condition(self, spread: Spread) -> str:
+        greatest = []
+        least = []
+        for part, elements in zip(spread.parts, spread.elements, strict=True):
+            ends = [self.end_ts(unit) for unit in part]
+            end = ends[0] if len(ends) == 1 else f"max({', '.join(ends)})"
+            greatest.append(end)
+            least.append(self.first_ts(part[0], from_start=False) if elements else end)
+        if len(greatest) == 1:
+            return f"{greatest[0]} - {least[0]} <= {spread.length}"
+        return f"max({', '.join(greatest)}) - min({', '.join(least)}) <= {spread.length}"
+
+    def _latest_end(self, units: Sequence[int]) -> str:
+        last = [u for u in units if not any((u, w) in self.branch.before for w in units)]
+        keys = [self.end_key(unit) for unit in last]
+        return keys[0] if len(keys) == 1 else f"max({', '.join(keys)})"
+
+    def _earliest_start(self, units: Sequence[int]) -> str:
+        first = [u for u in units if not any((w, u) in self.branch.before for w in units)]
+        keys = [self.start_key(unit) for unit in first]
+        return keys[0] if len(keys) == 1 else f"min({', '.join(keys)})"
+
+    def _greatest_ts(self, units: Sequence[int], column: int = 0) -> str:
+        last = [u for u in units if not any((u, w) in self.branch.before for w in units)]
+        stamps = [f"{self.row_of(unit, 'last')}[{column}]" for unit in last]
+        return stamps[0] if len(stamps) == 1 else f"max({', '.join(stamps)})"
+
+    def _least_ts(self, units: Sequence[int], column: int = 0) -> str:
+        first = [u for u in units if not any((w, u) in self.branch.before for w in units)]
+        if column:
+            stamps = [f"{self.row_of(unit, 'first')}[{column}]" for unit in first]
+        else:
+            stamps = [self.first_ts(unit, from_start=True) for unit in first]
+        return stamps[0] if len(stamps) == 1 else f"min({', '.join(stamps)})"

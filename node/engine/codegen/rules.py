@@ -1,0 +1,320 @@
+"""From rules to the code and the composite specs of one engine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
+from node.engine.codegen.joins import JoinWriter
+from node.engine.codegen.reading import Mode
+from node.engine.codegen.store_builder import StoreBuilder
+from node.engine.runtime import NAMES
+from protocol.analysis.units import Branch, Forbidden, Logical
+from protocol.composites import CompositeSpec
+from protocol.errors import RuleError
+from protocol.events import EventType
+from protocol.expressions import Attribute, Constant, Fold, Parameter, walk
+from protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
+
+
+@dataclass(slots=True)
+class RulePlan:
+    """One rule on its way into a store."""
+
+    number: int
+    rule: Rule
+    logical: Logical
+    spec: CompositeSpec
+    parameters: tuple[str, ...]
+    """Aggregates that output attributes need: their values travel with the match."""
+    checks: list[int] = field(default_factory=list)
+    """Numbers of this rule's late checks in its store."""
+    counts: bool = False
+
+    @property
+    def out(self) -> str:
+        return f"o{self.number}"
+
+
+def composite_spec(
+    rule: Rule, logical: Logical, columns: Mapping[str, Columns], pool: Pool
+) -> tuple[CompositeSpec, tuple[str, ...]]:
+    """What the rule's composites have in common, with the function that computes their attributes."""
+    parameters = tuple(
+        dict.fromkeys(
+            part.name for output in rule.attributes for part in walk(output.value) if isinstance(part, Parameter)
+        )
+    )
+    types = {leaf.role: leaf.type for branch in logical.branches for unit in branch.units for leaf in unit.leaves}
+    always = set.intersection(*({r for u in branch.units for r in u.roles} for branch in logical.branches))
+    variables = {role: f"r{position}" for position, role in enumerate(logical.roles)}
+    repeated = dict(zip(logical.roles, logical.repeated, strict=True))
+
+    def guarded(role: str, piece: Piece) -> Piece:
+        if role in always:
+            return piece
+        return Piece(f"(None if {variables[role]} is None else {piece.source})", nullable=True)
+
+    def attribute(found: Attribute) -> Piece:
+        variable = variables[found.role]
+        if repeated[found.role]:
+            if found.index not in ("first", "last"):
+                raise RuleError(
+                    f"rule {rule.name!r}: {found.role} is repeated; an output attribute names one of its events, "
+                    f"as in {found.role}[last].{found.name}, or folds them, as in max({found.role}[].{found.name})"
+                )
+            variable += "[0]" if found.index == "first" else "[-1]"
+        return guarded(found.role, columns[types[found.role]].read(variable, found.name))
+
+    def fold(found: Fold) -> Piece:
+        rows = variables[found.role]
+        if found.name is None:
+            return guarded(found.role, Piece(f"len({rows})"))
+        read = columns[types[found.role]].read("f", found.name)
+        keep = f" if {read.source} is not None" if read.nullable else ""
+        nullable = found.function != "count"
+        return guarded(found.role, Piece(f"fold_{found.function}([{read.source} for f in {rows}{keep}])", nullable))
+
+    def latest(found: Attribute | Fold) -> str:
+        variable = variables[found.role]
+        if repeated[found.role]:
+            variable += "[0]" if isinstance(found, Attribute) and found.index == "first" else "[-1]"
+        return f"{variable}[0]"
+
+    scope = Scope(
+        pool,
+        attribute,
+        fold,
+        latest,
+        {name: Piece(f"p{number}", nullable=True) for number, name in enumerate(parameters)},
+    )
+    values = [_declared(output, scope) for output in rule.attributes]
+    arguments = [*variables.values(), *(f"p{number}" for number in range(len(parameters)))]
+    source = _values_source(", ".join(arguments), values)
+    space: dict[str, Any] = {**NAMES, **pool.objects}
+    exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
+    event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
+    plain = not any(logical.repeated) and always == set(logical.roles)
+    made_of = rule.name, rule.version, event_type, logical.roles, logical.repeated
+
+    def place(output: OutputAttribute) -> tuple[int, int] | None:
+        value = output.value
+        if (
+            not isinstance(value, Attribute)
+            or output.kind == "float"
+            or repeated[value.role]
+            or value.role not in always
+        ):
+            return None
+        column = columns[types[value.role]].position.get(value.name)
+        return None if column is None else (1 + logical.roles.index(value.role), column)
+
+    places = tuple(map(place, rule.attributes))
+    spec = CompositeSpec(*made_of, space["values"], plain, _latest(rule, logical.roles), places)
+    return spec, parameters
+
+
+def _values_source(arguments: str, values: list[str]) -> str:
+    """The program of ``values``. What cannot be computed from the values of events (a text plus a number, an integer
+    too large for a float) has no value, like a division by zero; then the attributes are computed one by one."""
+    source = ""
+    for number, value in enumerate(values):
+        source += f"def value{number}({arguments}):\n    try:\n        return {value}\n"
+        source += "    except (TypeError, ArithmeticError):\n        return None\n"
+    alone = "".join(f"value{number}({arguments}), " for number in range(len(values)))
+    source += f"def values({arguments}):\n    try:\n        return ({''.join(value + ', ' for value in values)})\n"
+    return source + f"    except (TypeError, ArithmeticError):\n        return ({alone})\n"
+
+
+def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:
+    """Which binding is the latest event of every match, if it is plain from the pattern."""
+    root = rule.pattern.root
+    last: Part | None = root.anchor if isinstance(root, Chain) else None
+    if isinstance(root, Sequence):
+        last = [part for part in root.parts if not isinstance(part, Negation)][-1]
+    return 1 + roles.index(last.role) if isinstance(last, Leaf) else None
+
+
+def _declared(output: OutputAttribute, scope: Scope) -> str:
+    """Source of an output attribute's value: of the declared kind, and a number only if it is finite."""
+    source = scope.value(output.value).source
+    if output.kind == "float":
+        return f"as_declared({source})"
+    return source if isinstance(output.value, Attribute | Constant) else f"finite({source})"
+
+
+def add_rule(store: StoreBuilder, plan: RulePlan) -> None:
+    """Write the rule's code into its store."""
+    for branch in plan.logical.branches:
+        add_branch(store, plan, branch)
+
+
+def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
+    add_negated_patterns(store, branch)
+    check = add_late_check(store, plan, branch) if waits(branch) else None
+    triggers = [0] if plan.logical.in_text_order else range(len(branch.units))
+    for unit in triggers:
+        for leaf_number, leaf in enumerate(branch.units[unit].leaves):
+            last = branch.is_last(unit) and (leaf_number == len(branch.units[unit].leaves) - 1)
+            modes = [Mode(store.ordered, newest=not store.has_composites_in(branch))] if last else []
+            if not store.ordered:
+                modes.append(Mode(ordered=False, newest=False))
+            if last:
+                store.completing.add(leaf.type)
+            for mode in dict.fromkeys(modes):
+                writer = JoinWriter(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
+                writer.over_limit = f"v{plan.number}"
+                writer.counting = plan.counts
+                if check is not None:
+                    writer.asked_later = _asked_later(store.late_checks[check], branch)
+                name = store.add_function(partial(writer.write, emit=partial(emit, plan, branch, check)))
+                group = store.group(leaf.type, writer.own_conditions(leaf.role, branch.where))
+                if last and (mode.newest or store.ordered):
+                    group.newest_triggers.append(name)
+                if not store.ordered and not mode.newest:
+                    group.triggers.append(name)
+
+
+def _asked_later(late_check: str, branch: Branch) -> str:
+    """What is still asked of repetitions in matches that wait: what decides them looks at, and where they end."""
+    _, _, body = late_check.partition("= match[")
+    ends = [f"k{number}_{len(unit.leaves) - 1}[-1]" for number, unit in enumerate(branch.units) if unit.many]
+    return "\n".join([body, *ends])
+
+
+def bindings(join: JoinWriter, plan: RulePlan) -> str:
+    """Source of the tuple that a composite is: spec, one binding per role, and the aggregates its attributes need."""
+    found = {}
+    for number, unit in enumerate(join.units):
+        for leaf_number, leaf in enumerate(unit.leaves):
+            found[leaf.role] = f"k{number}_{leaf_number}" if unit.many else f"r{number}"
+    parts = [found.get(role, "None") for role in plan.logical.roles]
+    parts += [join.parameters[name].source for name in plan.parameters]
+    return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
+
+
+def emit(plan: RulePlan, branch: Branch, check: int | None, out: Writer, join: JoinWriter) -> None:
+    """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more."""
+    match = bindings(join, plan)
+    if check is not None:
+        if plan.counts:
+            match = f"C((*{match}, {' * '.join(join.numbers) or 1}))"
+            join.waiting_match = match
+        times, numbers = _deadlines(join, branch)
+        if numbers:
+            entry = f"{_greatest(numbers)}, next(serial), {check}, {match}, {_greatest(times)}"
+            out.line(f"fresh_numbered.append(({entry}))")
+        else:
+            out.line(f"fresh.append(({_greatest(times)}, next(serial), {check}, {match}))")
+    elif plan.counts:
+        out.line(f"{plan.out}[0] += {_how_many(join)}")
+    elif join.collect is not None:
+        out.line(f"{plan.out}.extend([{match} {join.collect[0]}])")
+    else:
+        out.line(f"{plan.out}.append({match})")
+
+
+def waits(branch: Branch) -> bool:
+    """Whether what comes after a match may still forbid it."""
+    limited = any(unit.limit is not None and branch.is_last(number) for number, unit in enumerate(branch.units))
+    return limited or any(forbidden.waits for forbidden in branch.forbidden)
+
+
+def _deadlines(join: JoinWriter, branch: Branch) -> tuple[list[str], list[str]]:
+    """Timestamps and event numbers that must be reached before a match is decided."""
+    times: list[str] = []
+    numbers: list[str] = []
+    for forbidden in branch.forbidden:
+        if forbidden.waits:
+            (numbers if forbidden.numbered else times).append(join.deadline(forbidden))
+    for unit in join.limited():
+        if join.limit_waits(unit):
+            (times if branch.count is None else numbers).append(join.limit_deadline(unit))
+    return times, numbers
+
+
+def _greatest(sources: list[str]) -> str:
+    if not sources:
+        return "None"
+    return sources[0] if len(sources) == 1 else f"max({', '.join(sources)})"
+
+
+def _how_many(join: JoinWriter) -> str:
+    return " * ".join([*join.numbers, *_how_many_now(join)]) or "1"
+
+
+def _how_many_now(join: JoinWriter) -> list[str]:
+    """How many matches differ only in what is bound last, where that is not gone through in a loop."""
+    if join.counted is not None:
+        candidates, forced = join.counted
+        return [f"(1 << len({candidates}))" if forced else f"((1 << len({candidates})) - 1)"]
+    if join.collect is None:
+        return []
+    clause, candidates, unconditional = join.collect
+    return [f"len({candidates})" if unconditional else f"sum([1 {clause}])"]
+
+
+def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
+    """Matches of a negated sub-pattern are found like any other and kept in a buffer of their own."""
+    for forbidden in branch.forbidden:
+        if forbidden.leaf is not None:
+            continue
+        buffer = store.derived(forbidden, branch.forbidden_horizon(forbidden))
+        for sub in forbidden.sub:
+            for unit, made in enumerate(sub.units):
+                if not sub.is_last(unit):
+                    continue
+                mode = Mode(ordered=True, newest=not store.has_composites_in(sub))
+                writer = JoinWriter(store, sub, unit, 0, mode, in_text_order=False)
+
+                keep = partial(_keep_sub_match, store, forbidden, buffer, sub, unit)
+                name = store.add_function(partial(writer.write, emit=keep))
+                leaf = made.leaves[0]
+                group = store.group(leaf.type, writer.own_conditions(leaf.role, sub.where))
+                group.newest_triggers.append(name)
+
+
+def _keep_sub_match(
+    store: StoreBuilder, forbidden: Forbidden, buffer: str, sub: Branch, trigger: int, out: Writer, join: JoinWriter
+) -> None:
+    found = {leaf.role: f"r{number}" for number, unit in enumerate(sub.units) for leaf in unit.leaves}
+    rows = [found.get(role, "None") for role in forbidden.roles]
+    if store.counted is not None:
+        rows.append(f"r{trigger}[-1]")
+    row = f"(*r{trigger}[:3], None, {', '.join(rows)})"
+    if join.collect is not None:
+        out.line(f"{buffer}.extend([{row} {join.collect[0]}])")
+    else:
+        out.line(f"{buffer}.append({row})")
+
+
+def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
+    """A function that tells whether a match that has waited is still allowed."""
+    number = len(store.late_checks)
+    store.late_checks.append("")
+    store.owners[f"late{number}"] = plan.rule.name
+    join = JoinWriter(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
+    join.over_limit = f"v{plan.number}"
+    join.all_bound()
+    found = {}
+    for position, unit in enumerate(branch.units):
+        for leaf_number, leaf in enumerate(unit.leaves):
+            found[leaf.role] = f"k{position}_{leaf_number}" if unit.many else f"r{position}"
+    out = Writer()
+    out.line(f"def late{number}(match):")
+    out.depth += 1
+    targets = [found.get(role, "_") for role in plan.logical.roles]
+    out.line(f"_, {', '.join(targets)} = match[:{len(targets) + 1}]")
+    for forbidden in branch.forbidden:
+        if forbidden.waits:
+            out.line(f"if {join.negation_found(forbidden)}: return False")
+    for repetition in join.limited():
+        if join.limit_waits(repetition):
+            out.line(f"if {join.over_limit_found(repetition)}: return False")
+    out.line("return True")
+    store.late_checks[number] = str(out)
+    plan.checks.append(number)
+    return number

@@ -1,0 +1,343 @@
+"""What the explanation of chains and of trees is made of: events by type, reports of steps, nearest misses."""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from itertools import count
+from typing import Any, Final, Generic, TypeVar
+
+from node.explain.expressions import Row, Scope, evaluate, show, show_value
+from protocol.composites import Composite, own_key, start_of
+from protocol.events import Key
+from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, walk
+from protocol.functions import Functions
+from protocol.pattern import Leaf
+from protocol.remote import RemoteTable
+
+OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
+LOOKS_MAX: Final = 150_000  # events compared with open matches for one rule: two or three seconds
+
+OUTSIDE_MAX: Final = 20  # events before and after a window that are looked at for a near miss
+DATES_FROM, DATES_UNTIL = 10**14, 10**17  # microseconds: March 1973 to the year 5138
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Miss:
+    """An open match that found no continuation: its events, how many steps it survived and what ended it."""
+
+    steps: int
+    events: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{', '.join(self.events)}: {self.reason}" if self.events else self.reason
+
+
+@dataclass(slots=True)
+class StepReport:
+    """One step of the pattern.
+
+    The first step goes through events, the others through the open matches that the step before has left. Where
+    ``partial``, they did not go through all of them, and every number is what there is at least.
+    """
+
+    text: str
+    type: str
+    events: int
+    before: int = 0
+    before_partial: bool = False
+    looked_at: int = 0
+    """How many of ``before`` (in the first step of ``events``) were looked at."""
+    tried: int = 0
+    turned_away: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+    undecided: int = 0
+    """Open matches with too many choices of elements to try."""
+    cut: bool = False
+    """Not everything was looked at."""
+
+    @property
+    def partial(self) -> bool:
+        return self.cut or self.before_partial or bool(self.undecided)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "step": self.text,
+            "type": self.type,
+            "events": self.events,
+            "open_matches_before": self.before,
+            "looked_at": self.looked_at,
+            "tried": self.tried,
+            "turned_away": dict(self.turned_away),
+            "open_matches_after": self.kept,
+            "undecided": self.undecided,
+            "partial": self.partial,
+        }
+
+
+class OutOfLooks(Exception):
+    """A step has used up its share; what it was looking at is left unfinished."""
+
+
+class Budget:
+    """How often a walk may still look at an event: each step gets an equal share of what those before have left."""
+
+    def __init__(self, looks: int, steps: int) -> None:
+        self.left = looks
+        self._steps = steps
+        self._reserved = 0
+
+    def next_step(self) -> None:
+        self._reserved = self.left - self.left // max(1, self._steps)
+        self._steps -= 1
+
+    def spend(self, looks: int = 1) -> None:
+        if self.left - looks < self._reserved:
+            raise OutOfLooks
+        self.left -= looks
+
+
+@dataclass(slots=True)
+class Branch:
+    """A chain, or an operator tree with one choice for each of its ORs."""
+
+    roles: tuple[str, ...]
+    steps: list[StepReport]
+
+
+class Typed:
+    """The events of one type in key order."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self.rows = sorted(rows, key=own_key)
+        self.ends: list[Key] = [row[:3] for row in self.rows]
+
+    def before(self, end: Key) -> int:
+        """How many end before this key."""
+        return bisect_left(self.ends, end)
+
+    def up_to(self, end: Key) -> int:
+        return bisect_right(self.ends, end)
+
+    def before_ts(self, ts: float) -> int:
+        return bisect_left(self.ends, ts, key=lambda end: end[0])
+
+    def up_to_ts(self, ts: float) -> int:
+        return bisect_right(self.ends, ts, key=lambda end: end[0])
+
+
+class World:
+    def __init__(
+        self, rows: list[Row], functions: Functions, remote: Mapping[str, RemoteTable], budget: Budget | None = None
+    ) -> None:
+        self.budget = budget or Budget(LOOKS_MAX, 1)
+        by_type: dict[str, list[Row]] = {}
+        for row in rows:
+            by_type.setdefault(type_name(row), []).append(row)
+        self._by_type = {name: Typed(some) for name, some in by_type.items()}
+        self.functions = functions
+        self.remote = remote
+        # Count windows number the events of the pattern's own types.
+        self.numbers = {identity(row): number for number, row in enumerate(sorted(rows, key=own_key))}
+
+    def of(self, type_name: str) -> Typed:
+        return self._by_type.get(type_name) or Typed([])
+
+    def scope(self, rows: Mapping[str, Row], **more: Any) -> Scope:
+        return Scope(rows, functions=self.functions, remote=self.remote, **more)
+
+
+def type_name(row: Row) -> str:
+    inner = row[3]
+    found: str = inner.type if isinstance(inner, Composite) else inner.name
+    return found
+
+
+def identity(row: Row) -> Any:
+    inner = row[3]
+    return inner.id if isinstance(inner, Composite) else row[1:3]
+
+
+def show_event(row: Row) -> str:
+    """``Smoke p2#3 ts=5000000``; a composite event is shown by its type and times."""
+    if isinstance(row[3], Composite):
+        return f"{type_name(row)} from ts={show_ts(start_of(row)[0])} to ts={show_ts(row[0])}"
+    return f"{type_name(row)} {row[1]}#{row[2]} ts={show_ts(row[0])}"
+
+
+def show_ts(ts: int) -> str:
+    """Microseconds as they are, or as a date where they can only be one (1973 and later)."""
+    if not DATES_FROM <= ts < DATES_UNTIL:
+        return str(ts)
+    moment = datetime(1970, 1, 1) + timedelta(microseconds=ts)
+    return f"{moment.isoformat()}Z"
+
+
+def show_us(duration_us: float) -> str:
+    """A duration in the unit that suits it."""
+    for unit, length in (
+        ("d", 86_400_000_000),
+        ("h", 3_600_000_000),
+        ("min", 60_000_000),
+        ("s", 1_000_000),
+        ("ms", 1000),
+    ):
+        if duration_us >= length:
+            return f"{duration_us / length:.6g} {unit}"
+    return f"{duration_us:g} us"
+
+
+def facts(expression: Expression, scope: Scope) -> str:
+    """The values that an expression compares: `` (Temp.value = 44.2)``."""
+    seen = dict.fromkeys(part for part in walk(expression) if isinstance(part, Attribute | Fold | Parameter))
+    if isinstance(expression, Same):
+        return ""
+    shown = ", ".join(f"{show(part)} = {show_value(evaluate(part, scope))}" for part in seen)
+    return f" ({shown})" if shown else ""
+
+
+def distance(expression: Expression, scope: Scope) -> float:
+    """How far a comparison of numbers is from holding; 0 where that cannot be said."""
+    if isinstance(expression, Binary) and expression.operator in ("=", "<", "<=", ">", ">="):
+        left, right = evaluate(expression.left, scope), evaluate(expression.right, scope)
+        if isinstance(left, int | float) and isinstance(right, int | float):
+            return abs(left - right)
+    return 0.0
+
+
+class Misses:
+    """The nearest misses: most steps survived, then least to forgive, then the smallest distance."""
+
+    def __init__(self, near: int) -> None:
+        self._near = near
+        self._heap: list[tuple[tuple[int, int, float], int, Miss]] = []
+        self._order = count(0, -1)
+
+    def offer(self, steps: int, cost: int, distance: float, make: Callable[[], Miss]) -> None:
+        if self._near <= 0:
+            return
+        rank = (steps, -cost, -distance)
+        if len(self._heap) < self._near:
+            heapq.heappush(self._heap, (rank, next(self._order), make()))
+        elif rank > self._heap[0][0]:
+            heapq.heapreplace(self._heap, (rank, next(self._order), make()))
+
+    def best(self) -> list[Miss]:
+        return [miss for _, _, miss in sorted(self._heap, reverse=True)]
+
+
+class Objection:
+    """Why an event does not continue an open match. ``counted`` is the first reason, ``story`` tells them all.
+
+    ``cost`` says how far it is from fitting: another key (an equality that fails) weighs more than a value, a window or
+    an order that is missed. Nearly all objections are only counted, so the story is told when somebody asks.
+    """
+
+    __slots__ = ("_rows", "_told", "cost", "counted", "distance")
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.counted = ""
+        self.cost = 0
+        self.distance = 0.0
+        self._rows = rows
+        self._told: list[str | tuple[Expression, Scope]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.counted)
+
+    def place(self, counted: str, told: str, excess: float) -> None:
+        """It lies in the wrong place: order, window, taken already."""
+        self._add(counted, told, 1, excess)
+
+    def condition(self, conjunct: Expression, scope: Scope) -> None:
+        equality = isinstance(conjunct, Binary) and conjunct.operator == "="
+        self._add(quoted(conjunct), (conjunct, scope), 2 if equality else 1, distance(conjunct, scope))
+
+    def disagreement(self, counted: str, told: str) -> None:
+        self._add(counted, told, 2, 0.0)
+
+    @classmethod
+    def about_all(cls, counted: str, told: str, cost: int, excess: float) -> Objection:
+        """An objection to an open match as a whole."""
+        made = cls(())
+        made._add(counted, told, cost, excess)
+        return made
+
+    def _add(self, counted: str, told: str | tuple[Expression, Scope], cost: int, excess: float) -> None:
+        self.counted = self.counted or counted
+        self.cost += cost
+        self.distance += excess
+        self._told.append(told)
+
+    @property
+    def story(self) -> str:
+        told = [each if isinstance(each, str) else f"fails {quoted(each[0])}{facts(*each)}" for each in self._told]
+        return " ".join([", ".join(show_event(row) for row in self._rows), " and ".join(told)]).strip()
+
+
+@lru_cache(maxsize=1024)
+def quoted(conjunct: Expression) -> str:
+    return f"`{show(conjunct)}`"
+
+
+@dataclass(slots=True)
+class Nearest:
+    """The objection to the event that came nearest to continuing an open match."""
+
+    found: Objection | None = None
+
+    def consider(self, objection: Objection) -> None:
+        known = self.found
+        if known is None or (objection.cost, objection.distance) < (known.cost, known.distance):
+            self.found = objection
+
+
+def around(typed: Typed, low: int, high: int) -> list[Row]:
+    """Events just outside the index range [low, high)."""
+    return typed.rows[max(0, low - OUTSIDE_MAX) : low] + typed.rows[high : high + OUTSIDE_MAX]
+
+
+def named(leaf: Leaf) -> str:
+    return leaf.type if leaf.role == leaf.type else f"{leaf.type} as {leaf.role}"
+
+
+@dataclass(slots=True)
+class Opens(Generic[T]):
+    """The open matches that a step leaves: all are counted, the first of them are followed."""
+
+    followed: list[T] = field(default_factory=list)
+    number: int = 0
+    partial: bool = False
+
+    def add(self, found: Sequence[T]) -> None:
+        self.number += len(found)
+        self.followed.extend(found[: OPEN_MATCHES_MAX - len(self.followed)])
+
+
+def go_through(report: StepReport, opens: Opens[T], budget: Budget, look: Callable[[T], Sequence[T]]) -> Opens[T]:
+    """One step: what becomes of each open match, as far as the step's share of looks goes."""
+    report.before, report.before_partial = opens.number, opens.partial
+    budget.next_step()
+    kept: Opens[T] = Opens()
+    for match in opens.followed:
+        try:
+            kept.add(look(match))
+        except OutOfLooks:
+            break
+        report.looked_at += 1
+    report.cut = report.looked_at < opens.number
+    return finished(report, kept)
+
+
+def finished(report: StepReport, kept: Opens[T]) -> Opens[T]:
+    report.turned_away = +report.turned_away
+    report.kept, kept.partial = kept.number, report.partial
+    return kept

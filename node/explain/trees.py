@@ -1,0 +1,632 @@
+"""Explanations of operator trees (SASE, INEv, CED)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import chain, combinations, islice, pairwise, product
+from typing import Final, Literal
+
+from node.explain.expressions import Row, Scope, evaluate, holds, show_value
+from node.explain.parts import (
+    Branch,
+    Miss,
+    Misses,
+    Nearest,
+    Objection,
+    Opens,
+    OutOfLooks,
+    StepReport,
+    Typed,
+    World,
+    around,
+    distance,
+    facts,
+    finished,
+    go_through,
+    identity,
+    named,
+    quoted,
+    show_event,
+    show_us,
+)
+from node.explain.shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
+from protocol.composites import own_key, start_of
+from protocol.events import Key
+from protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
+from protocol.pattern import Part, Window, leaves
+
+SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
+
+_roles_of: Final = lru_cache(maxsize=1024)(roles_of)
+
+
+class _TooManyChoices(Exception):
+    """So many choices of the elements of a repetition do not satisfy its conditions that the others are not tried."""
+
+
+class TreeWalk:
+    def __init__(
+        self,
+        shape: Part,
+        root: Part,
+        where: Sequence[Expression],
+        skip: Literal["any", "next"],
+        world: World,
+        misses: Misses,
+    ) -> None:
+        self.shape = Shape(shape)
+        self.skip = skip
+        self.world = world
+        self.misses = misses
+        self.same = [conjunct for conjunct in where if isinstance(conjunct, Same)]
+        self.at_unit: dict[int, list[Expression]] = {}
+        self.at_end: list[Expression] = []
+        self.of_negation: dict[int, list[Expression]] = {}
+        negated = {leaf.role: number for number, each in enumerate(self.shape.negations) for leaf in leaves(each.part)}
+        for conjunct in where:
+            if isinstance(conjunct, Same):
+                continue
+            roles = _roles_of(conjunct)
+            if not all(role in self.shape.unit_of or role in negated for role in roles):
+                continue  # it names a branch of an OR that is not this one
+            if any(role in negated for role in roles):
+                self.of_negation.setdefault(next(negated[role] for role in roles if role in negated), []).append(
+                    conjunct
+                )
+            elif any(isinstance(part, Fold) or (isinstance(part, Attribute) and part.index) for part in walk(conjunct)):
+                self.at_end.append(conjunct)
+            else:
+                last = max((self.shape.unit_of[role] for role in roles), default=0)
+                self.at_unit.setdefault(last, []).append(conjunct)
+
+    @property
+    def steps(self) -> int:
+        return len(self.shape.units) + len(self.shape.negations) + self._judges_repetitions()
+
+    def _judges_repetitions(self) -> bool:
+        return any(unit.many for unit in self.shape.units) and bool(
+            self.at_end or any(unit.limit for unit in self.shape.units)
+        )
+
+    def run(self) -> Branch:
+        reports: list[StepReport] = []
+        opens: Opens[Open] = Opens()
+        for number, unit in enumerate(self.shape.units):
+            opens = self._bind(number, unit, opens, reports)
+        depth = len(self.shape.units)
+        for number, negation in enumerate(self.shape.negations):
+            opens = self._forbid(number, negation, depth, opens, reports)
+            depth += 1
+        if self._judges_repetitions():
+            self._finish(depth, opens, reports)
+        roles = tuple(leaf.role for unit in self.shape.units for leaf in unit.leaves)
+        return Branch(roles, reports)
+
+    # One unit after the other
+
+    def _bind(self, number: int, unit: Unit, opens: Opens[Open], reports: list[StepReport]) -> Opens[Open]:
+        typed = self.world.of(unit.leaves[0].type)
+        types = "/".join(dict.fromkeys(leaf.type for leaf in unit.leaves))
+        report = StepReport(unit.text, types, len(typed.rows))
+        reports.append(report)
+        if number == 0:
+            return self._begin(unit, typed, report)
+
+        def grow(match: Open) -> list[Open]:
+            rejected = Nearest()
+            if unit.many:
+                grown = self._repeat(number, unit, match, report, rejected)
+                found = [grown] if grown else []
+            else:
+                found = self._single(number, match, typed, report, rejected)
+                if self.skip == "next" and len(found) > 1:
+                    found.sort(key=lambda each: own_key(each.single[number][0]))
+                    report.turned_away["not the next"] += len(found) - 1
+                    found = found[:1]
+            if not found:
+                self._miss(number, match, unit.leaves[0].type, rejected)
+            return found
+
+        return go_through(report, opens, self.world.budget, grow)
+
+    def _begin(self, unit: Unit, typed: Typed, report: StepReport) -> Opens[Open]:
+        """The first unit: each event that fits begins an open match; those of a repetition are one open match."""
+        self.world.budget.next_step()
+        kept: Opens[Open] = Opens()
+        elements: list[Element] = []
+        try:
+            for row in typed.rows:
+                for element in self._iterations(0, unit, (row,)):
+                    grown = self._fit(0, Open(), element)
+                    report.tried += 1
+                    if isinstance(grown, Objection):
+                        report.turned_away[grown.counted] += 1
+                        self.misses.offer(0, grown.cost, grown.distance, lambda no=grown: Miss(0, (), no.story))  # type: ignore[misc]
+                    elif unit.many:
+                        elements.append(element)
+                    else:
+                        kept.add([grown])
+                report.looked_at += 1
+        except OutOfLooks:
+            report.cut = True
+        if elements:
+            kept.add([Open({}, {0: elements})])
+        if not typed.rows:
+            name = unit.leaves[0].type
+            self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {name} event at all"))
+        return finished(report, kept)
+
+    def _single(self, number: int, match: Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[Open]:
+        low, high = self._bounds(number, match, typed, report)
+        found = []
+        for row in typed.rows[low:high]:
+            grown = self._fit(number, match, (row,))
+            report.tried += 1
+            if isinstance(grown, Open):
+                found.append(grown)
+                continue
+            report.turned_away[grown.counted] += 1
+            rejected.consider(grown)
+        if not found:
+            for row in around(typed, low, high):
+                outside = self._fit(number, match, (row,))
+                if isinstance(outside, Objection):
+                    rejected.consider(outside)
+        return found
+
+    def _repeat(self, number: int, unit: Unit, match: Open, report: StepReport, rejected: Nearest) -> Open | None:
+        """The open match with all possible elements of a repetition."""
+        typed = self.world.of(unit.leaves[0].type)
+        low, high = self._bounds(number, match, typed, report)
+        elements: list[Element] = []
+        for row in typed.rows[low:high]:
+            for element in self._iterations(number, unit, (row,)):
+                grown = self._fit(number, match, element)
+                report.tried += 1
+                if isinstance(grown, Open):
+                    elements.append(element)
+                else:
+                    report.turned_away[grown.counted] += 1
+                    rejected.consider(grown)
+        if not elements:
+            return None
+        # Elements bound before this repetition stay as they were: each of these may restrict them differently.
+        return Open(match.single, {**match.many, number: elements})
+
+    def _iterations(self, number: int, unit: Unit, begun: Element) -> Iterator[Element]:
+        """The events of one iteration of a group, given its first, that a span window has room for."""
+        if len(begun) == len(unit.leaves):
+            yield begun
+            return
+        typed = self.world.of(unit.leaves[len(begun)].type)
+        spans = [b.window.length for b in self.shape.windows if number in b.units and _is_span(b.window)]
+        high = typed.up_to_ts(start_of(begun[0])[0] + min(spans)) if spans else len(typed.rows)
+        for row in typed.rows[typed.up_to(begun[-1][:3]) : high]:
+            self.world.budget.spend()
+            if start_of(row) > begun[-1][:3]:
+                yield from self._iterations(number, unit, (*begun, row))
+
+    def _bounds(self, number: int, match: Open, typed: Typed, report: StepReport) -> tuple[int, int]:
+        """The part of a type's events that is not excluded by order and the outermost window, counting the others."""
+        low, high = 0, len(typed.rows)
+        after = self._must_follow(number, match)
+        if after is not None:
+            unit, key = after
+            low = typed.up_to(key)
+            report.turned_away[f"not after {self._role(unit)}"] += low
+        for bound in self.shape.windows:
+            window = bound.window
+            if number not in bound.units or not _is_span(window):
+                continue
+            rows = [row for unit in bound.units for row in match.single.get(unit, ())]
+            if rows:
+                first, last = min(start_of(row)[0] for row in rows), max(row[0] for row in rows)
+                until = max(low, min(high, typed.up_to_ts(first + window.length)))
+                since = min(until, max(low, typed.before_ts(last - window.length)))
+                report.turned_away[self._window_text(window)] += (high - until) + (since - low)
+                low, high = since, until
+        return low, high
+
+    def _must_follow(self, number: int, match: Open) -> tuple[int, Key] | None:
+        """The unit that this one must come after, and the end of it."""
+        latest: tuple[int, Key] | None = None
+        for unit, element in match.single.items():
+            if (unit, number) in self.shape.before and (latest is None or element[-1][:3] > latest[1]):
+                latest = unit, element[-1][:3]
+        for unit, elements in match.many.items():
+            if (unit, number) in self.shape.before:
+                end = min(element[-1][:3] for element in elements)
+                if latest is None or end > latest[1]:
+                    latest = unit, end
+        return latest
+
+    def _fit(self, number: int, match: Open, element: Element) -> Open | Objection:
+        """The open match with one more element, or what speaks against it."""
+        self.world.budget.spend()
+        against = Objection(element)
+        ids = {identity(row) for row in element}
+        if any(identity(row) in ids for each in match.single.values() for row in each):
+            against.place("already part of the match", "is already part of the match", 0)
+        after = self._must_follow(number, match)
+        start = start_of(element[0])
+        if after is not None and not after[1] < start:
+            role, early = self._role(after[0]), after[1][0] - start[0]
+            told = f"comes {show_us(early)} before the end of {role}" if early > 0 else f"does not come after {role}"
+            against.place(f"not after {role}", told, early)
+        single = {**match.single, number: element}
+        excess = self._excess(number, single)
+        if excess is not None:
+            window, over = excess
+            shown_over = show_us(over) if window.unit == "us" else f"{over} events"
+            against.place(self._window_text(window), f"is outside the window by {shown_over}", over)
+        disagreeing = self._disagreement(element, [row for each in match.single.values() for row in each])
+        if disagreeing:
+            against.disagreement(disagreeing[0], f"fails {disagreeing[0]} ({disagreeing[1]})")
+        scope = self._scope(single)
+        for conjunct in self.at_unit.get(number, ()):
+            names_elements = any(self.shape.unit_of[role] in match.many for role in _roles_of(conjunct))
+            if not names_elements and not holds(conjunct, scope):
+                against.condition(conjunct, scope)
+        if against:
+            return against
+        many = {}
+        for unit, elements in match.many.items():
+            fitting, why = self._fitting_elements(unit, elements, number, single)
+            if not fitting:
+                role = self._role(unit)
+                against.place(f"leaves no {role}[]: {why}", f"leaves no {role}[]: {why}", 0)
+                return against
+            many[unit] = fitting
+        if self.shape.units[number].many:
+            # The elements of this unit are gathered by the caller; the element stands in only to be judged.
+            return Open(match.single, many)
+        return Open(single, many)
+
+    def _fitting_elements(
+        self, unit: int, elements: list[Element], number: int, single: dict[int, Element]
+    ) -> tuple[list[Element], str]:
+        """The possible elements of an earlier repetition that go with what is bound now, or why none does."""
+        fitting = []
+        why = ""
+        bound = single[number]
+        self.world.budget.spend(len(elements))
+        for element in elements:
+            ids = {identity(row) for row in element}
+            if any(identity(row) in ids for row in bound):
+                why = why or "it is the same event"
+                continue
+            if (unit, number) in self.shape.before and not element[-1][:3] < start_of(bound[0]):
+                why = why or "order"
+                continue
+            if self._excess(unit, {**single, unit: element}) is not None:
+                why = why or "window"
+                continue
+            disagreeing = self._disagreement(element, list(bound))
+            if disagreeing:
+                why = disagreeing[0]
+                continue
+            scope = self._scope({**single, unit: element})
+            failed = next(
+                (
+                    conjunct
+                    for conjunct in self.at_unit.get(number, ())
+                    if self.shape.units[unit].roles & _roles_of(conjunct) and not holds(conjunct, scope)
+                ),
+                None,
+            )
+            if failed is not None:
+                why = quoted(failed)
+                continue
+            fitting.append(element)
+        return fitting, why
+
+    def _scope(self, single: dict[int, Element]) -> Scope:
+        return self.world.scope(
+            {
+                leaf.role: row
+                for unit, element in single.items()
+                for leaf, row in zip(self.shape.units[unit].leaves, element, strict=True)
+            }
+        )
+
+    def _disagreement(self, element: Element, others: list[Row]) -> tuple[str, str] | None:
+        for same in self.same:
+            values = [evaluate(same.key, self.world.scope({"": row})) for row in (*element, *others[:1])]
+            if any(value is None or value != values[-1] for value in values):
+                return quoted(same), " and ".join(show_value(value) for value in values)
+        return None
+
+    def _excess(self, number: int, bound: dict[int, Element]) -> tuple[Window, int] | None:
+        """The window that a choice of events breaks, and by how much; parts not bound yet are left out."""
+        for each in self.shape.windows:
+            if number not in each.units:
+                continue
+            rows = [row for unit in each.units for row in bound.get(unit, ())]
+            if each.window.unit == "events":
+                numbers = [self.world.numbers[identity(row)] for row in rows]
+                over = max(numbers) - min(numbers) - (each.window.length - 1)
+            elif each.window.bounds == "span":
+                over = max(row[0] for row in rows) - min(start_of(row)[0] for row in rows) - each.window.length
+            else:
+                ends = [
+                    max(row[0] for unit in part for row in bound[unit])
+                    for part in each.parts
+                    if part and all(unit in bound for unit in part)
+                ]
+                over = max(ends) - min(ends) - each.window.length if ends else 0
+            if over > 0:
+                return each.window, over
+        return None
+
+    def _role(self, unit: int) -> str:
+        return self.shape.units[unit].leaves[-1].role
+
+    def _window_text(self, window: Window) -> str:
+        length = show_us(window.length) if window.unit == "us" else f"{window.length} events"
+        return f"outside the window ({length})"
+
+    def _miss(self, steps: int, match: Open, type_name: str, rejected: Nearest) -> None:
+        no = rejected.found
+        self.misses.offer(
+            steps,
+            no.cost if no else 99,
+            no.distance if no else 0.0,
+            lambda: Miss(steps, match.shown(), no.story if no else f"there is no {type_name} event to go with it"),
+        )
+
+    # Negations and conditions over whole repetitions
+
+    def _forbid(
+        self, number: int, negation: Forbidden, depth: int, opens: Opens[Open], reports: list[StepReport]
+    ) -> Opens[Open]:
+        inner = list(leaves(negation.part))
+        what = ", ".join(named(leaf) for leaf in inner)
+        types = "/".join(dict.fromkeys(leaf.type for leaf in inner))
+        events = sum(len(self.world.of(name).rows) for name in dict.fromkeys(leaf.type for leaf in inner))
+        report = StepReport(f"not {what}{self._place(negation)}", types, events)
+        reports.append(report)
+
+        def judge(match: Open) -> list[Open]:
+            forbidding = self._forbidding(number, negation, match, report)
+            if forbidding is None:
+                return [match]
+            report.turned_away[f"forbidden by {types}"] += 1
+            story = "forbidden by " + ", ".join(show_event(row) for row in forbidding)
+            self.misses.offer(depth, 1, 0.0, lambda: Miss(depth, match.shown(), story))
+            return []
+
+        return go_through(report, opens, self.world.budget, judge)
+
+    def _place(self, negation: Forbidden) -> str:
+        if not negation.in_sequence:
+            return " anywhere near"
+        if negation.left and negation.right:
+            return f" between {self._role(negation.left[-1])} and {self._role(negation.right[0])}"
+        return (
+            f" before {self._role(negation.right[0])}" if negation.right else f" after {self._role(negation.left[-1])}"
+        )
+
+    def _forbidding(self, number: int, negation: Forbidden, match: Open, report: StepReport) -> Element | None:
+        parts = {identity(row) for row in match.rows()}
+        conjuncts = self.of_negation.get(number, ())
+        agreed = match.rows()[:1]
+        window = negation.owner.window if negation.owner else None
+        for shape in alternatives(negation.part):
+            sub = Shape(shape)
+            if not sub.windows and len(sub.units) > 1 and window is not None:
+                sub.windows.append(Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
+            if len(sub.units) == 1:
+                typed = self.world.of(sub.units[0].leaves[0].type)
+                low, high = self._near_range(negation, match, typed)
+                candidates: Iterator[Element] = ((row,) for row in typed.rows[low:high])
+            else:
+                candidates = self._sub_matches(sub, (), *_near_times(negation, match, sub))
+            for element in candidates:
+                self.world.budget.spend()
+                report.tried += 1
+                last = max(element, key=lambda row: row[:3])
+                if not self._in_range(negation, match, last) or any(identity(row) in parts for row in element):
+                    continue
+                if self._disagreement(element, agreed):
+                    continue
+                roles = {unit.leaves[0].role: row for unit, row in zip(sub.units, element, strict=True)}
+                outer = self._scope(match.single)
+                scope = self.world.scope({**outer.rows, **roles})
+                # A conjunct over another branch of an OR inside the negation does not apply to this one.
+                if all(holds(conjunct, scope) for conjunct in conjuncts if _roles_of(conjunct) <= scope.rows.keys()):
+                    return element
+        return None
+
+    def _sub_matches(self, sub: Shape, begun: Element, since: float, until: float) -> Iterator[Element]:
+        """The matches of a negated part between two times, by order and windows alone."""
+        number = len(begun)
+        if number == len(sub.units):
+            if number == 1 or not _breaks_window(sub, begun, self.world):
+                yield begun
+            return
+        typed = self.world.of(sub.units[number].leaves[0].type)
+        for row in typed.rows[typed.before_ts(since) : typed.up_to_ts(until)]:
+            self.world.budget.spend()
+            if any(
+                (earlier, number) in sub.before and not begun[earlier][:3] < start_of(row) for earlier in range(number)
+            ):
+                continue
+            if all(identity(row) != identity(other) for other in begun):
+                yield from self._sub_matches(sub, (*begun, row), since, until)
+
+    def _near_range(self, negation: Forbidden, match: Open, typed: Typed) -> tuple[int, int]:
+        """Indexes between which the events in the range of a negation lie; these are still to be judged."""
+        low, high = 0, len(typed.rows)
+        if negation.left:
+            low = typed.up_to(max(row[:3] for row in match.rows(negation.left)))
+        if negation.right:
+            high = typed.before(min(start_of(row) for row in match.rows(negation.right)))
+        owner = negation.owner
+        if owner is not None and owner.window.unit == "us" and not (negation.left and negation.right):
+            rows = match.rows(owner.units)
+            low = max(low, typed.before_ts(max(row[0] for row in rows) - owner.window.length))
+            high = min(high, typed.up_to_ts(min(start_of(row)[0] for row in rows) + owner.window.length))
+        return low, high
+
+    def _in_range(self, negation: Forbidden, match: Open, row: Row) -> bool:
+        end = row[:3]
+        owner = negation.owner
+        rows = match.rows(owner.units) if owner else match.rows()
+        low: float | None = None
+        high: float | None = None
+        at: float = row[0]
+        if owner is not None:
+            length = owner.window.length
+            if owner.window.unit == "events":
+                numbers = [self.world.numbers[identity(each)] for each in rows]
+                at = self.world.numbers[identity(row)]
+                low, high = max(numbers) - (length - 1), min(numbers) + (length - 1)
+            else:
+                low = max(each[0] for each in rows) - length
+                high = min(start_of(each)[0] for each in rows) + length
+        after = max((each[:3] for each in match.rows(negation.left)), default=None) if negation.left else None
+        before = min((start_of(each) for each in match.rows(negation.right)), default=None) if negation.right else None
+        if after is not None and not after < end:
+            return False
+        if before is not None and not end < before:
+            return False
+        if before is not None and after is not None:
+            return True
+        if (after is None or not negation.in_sequence) and low is not None and at < low:
+            return False
+        return not ((before is None or not negation.in_sequence) and high is not None and at > high)
+
+    def _finish(self, depth: int, opens: Opens[Open], reports: list[StepReport]) -> None:
+        conditions = ", ".join(quoted(conjunct) for conjunct in self.at_end)
+        limits = [unit for unit in self.shape.units if unit.limit is not None]
+        text = "over the whole repetition" + (f": {conditions}" if conditions else "")
+        report = StepReport(text, "", 0)
+        reports.append(report)
+
+        def judge(match: Open) -> list[Open]:
+            try:
+                no = self._over_limit(match, limits) or self._unsatisfied(match, report)
+            except _TooManyChoices:
+                report.undecided += 1
+                return []
+            if no is None:
+                return [match]
+            told = no.story
+            report.turned_away[no.counted] += 1
+            self.misses.offer(depth, no.cost, no.distance, lambda: Miss(depth, match.shown(), told))
+            return []
+
+        go_through(report, opens, self.world.budget, judge)
+
+    def _over_limit(self, match: Open, limits: list[Unit]) -> Objection | None:
+        for unit in limits:
+            found = len(match.many[self.shape.unit_of[unit.leaves[0].role]])
+            if unit.limit is not None and found > unit.limit:
+                text = f"LIMIT {unit.limit}"
+                told = f"{found} possible {unit.leaves[0].role}[], more than {text}"
+                return Objection.about_all(text, told, 1, found - unit.limit)
+        return None
+
+    def _unsatisfied(self, match: Open, report: StepReport) -> Objection | None:
+        """None if some choice of elements satisfies the conditions over repetitions."""
+        if not self.at_end:
+            return None
+        choices = []
+        for elements in match.many.values():
+            self.world.budget.spend(1 + min(1 << len(elements), SUBSETS_MAX) // 8)  # cheaper than looking at events
+            choices.append(list(_runs(elements)))
+        last: Objection | None = None
+        for tried, chosen in enumerate(product(*choices)):
+            if tried >= SUBSETS_MAX:
+                raise _TooManyChoices
+            self.world.budget.spend(sum(map(len, chosen)))
+            report.tried += 1
+            no = self._judge(match, dict(zip(match.many, chosen, strict=True)))
+            if no is None:
+                return None
+            if last is None or (no.cost, no.distance) < (last.cost, last.distance):
+                last = no
+        if any(1 << len(elements) > SUBSETS_MAX for elements in match.many.values()):
+            raise _TooManyChoices
+        return last
+
+    def _judge(self, match: Open, chosen: dict[int, tuple[Element, ...]]) -> Objection | None:
+        base = self._scope(match.single).rows
+        elements = {
+            leaf.role: [element[index] for element in run]
+            for unit, run in chosen.items()
+            for index, leaf in enumerate(self.shape.units[unit].leaves)
+        }
+        for passed, conjunct in enumerate(self.at_end):
+            unit, uses_previous = self._in_turn(conjunct)
+            scopes = [self.world.scope(base, elements=elements)]
+            if unit is not None:
+                run = chosen[unit]
+                pairs = list(pairwise(run)) if uses_previous else [((), element) for element in run]
+                roles = [leaf.role for leaf in self.shape.units[unit].leaves]
+                scopes = [
+                    self.world.scope(
+                        {**base, **dict(zip(roles, element, strict=True))},
+                        previous=dict(zip(roles, before, strict=False)),
+                        elements=elements,
+                    )
+                    for before, element in pairs
+                ]
+            for scope in scopes:
+                if not holds(conjunct, scope):
+                    told = f"no choice of elements satisfies {quoted(conjunct)}; the nearest{facts(conjunct, scope)}"
+                    cost = len(self.at_end) - passed
+                    return Objection.about_all(quoted(conjunct), told, cost, distance(conjunct, scope))
+        return None
+
+    def _in_turn(self, conjunct: Expression) -> tuple[int | None, bool]:
+        """The repetition whose elements a conjunct takes in turn, and whether it looks at the one before, too."""
+        unit, previous = None, False
+        for part in walk(conjunct):
+            if isinstance(part, Attribute) and part.index in ("", "i-1"):
+                number = self.shape.unit_of.get(part.role)
+                if number is not None and self.shape.units[number].many:
+                    unit = number
+                    previous = previous or part.index == "i-1"
+        return unit, previous
+
+
+def _is_span(window: Window) -> bool:
+    return window.unit == "us" and window.bounds == "span"
+
+
+def _near_times(negation: Forbidden, match: Open, sub: Shape) -> tuple[float, float]:
+    """Times between which the events of whatever negates a match lie; these are still to be judged."""
+    rows, owner = match.rows(), negation.owner
+    lengths = [bound.window.length for bound in sub.windows if bound.window.unit == "us"]
+    if owner is None or owner.window.unit != "us" or not lengths:
+        return float("-inf"), float("inf")
+    since = min(start_of(row)[0] for row in rows) - owner.window.length - sum(lengths)
+    return since, max(row[0] for row in rows) + owner.window.length
+
+
+def _runs(elements: list[Element]) -> Iterator[tuple[Element, ...]]:
+    """Choices of elements in order that do not overlap, large ones first: they are what people mean. Not all, if there
+    are more than SUBSETS_MAX."""
+    sizes = (combinations(elements, size) for size in range(len(elements), 0, -1))
+    for chosen in islice(chain.from_iterable(sizes), SUBSETS_MAX):
+        if all(one[-1][:3] < start_of(other[0]) for one, other in pairwise(chosen)):
+            yield chosen
+
+
+def _breaks_window(sub: Shape, rows: Element, world: World) -> bool:
+    for bound in sub.windows:
+        some = [rows[unit] for unit in bound.units]
+        if bound.window.unit == "events":
+            numbers = [world.numbers[identity(row)] for row in some]
+            if max(numbers) - min(numbers) > bound.window.length - 1:
+                return True
+        elif bound.window.bounds == "span":
+            if max(row[0] for row in some) - min(start_of(row)[0] for row in some) > bound.window.length:
+                return True
+        else:
+            ends = [max(rows[unit][0] for unit in part) for part in bound.parts if part]
+            if max(ends) - min(ends) > bound.window.length:
+                return True
+    return False

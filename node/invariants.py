@@ -1,0 +1,145 @@
+"""What must hold inside one node at any time, and what must be over when nothing will come any more.
+
+Every sentence names what is wrong and where. The simulator asks after housekeeping; tests may ask at any time between
+two calls into the core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from node.plans.graph_tasks import GraphWork
+from node.plans.tree_tasks import TreeWork, describe
+from node.pull.masters import Slot
+from node.streams.feeds import Feed, Inlet, Merge, Sieve
+from node.streams.sources import EpochFeed
+from node.tasks.aggregates.completion import Completion
+from node.tasks.task import JoinTask
+
+if TYPE_CHECKING:
+    from node.core import NodeCore
+
+
+def broken(core: NodeCore, now_us: int) -> Iterator[str]:
+    """What contradicts itself in a node, or is kept for longer than it may be; right after its housekeeping."""
+    core.trees.validate()
+    yield from _trees(core)
+    yield from _streams(core)
+    for found in core.works.values():
+        for task in found.tasks:
+            where = _where(found, task)
+            yield from (f"{where}: {wrong}" for wrong in _inputs(core, found, task))
+            yield from (f"{where}: {wrong}" for wrong in task.validate(now_us))
+    for (neighbour, number), outlet in core.outlets.items():
+        yield from (f"stream {number} to {neighbour}: {wrong}" for wrong in outlet.validate())
+
+
+def unfinished(core: NodeCore) -> Iterator[str]:
+    """What still waits for something. Nothing may when all sources have ended and all messages have arrived."""
+    for feed in core.local.values():
+        if feed.sources and not feed.ended:
+            yield f"the source of {feed.type} has not ended"
+    for number, inlet in core.inlets.items():
+        where = f"stream {number} from {inlet.child} ({describe(inlet.stream)})"
+        if inlet.asked:
+            yield f"{where}: the marks {sorted(inlet.asked)} were asked for and never told"
+        if inlet.seen < inlet.serial:
+            yield f"{where}: awakening {inlet.serial} was never answered, only {inlet.seen}"
+    for (neighbour, number), outlet in core.outlets.items():
+        yield from (f"stream {number} to {neighbour}: {waits}" for waits in outlet.unfinished())
+    for found in core.works.values():
+        if not found.is_ready():
+            yield f"tree {found.tree}: not every child has advertised and subscribed"
+        for task in found.tasks:
+            yield from (f"{_where(found, task)}: {waits}" for waits in task.unfinished())
+        for completion in found.completions:
+            rule = describe(completion.stream)
+            yield from (f"tree {found.tree}, {rule}: {waits}" for waits in completion.unfinished())
+        yield from (f"tree {found.tree}: {waits}" for waits in found.tallies.unfinished())
+
+
+def forgotten_bodies(core: NodeCore, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
+    """Events that a node would refer to and a neighbour does not know; while nothing is under way."""
+    for neighbour, outbox in core._outboxes.items():
+        known = nodes[neighbour]._inboxes[core.name].bodies
+        for identity in outbox.history:
+            if identity not in known:
+                yield f"{neighbour} has forgotten {identity}, to which {core.name} would refer"
+
+
+def _where(found: TreeWork, task: JoinTask) -> str:
+    return f"tree {found.tree}, task {task.number} ({describe(task.stream)})"
+
+
+def _trees(core: NodeCore) -> Iterator[str]:
+    for (tree, epoch), found in core.works.items():
+        if not core.trees.knows(tree, epoch):
+            yield f"tree {tree}: there is work in it, but the tree is not known"
+            continue
+        if found.parent != core.trees.parent(tree, epoch):
+            yield f"tree {tree}: the parent is {core.trees.parent(tree, epoch)}, the work knows {found.parent}"
+        if found.children != core.trees.children(tree, epoch):
+            yield f"tree {tree}: the children are {core.trees.children(tree, epoch)}, the work knows {found.children}"
+        strangers = (found.advertised.keys() | found.subscribed | found.subscribers.children.keys()) - {*found.children}
+        if strangers:
+            yield f"tree {tree}: {sorted(strangers)} have spoken and are no children"
+
+
+def _streams(core: NodeCore) -> Iterator[str]:
+    asked = {id(inlet): inlet for found in core.works.values() for inlet in found.inlets.values()}
+    known = {id(inlet): inlet for inlet in core.inlets.values()}
+    for number, inlet in core.inlets.items():
+        if inlet.number != number or id(inlet) not in asked:
+            yield f"stream {number} from {inlet.child}: no tree has asked for it under this number"
+    for identity, inlet in asked.items():
+        if identity not in known:
+            yield f"stream {inlet.number} from {inlet.child}: it was asked for, but what comes would not find it"
+    given = {id(outlet) for outlet in core.outlets.values()}
+    for found in core.works.values():
+        in_graph = isinstance(found, GraphWork)
+        for (child, stream), inlet in found.inlets.items():
+            kept_as = inlet.number if in_graph else inlet.stream
+            if (child not in found.children and not in_graph) or (inlet.child, kept_as) != (child, stream):
+                yield f"tree {found.tree}: stream {inlet.number} of {inlet.child} is kept as one of {child}"
+        for number, outlet in found.outlets.items():
+            to = outlet.neighbour if in_graph else found.parent
+            if (outlet.neighbour, outlet.number) != (to, number) or id(outlet) not in given:
+                yield f"tree {found.tree}: stream {number} to {found.parent} is not the one that the node knows"
+
+
+def _inputs(core: NodeCore, found: TreeWork, task: JoinTask) -> Iterator[str]:
+    if not task.inputs:
+        return
+    for feed in task.inputs:
+        if feed.rank >= task.rank:
+            yield f"it runs before what feeds it ({task.rank} <= {feed.rank})"
+        if task not in feed.consumers:
+            yield "one of its inputs gives it nothing"
+    for origin in _origins(task.inputs):
+        match origin:
+            case EpochFeed():
+                if core.local.get(origin.source.type) is not origin.source:
+                    yield f"it reads a source of {origin.source.type} that is not here"
+            case Inlet():
+                if core.inlets.get(origin.number) is not origin:
+                    yield f"it reads stream {origin.number} from {origin.child}, which the node does not know"
+            case JoinTask():
+                if origin not in found.tasks:
+                    yield f"it reads task {origin.number}, which is not of this tree"
+            case Completion():
+                if origin not in found.completions:
+                    yield f"it reads completion {origin.number}, which is not of this tree"
+            case _:
+                yield f"it reads a {type(origin).__name__}"
+
+
+def _origins(feeds: tuple[Feed, ...]) -> Iterator[Feed]:
+    for feed in feeds:
+        match feed:
+            case Slot() | Sieve():
+                yield from _origins((feed.source,))
+            case Merge():
+                yield from _origins(feed.inputs)
+            case _:
+                yield feed

@@ -1,0 +1,114 @@
+"""How much of what they see predicates let pass: filters at sources, parts of rules, whole rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+from node.plans.graph_tasks import GraphWork
+from node.plans.tree_tasks import TreeWork, describe
+from node.tasks.aggregates.planning import UNNAMED
+from protocol.messages.neighbour import Stream, Whole
+from protocol.pattern import leaves
+
+PAST_MAX: Final = 4_096  # predicates of trees that are over; more come about only where rules are replaced for ever
+
+
+class Predicate(NamedTuple):
+    """What is evaluated. ``kind``: "filter", "part" (of a rule), "candidates" (a rule whose aggregates are asked for
+    afterwards) or "rule"; ``text``: the filter or part in words, or the name of the rule."""
+
+    kind: str
+    text: str
+
+
+class Joined(NamedTuple):
+    """Roles of a rule."""
+
+    rule: str
+    roles: tuple[str, ...]
+
+
+class Selected(NamedTuple):
+    """Rows that a predicate has seen, and rows (of a filter) or matches that came of them."""
+
+    seen: int
+    passed: int
+
+
+class Past:
+    """What predicates of trees that are over have seen and let pass, so that sums never go back."""
+
+    def __init__(self) -> None:
+        self.counts: dict[Predicate, Selected] = {}
+        self.joined: dict[Joined, int] = {}
+
+    def keep(self, found: TreeWork) -> None:
+        """The tree is about to be forgotten."""
+        for predicate, selected in counted(found):
+            before = self.counts.pop(predicate, None)
+            self.counts[predicate] = selected if before is None else _sum(before, selected)
+            if len(self.counts) > PAST_MAX:
+                del self.counts[next(iter(self.counts))]
+        for stage, matches in _joined(found).items():
+            self.joined[stage] = self.joined.pop(stage, 0) + matches
+            if len(self.joined) > PAST_MAX:
+                del self.joined[next(iter(self.joined))]
+
+
+def selected(works: Iterable[TreeWork], past: Past) -> Mapping[Predicate, Selected]:
+    """Every predicate with its sums over all trees, those that are over included."""
+    sums = dict(past.counts)
+    for found in works:
+        for predicate, counts in counted(found):
+            before = sums.get(predicate)
+            sums[predicate] = counts if before is None else _sum(before, counts)
+    return sums
+
+
+def joined(works: Iterable[TreeWork], past: Past) -> Mapping[Joined, int]:
+    """For roles of rules that are put together here: how many matches there were, in graphs that are over, too."""
+    sums = dict(past.joined)
+    for found in works:
+        for stage, matches in _joined(found).items():
+            sums[stage] = sums.get(stage, 0) + matches
+    return sums
+
+
+def _joined(found: TreeWork) -> dict[Joined, int]:
+    """The same for one graph; none for trees, whose parts of rules may let too much pass."""
+    sums: dict[Joined, int] = {}
+    for task in found.tasks if isinstance(found, GraphWork) else ():
+        stream = task.stream
+        if isinstance(stream, Whole):
+            stage = Joined(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
+        else:
+            stage = Joined(stream.partial.rule.name, tuple(sorted(stream.partial.roles)))
+        sums[stage] = max(sums.get(stage, 0), task.joined)  # tasks that leave out different types find the same
+    return sums
+
+
+def counted(found: TreeWork) -> Iterator[tuple[Predicate, Selected]]:
+    """The predicates that are evaluated here for one tree."""
+    for filtered, sieve in found.filters():
+        yield Predicate("filter", _text(filtered)), Selected(sieve.seen, sieve.passed)
+    for task in found.tasks:
+        stream = task.stream
+        if not isinstance(stream, Whole):
+            predicate = Predicate("part", _text(stream))
+        else:
+            kind = "candidates" if stream.rule.emits == UNNAMED else "rule"
+            predicate = Predicate(kind, stream.rule.name)
+        yield predicate, Selected(task.seen, task.found)
+    for completion in found.completions:
+        yield Predicate("rule", completion.stream.rule.name), Selected(completion.seen, completion.found)
+
+
+@lru_cache(maxsize=PAST_MAX)
+def _text(stream: Stream) -> str:
+    return describe(stream).removeprefix("filter ")
+
+
+def _sum(one: Selected, other: Selected) -> Selected:
+    return Selected(one.seen + other.seen, one.passed + other.passed)

@@ -1,0 +1,146 @@
+"""What a node whispers to the coordinator: rates, selectivities, traffic, and how far everything has come.
+
+All counts are sums since ``since_us``; whoever wants rates compares two of them that begin at the same time. Everything
+is plain data that msgpack can carry. A whisper may be lost: the next one says it all again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from node.observe.metrics.held import held_by
+from node.observe.metrics.observed import Observed
+from node.observe.selectivity import joined, selected
+from node.plans.tree_tasks import describe
+from node.step import FOREVER
+
+STREAMS_MAX: Final = 500  # streams of which the marks are told, those furthest behind first: a whisper stays small
+PREDICATES_MAX: Final = 1_000  # predicates that are told of, the busiest first
+REPEAT_AFTER_US: Final = 60_000_000  # a node where nothing happens says so once a minute
+OVERHEAD: Final = ("watermark", "control")  # kinds of traffic that alone are no news
+
+
+def statistics(observed: Observed) -> dict[str, Any]:
+    """Everything as it is now. The keys are explained in docs/metrics.md."""
+    counters = observed.counters
+    found: dict[str, Any] = {
+        "node": observed.node,
+        "life": observed.life,
+        "time_us": observed.now_us(),
+        "since_us": counters.since_us,
+        "events": [
+            {
+                "source": number,
+                "type": counts.type,
+                "born": counts.born,
+                "late": counts.late,
+                "malformed": counts.malformed,
+                "refused": counts.refused,
+                "repeated": counts.repeated,
+            }
+            for number, counts in sorted(counters.sources.items())
+        ],
+        "delivered": [{"sink": sink, "count": number} for sink, number in sorted(counters.delivered.items())],
+        "up": {},
+        "links": {},
+        "predicates": [],
+        "joined": [],
+        "streams": [],
+        "trees": [],
+        "held": {},
+    }
+    if observed.hub is not None:
+        found["up"] = {peer: observed.hub.is_up(peer) for peer in observed.peers}
+    if observed.accounts is not None:
+        found["links"] = {
+            peer: {
+                kind: {"events": traffic.events, "messages": traffic.messages, "bytes": traffic.bytes}
+                for kind, traffic in sorted(by_kind.items())
+            }
+            for peer, by_kind in sorted(observed.accounts.sent.items())
+        }
+    if observed.core is not None:
+        found |= _of_core(observed)
+    return found
+
+
+def _of_core(observed: Observed) -> dict[str, Any]:
+    core = observed.core
+    assert core is not None
+    now_us = observed.now_us()
+    counts = selected(core.works.values(), core.forest.past)
+    predicates = [
+        {"kind": kind, "text": text, "seen": seen, "passed": passed}
+        for (kind, text), (seen, passed) in sorted(counts.items(), key=lambda each: (-each[1].seen, each[0]))
+    ]
+    local = [
+        {"from": None, "stream": name, "mark": _mark(feed.current(now_us)), "awaited": len(feed._wanted)}
+        for name, feed in sorted(core.local.items())
+    ]
+    inlets = sorted(core.inlets.values(), key=lambda inlet: (inlet.mark, inlet.number))
+    streams = [
+        {
+            "from": inlet.child,
+            "stream": describe(inlet.stream),
+            "mark": _mark(inlet.mark),
+            "awaited": len(inlet.asked),
+            "pulled": inlet.pull,
+            "generated": inlet.generated,
+        }
+        for inlet in inlets[:STREAMS_MAX]
+    ]
+    trees = [
+        {
+            "root": work.tree,
+            "epoch": work.epoch,
+            "plan": work.plan,
+            "started": work.started,
+            "delivered": _mark(work.delivered),
+        }
+        for _, work in sorted(core.works.items())
+    ]
+    return {
+        "predicates": predicates[:PREDICATES_MAX],
+        "joined": [
+            {"rule": rule, "roles": list(roles), "matches": matches}
+            for (rule, roles), matches in sorted(joined(core.works.values(), core.forest.past).items())
+        ][:PREDICATES_MAX],
+        "streams": local + streams,
+        "trees": trees,
+        "held": held_by(core),
+    }
+
+
+def _mark(mark: float) -> int | float | None:
+    """None before the first mark; infinity when nothing will follow."""
+    if mark == -FOREVER:
+        return None
+    return mark if mark == FOREVER else int(mark)
+
+
+class Whispers:
+    """Decides when there is something new to say. Ask about every two seconds."""
+
+    def __init__(self, observed: Observed) -> None:
+        self._observed = observed
+        self._last: Any = None
+        self._last_us = -REPEAT_AFTER_US
+
+    def next(self) -> dict[str, Any] | None:
+        """The statistics, if something happened since the last ones; that marks moved is no news in itself, how far
+        trees have delivered is."""
+        found = statistics(self._observed)
+        links = {
+            peer: {kind: amount for kind, amount in by_kind.items() if kind not in OVERHEAD}
+            for peer, by_kind in found["links"].items()
+        }
+        told = ("life", "events", "delivered", "up", "predicates", "trees")
+        news = [links, *(found[name] for name in told)]
+        if news == self._last and found["time_us"] < self._last_us + REPEAT_AFTER_US:
+            return None
+        self._last, self._last_us = news, found["time_us"]
+        return found
+
+    def again(self) -> None:
+        """The coordinator may know nothing (it has just connected): the next whisper tells everything."""
+        self._last = None

@@ -1,0 +1,1 @@
+"""The plans a node takes part in: trees and graphs, from the coordinator's orders to running tasks."""

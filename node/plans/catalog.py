@@ -1,0 +1,62 @@
+"""What a node knows of event types and rules: enough to compile whatever it is asked to evaluate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import lru_cache
+
+from node.engine import Engine
+from node.engine.program import Program, compile_rules
+from node.streams.blockers import Candidates
+from node.tasks.predicates import row_condition
+from node.tasks.rule_failures import NOTED
+from protocol.analysis.partial import PartialRule
+from protocol.events import EventType
+from protocol.expressions import roles_of
+from protocol.pattern import Rule, leaves, types_of
+from protocol.streams import Part, Whole, about_subject
+
+
+@lru_cache(maxsize=8192)
+def compiled(rule: Rule, types: tuple[EventType, ...], composites: tuple[EventType, ...]) -> Program:
+    """The program of one rule. Programs are immutable: nodes of one process and trees of one node share them."""
+    return compile_rules([rule], types, composites=composites)
+
+
+class Catalog:
+    """Primitive types, and the types of the composites that rules emit."""
+
+    def __init__(self, types: Iterable[EventType] = (), composites: Iterable[EventType] = ()) -> None:
+        self.types = {declared.name: declared for declared in types}
+        self.composites = {declared.name: declared for declared in composites}
+
+    def knows(self, name: str) -> bool:
+        return name in self.types or name in self.composites
+
+    def type(self, name: str) -> EventType:
+        return self.types.get(name) or self.composites[name]
+
+    def engine(self, stream: Whole | Part) -> Engine:
+        """An engine for a whole rule, or for a partial one, whose matches are only read for their parts."""
+        if isinstance(stream, Whole):
+            rule = stream.rule
+        else:
+            partial = stream.partial
+            rule = Rule(f"{partial.rule.name}/{','.join(partial.roles)}", partial.pattern, "~", ())
+        named = sorted(types_of(rule.pattern))
+        types = tuple(self.types[name] for name in named if name in self.types)
+        composites = tuple(self.composites[name] for name in named if name in self.composites)
+        return Engine(compiled(rule, types, composites), on_failure=NOTED.note)
+
+    def candidates(self, partial: PartialRule) -> list[Candidates]:
+        """Where the contested roles of a partial rule are watched."""
+        types = {leaf.role: leaf.type for leaf in leaves(partial.pattern.root)}
+        found = []
+        for contest in partial.contests:
+            own = [
+                about_subject(conjunct) for conjunct in partial.pattern.where if roles_of(conjunct) == {contest.role}
+            ]
+            name = types[contest.role]
+            condition = row_condition(tuple(own), self.type(name), name in self.composites)
+            found.append(Candidates(contest, name, condition))
+        return found

@@ -1,0 +1,57 @@
+"""From time to time: which streams are worth being pulled, over all tasks that share them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from node.step import Work
+from node.streams.feeds import Inlet
+from node.tasks.task import JoinTask
+
+
+def review(tasks: Sequence[JoinTask], work: Work, *, restless: bool = False) -> None:
+    """Choose masters from measured rates and set the modes of streams accordingly.
+
+    A stream is pulled only if every task that reads it agrees. Tasks are asked in turn; what earlier ones have pushed
+    costs later ones nothing. ``restless``: change masters every time, whatever it costs.
+    """
+    managers = [task.push_pull for task in tasks if task.push_pull is not None]
+    measured = [(manager, manager.rates(work.now_us)) for manager in managers]
+    pushed: set[int] = set()
+    for manager, rates in measured:
+        if rates is None:  # not yet known: everything is pushed
+            pushed |= {id(slot.source) for slot in manager.slots}
+        elif restless:
+            pushed |= manager.choose_next()
+        else:
+            pushed |= manager.choose(rates, pushed)
+    for manager in managers:
+        manager.settle(work)
+    free_from: dict[int, tuple[Inlet, float]] = {}
+    for task in tasks:
+        if task.push_pull is None:
+            # A task that never pulls, and whoever else reads the stream directly, needs it pushed.
+            pushed |= {id(feed) for feed in task.inputs}
+    for manager in managers:
+        for slot in manager.slots:
+            inlet = slot.source
+            if not isinstance(inlet, Inlet):
+                continue
+            if id(inlet) in pushed or not _only_slots(inlet, slot):
+                inlet.set_mode(False, work)
+            elif inlet.pull or all(other.ready() for other in managers if _reads(other, inlet)):
+                inlet.set_mode(True, work)
+                promise = manager.promise(slot, work.now_us)
+                known = free_from.get(id(inlet), (inlet, promise))[1]
+                free_from[id(inlet)] = (inlet, min(known, promise))
+    for inlet, ts in free_from.values():
+        inlet.reverse_mark(ts, work)
+
+
+def _reads(manager: object, inlet: Inlet) -> bool:
+    return any(slot.source is inlet for slot in getattr(manager, "slots", ()))
+
+
+def _only_slots(inlet: Inlet, slot: object) -> bool:
+    """Whether all that read the stream are inputs of tasks, not streams to the parent or sinks."""
+    return all(type(consumer) is type(slot) for consumer in inlet.consumers)

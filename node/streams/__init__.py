@@ -1,0 +1,1 @@
+"""Streams through a node: sources and feeds in, outlets and outboxes out."""

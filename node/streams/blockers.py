@@ -1,0 +1,86 @@
+"""Blockers: candidates that a partial rule withholds although somebody above could have selected them.
+
+A node that selects the last (first, n-last, ..) event of a role must not fall back to an earlier one because the right
+one was withheld below. So a candidate that is not forwarded is sent as a blocker when an earlier (for first: a later)
+candidate within the selection's window is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from typing import Any
+
+from node.step import FOREVER
+from node.tasks.predicates import Condition
+from protocol.analysis.partial import Contest
+
+Row = tuple[Any, ...]
+
+
+class Candidates:
+    """The candidates of one contested role: those forwarded, and those that are not (yet)."""
+
+    def __init__(self, contest: Contest, event_type: str, condition: Condition | None) -> None:
+        self.contest = contest
+        self.type = event_type
+        self._condition = condition
+        self._held: list[Row] = []
+        self._forwarded: list[Row] = []
+        self._newly_forwarded: list[Row] = []
+        self._mark: float = -FOREVER
+
+    def add(self, row: Row) -> None:
+        """A row of the type arrived, as a real event or as a blocker."""
+        if self._condition is not None and not self._condition(row):
+            return
+        for known in (self._held, self._forwarded):
+            place = bisect_left(known, row)
+            if place < len(known) and known[place] == row:
+                return
+        insort(self._held, row)
+
+    def forward(self, row: Row) -> None:
+        """The row goes up as a real event."""
+        place = bisect_left(self._held, row)
+        if place < len(self._held) and self._held[place] == row:
+            del self._held[place]
+            insort(self._forwarded, row)
+            self._newly_forwarded.append(row)
+
+    def blockers(self, mark: float) -> list[Row]:
+        """Candidates up to the mark that must be known above by now, in trace order. Each may be told repeatedly."""
+        window = self.contest.window_us
+        found: set[Row] = set()
+        held = self._held
+        last = self.contest.policy == "last"
+        upto = len(held) if mark == FOREVER else bisect_left(held, (mark + 1,))
+        for row in held[0 if self._mark == -FOREVER else bisect_left(held, (self._mark + 1,)) : upto]:
+            if last:
+                place = bisect_left(self._forwarded, row) - 1
+                if place >= 0 and row[0] - self._forwarded[place][0] <= window:
+                    found.add(row)
+            else:
+                place = bisect_right(self._forwarded, row)
+                if place < len(self._forwarded) and self._forwarded[place][0] - row[0] <= window:
+                    found.add(row)
+        for forwarded in self._newly_forwarded:
+            if last:
+                low, high = bisect_right(held, forwarded), bisect_left(held, (forwarded[0] + window + 1,))
+            else:
+                low, high = bisect_left(held, (forwarded[0] - window,)), bisect_left(held, forwarded)
+            found.update(held[low : min(high, upto)])
+        self._newly_forwarded = []
+        self._mark = mark
+        return sorted(found)
+
+    def forget_before(self, ts: float) -> None:
+        for known in (self._held, self._forwarded):
+            if known and known[0][0] < ts:
+                del known[: bisect_left(known, (ts,))]
+
+    def held(self) -> int:
+        return len(self._held) + len(self._forwarded)
+
+    def oldest(self) -> float:
+        """The ts of the oldest candidate that is kept; infinity if there is none."""
+        return min((known[0][0] for known in (self._held, self._forwarded) if known), default=FOREVER)

@@ -1,0 +1,1 @@
+"""Tasks: patterns that a node evaluates over the rows of its feeds."""

@@ -1,0 +1,320 @@
+"""Where aggregated events are kept and counted: at the node they enter. What is below is asked for and merged.
+
+A *point* answers for one node and all below it. Its *store* holds the events of this node; an *inlet* asks a child, an
+*outlet* answers the parent. A question is answered once, when everything it is about is there.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from node.plans.catalog import Catalog
+from node.step import FOREVER, Numbers, Work
+from node.streams.feeds import Feed
+from node.streams.outbox import type_of
+from node.tasks.predicates import known_condition, row_condition
+from protocol.errors import RuleError
+from protocol.events import EventType
+from protocol.messages.neighbour import Deploy
+from protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest
+from protocol.tallies import Part, merged, nothing, tally
+
+if TYPE_CHECKING:
+    from node.plans.tree_tasks import TreeWork
+
+Row = tuple[Any, ...]
+
+LAST_RANK = 1 << 30  # answers go out together, after every task has run
+
+
+class Asker(Protocol):
+    """Somebody who asks a point."""
+
+    def answered(self, serial: int, part: Part, work: Work) -> None: ...
+
+
+class TallyStore:
+    """The events of one kind that enter at this node, as long as somebody may ask about them."""
+
+    def __init__(self, asked: Tally, event_type: EventType, composite: bool, feeds: Sequence[Feed]) -> None:
+        self._asked = asked
+        self._event_type = event_type
+        self._composite = composite
+        self._feeds = tuple(feeds)
+        self._condition = row_condition(asked.where, event_type, composite)
+        self._rows: list[Row] = []
+        """In trace order."""
+        self._waiting: list[tuple[Question, TallyPoint]] = []
+        for feed in self._feeds:
+            feed.consumers.append(self)
+        self._look = known_condition(asked.looks, event_type, composite)
+        attribute = asked.attribute
+        self._column = None if attribute is None else column_of(event_type, attribute)
+        kind = event_type.kind(attribute) if attribute in event_type.attributes else "int"
+        self._twins = composite or kind in ("any", "float")
+
+    # Events
+
+    def accept(self, rows: Sequence[Row], work: Work) -> None:
+        condition = self._condition
+        for row in rows:
+            if type_of(row) == self._asked.type and (condition is None or condition(row)):
+                insort(self._rows, row)
+
+    def block(self, rows: Sequence[Row], work: Work) -> None:
+        raise AssertionError("neither sources nor whole rules send blockers")
+
+    def told(self, work: Work) -> None:
+        if not self._waiting:
+            return
+        mark = self._mark(work)
+        ready = [each for each in self._waiting if each[0].before[0] <= mark]
+        if ready:
+            self._waiting = [each for each in self._waiting if each[0].before[0] > mark]
+            for question, point in ready:
+                point.told(question.serial, self._answer(question), work)
+
+    def _mark(self, work: Work) -> float:
+        return min((feed.current(work.now_us) for feed in self._feeds), default=FOREVER)
+
+    # Questions
+
+    def ask(self, question: Question, point: TallyPoint, work: Work) -> None:
+        """Tell the point as soon as no event before the end of the range can follow."""
+        if question.before[0] <= self._mark(work):
+            point.told(question.serial, self._answer(question), work)
+            return
+        self._waiting.append((question, point))
+        for feed in self._feeds:
+            feed.want(question.before[0], work)
+
+    def _answer(self, question: Question) -> Part:
+        rows = self._rows[bisect_left(self._rows, question.least) : bisect_left(self._rows, question.before)]
+        if self._look is not None:
+            look, known = self._look, question.known
+            rows = [row for row in rows if look(row, known)]
+        return tally(self._asked.function, rows, self._column, twins=self._twins)
+
+    def free_before(self, ts: float) -> None:
+        """Nothing before this will be asked for; what waits for an answer is still needed."""
+        ts = min([ts, *(question.least[0] for question, _ in self._waiting)])
+        if self._rows and self._rows[0][0] < ts:
+            del self._rows[: bisect_left(self._rows, (ts,))]
+
+    def held(self) -> int:
+        return len(self._rows) + len(self._waiting)
+
+    def unfinished(self) -> list[str]:
+        return [f"the question for events before {question.before} is not answered" for question, _ in self._waiting]
+
+
+class TallyInlet:
+    """Asks one child."""
+
+    def __init__(self, child: str, number: int, asked: Tally) -> None:
+        self.child = child
+        self.number = number
+        self.asked = asked
+
+    def ask(self, questions: tuple[Question, ...], work: Work) -> None:
+        work.send(self.child, TallyRequest(self.number, questions))
+
+    def free_before(self, ts: float, work: Work) -> None:
+        work.send(self.child, TallyRequest(self.number, (), ts))
+
+
+@dataclass(slots=True)
+class _Open:
+    """A question on its way: who asked it under which serial, and what is still missing of the answer."""
+
+    asker: Asker
+    serial: int
+    missing: int
+    part: Part
+
+
+class TallyPoint:
+    """Answers questions about all events of one kind at this node and below."""
+
+    def __init__(self, asked: Tally, store: TallyStore | None, inlets: Sequence[TallyInlet]) -> None:
+        self.asked = asked
+        self.store = store
+        self.inlets = tuple(inlets)
+        self._serials = Numbers()
+        self._open: dict[int, _Open] = {}
+        self._floors: list[tuple[Asker, float]] = []
+        self._floor = -FOREVER
+
+    def join(self, asker: Asker) -> None:
+        """From now on this one may ask; until it says otherwise, for anything."""
+        self._floors.append((asker, -FOREVER))
+
+    def ask(self, asker: Asker, questions: Sequence[Question], work: Work) -> None:
+        """``asker.answered`` is called for each of them when all is known, some perhaps at once."""
+        renumbered = []
+        for question in questions:
+            serial = self._serials.next()
+            missing = len(self.inlets) + (self.store is not None)
+            self._open[serial] = _Open(asker, question.serial, missing, nothing(self.asked.function))
+            renumbered.append(Question(serial, question.least, question.before, question.known))
+        for inlet in self.inlets:
+            inlet.ask(tuple(renumbered), work)
+        for question in renumbered:
+            if self.store is not None:
+                self.store.ask(question, self, work)
+            elif not self.inlets:
+                self._conclude(question.serial, work)
+
+    def told(self, serial: int, part: Part, work: Work) -> None:
+        """A child, or the store, has answered."""
+        found = self._open.get(serial)
+        if found is None:
+            work.report("unknown_answer")
+            return
+        found.part = merged(self.asked.function, found.part, part)
+        found.missing -= 1
+        if not found.missing:
+            self._conclude(serial, work)
+
+    def _conclude(self, serial: int, work: Work) -> None:
+        found = self._open.pop(serial)
+        found.asker.answered(found.serial, found.part, work)
+
+    def free_before(self, asker: Asker, ts: float, work: Work) -> None:
+        """This asker will not ask about anything before ``ts`` any more."""
+        self._floors = [(each, max(ts, known) if each is asker else known) for each, known in self._floors]
+        floor = min(known for _, known in self._floors)
+        if floor > self._floor:
+            self._floor = floor
+            for inlet in self.inlets:
+                inlet.free_before(floor, work)
+            if self.store is not None:
+                self.store.free_before(floor)
+
+    def held(self) -> int:
+        return len(self._open) + (self.store.held() if self.store is not None else 0)
+
+    def unfinished(self) -> list[str]:
+        waits = [] if self.store is None else self.store.unfinished()
+        return waits + [f"{len(self._open)} questions are not answered"] * bool(self._open)
+
+
+class TallyOutlet:
+    """Answers the parent; what becomes known at the same time goes out together."""
+
+    rank = LAST_RANK
+
+    def __init__(self, neighbour: str, stream: int, number: int, point: TallyPoint) -> None:
+        self.neighbour = neighbour
+        self.stream = stream
+        self.number = number
+        """Among the tasks of the node."""
+        self.queued = False
+        self._point = point
+        self._answers: list[tuple[int, Part]] = []
+        point.join(self)
+
+    def asked(self, message: TallyRequest, work: Work) -> None:
+        if message.questions:
+            self._point.ask(self, message.questions, work)
+        if message.floor_us is not None:
+            self._point.free_before(self, message.floor_us, work)
+
+    def answered(self, serial: int, part: Part, work: Work) -> None:
+        self._answers.append((serial, part))
+        work.touch(self)
+
+    def run(self, work: Work) -> None:
+        answers, self._answers = self._answers, []
+        work.send(self.neighbour, TallyAnswer(self.stream, tuple(answers)))
+
+
+class Tallies:
+    """The points of one node in one tree, and the streams between them and those of its neighbours."""
+
+    def __init__(self, found: TreeWork, catalog: Catalog, numbers: Numbers) -> None:
+        self._work = found
+        self._catalog = catalog
+        self._numbers = numbers
+        self.points: dict[Tally, TallyPoint] = {}
+        self.inlets: dict[int, TallyPoint] = {}
+        """By the number of the stream, who awaits its answers."""
+        self.outlets: dict[int, TallyOutlet] = {}
+
+    def point(self, asked: Tally, work: Work) -> TallyPoint:
+        """Who answers such questions here; made, with everything below that it needs, when it is first asked for."""
+        known = self.points.get(asked)
+        if known is None:
+            found, inlets, store = self._work, [], None
+            for producer in found.producers(asked.type):
+                if producer:
+                    inlet = TallyInlet(producer, self._numbers.next(), asked)
+                    work.send(producer, Deploy(found.tree, found.epoch, inlet.number, asked))
+                    inlets.append(inlet)
+                else:
+                    store = TallyStore(
+                        asked,
+                        self._catalog.type(asked.type),
+                        asked.type in self._catalog.composites,
+                        found.local_feeds(asked.type),
+                    )
+            known = self.points[asked] = TallyPoint(asked, store, inlets)
+            self.inlets |= {inlet.number: known for inlet in inlets}
+        return known
+
+    def serve(self, stream: int, asked: Tally, work: Work) -> None:
+        """The parent will ask such questions."""
+        parent = self._work.parent
+        assert parent is not None
+        self.outlets[stream] = TallyOutlet(parent, stream, self._numbers.next(), self.point(asked, work))
+
+    def received(self, neighbour: str, message: TallyRequest | TallyAnswer, work: Work) -> bool:
+        """Take a message if it belongs to this tree."""
+        if isinstance(message, TallyRequest):
+            outlet = self.outlets.get(message.number)
+            if outlet is None or outlet.neighbour != neighbour:
+                return False
+            outlet.asked(message, work)
+            return True
+        point = self.inlets.get(message.number)
+        if point is None or neighbour not in (inlet.child for inlet in point.inlets):
+            return False
+        for serial, part in message.answers:
+            point.told(serial, part, work)
+        return True
+
+    def streams(self) -> set[tuple[str, int]]:
+        """Every stream with the neighbour at its other end."""
+        asked = {(inlet.child, inlet.number) for point in self.points.values() for inlet in point.inlets}
+        return asked | {(outlet.neighbour, number) for number, outlet in self.outlets.items()}
+
+    def table(self) -> list[str]:
+        """What is counted here, from where."""
+        return [
+            f"{asked.function} of {asked.type}{'.' + asked.attribute if asked.attribute else ''} from "
+            f"{', '.join([*(['here'] if point.store is not None else []), *(inlet.child for inlet in point.inlets)])}"
+            for asked, point in self.points.items()
+        ]
+
+    def held(self) -> int:
+        return sum(point.held() for point in self.points.values())
+
+    def unfinished(self) -> list[str]:
+        """What still waits for an answer."""
+        return [
+            f"{point.asked.function} of {point.asked.type}: {waits}"
+            for point in self.points.values()
+            for waits in point.unfinished()
+        ]
+
+
+def column_of(event_type: EventType, attribute: str) -> int:
+    """Where an attribute stands in a row."""
+    header = {"ts": 0, "node": 1, "seq": 2}
+    place = header.get(attribute, event_type.position(attribute))
+    if place is None:
+        raise RuleError(f"{event_type.name} has no attribute {attribute!r} to aggregate")
+    return place
