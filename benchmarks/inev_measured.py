@@ -24,15 +24,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
-from coordinator.election import leader
-from coordinator.graphs import Ground
-from coordinator.inev.baselines import central_solution
-from coordinator.inev.bounds import OFF, LatencyTerms
-from coordinator.inev.model import primitive
-from coordinator.inev.plans import Input, Placement, Plan, Transfer, plan_from
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
-from coordinator.inev.space import Space
+from coordinator.inev.model.latency_bounds import OFF, LatencyTerms
+from coordinator.inev.model.problem import primitive
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.inev.search.baselines import central_solution
+from coordinator.inev.search.space import Space
+from coordinator.layout.graphs import Ground
+from coordinator.shortest_paths import leader
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import SETUP_US, Simulation
 from node.effects import Send

@@ -18,8 +18,8 @@ from itertools import pairwise
 from typing import Any
 
 from coordinator.core import FallBack, LayOutAnew
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.rollout import InevPlanner
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import simulate
 from protocol.events import Event, EventType

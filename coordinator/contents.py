@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from coordinator.changes import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
+from coordinator.requests import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
 from protocol.errors import ConfigError
 from protocol.events import EventType
 from protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource

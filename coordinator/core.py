@@ -14,22 +14,22 @@ from dataclasses import replace
 from typing import TypeAlias, assert_never
 from zlib import crc32
 
-from coordinator.changes import AddSink as AddSink
-from coordinator.changes import AddSource as AddSource
-from coordinator.changes import Change as Change
-from coordinator.changes import DeployRule as DeployRule
-from coordinator.changes import FallBack as FallBack
-from coordinator.changes import LayOutAnew as LayOutAnew
-from coordinator.changes import RemoveSink as RemoveSink
-from coordinator.changes import RemoveSource as RemoveSource
-from coordinator.changes import TidyUp as TidyUp
-from coordinator.changes import UndeployRule as UndeployRule
 from coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from coordinator.contents import Contents, composite_type
 from coordinator.contents import Horizon as Horizon
-from coordinator.graphs import Ground, Planner, at_the_middle
-from coordinator.layings import Layings
-from coordinator.losses import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined, Relinked
+from coordinator.layout.graphs import Ground, Planner, at_the_middle
+from coordinator.layout.history import Layings
+from coordinator.recovery import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined, Relinked
+from coordinator.requests import AddSink as AddSink
+from coordinator.requests import AddSource as AddSource
+from coordinator.requests import Change as Change
+from coordinator.requests import DeployRule as DeployRule
+from coordinator.requests import FallBack as FallBack
+from coordinator.requests import LayOutAnew as LayOutAnew
+from coordinator.requests import RemoveSink as RemoveSink
+from coordinator.requests import RemoveSource as RemoveSource
+from coordinator.requests import TidyUp as TidyUp
+from coordinator.requests import UndeployRule as UndeployRule
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
 from protocol.graphs import Graph

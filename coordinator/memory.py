@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from coordinator.changes import AddSink, AddSource
 from coordinator.core import Coordinator, Horizon
-from coordinator.graphs import Planner
+from coordinator.layout.graphs import Planner
+from coordinator.requests import AddSink, AddSource
 from protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
 from protocol.network import Network, Sink, Source
 from protocol.subscriptions import Subscription

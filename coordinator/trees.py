@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from coordinator.election import LinkName, children_of, leader, shortest_path_tree
+from coordinator.shortest_paths import LinkName, children_of, leader, shortest_path_tree
 from protocol.errors import ConfigError
 from protocol.messages.recovery import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
 from protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coordinator.inev.model import Problem, ProblemError, event_network
-from coordinator.inev.rules import Statistics, problem_from
+from coordinator.inev.model.problem import Problem, ProblemError, event_network
+from coordinator.inev.model.rules import Statistics, problem_from
 from deploy.network_file import NetworkFile
 from protocol.edge import RateFeed
 from protocol.pattern import types_of

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coordinator.inev.model import event_network
-from coordinator.inev.rules import Statistics, labels_of, problem_from
+from coordinator.inev.model.problem import event_network
+from coordinator.inev.model.rules import Statistics, labels_of, problem_from
 from deploy.commands.common import declared_types, read_sources
 from deploy.network_file import NetworkFile, read_network
 from pipeline.combinations import Asked, subsets

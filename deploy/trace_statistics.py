@@ -11,7 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.rules import Statistics
 from deploy.network_file import NetworkFile
 from deploy.simulation.births import births
 from node.explain.expressions import Scope, evaluate, holds

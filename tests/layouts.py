@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from coordinator.core import Coordinator, FallBack
-from coordinator.fall_backs import home_of, name_of
-from coordinator.graphs import Ground, Link, Planner, Routes, shortest_routes
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
-from coordinator.layouts import Home, Layout, RuleLayout, Stage, at_one_node
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.layout.fallback import home_of, name_of
+from coordinator.layout.graphs import Ground, Link, Planner, Routes, shortest_routes
+from coordinator.layout.stages import Home, Layout, RuleLayout, Stage, at_one_node
 from deploy.simulation.happenings import Decide
 from node.plans.stage_cost import Patience
 from protocol.analysis.bounds import horizon_us

@@ -31,7 +31,7 @@ from tests.scripted_nodes import ScriptedNode, destinations_of, feeds_of
 
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.live_coordinator", "uvloop", "coordinator.daemon.api"])
+    context.set_forkserver_preload(["tests.live_coordinator", "uvloop", "coordinator.daemon.api.server"])
     return context
 
 

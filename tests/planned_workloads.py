@@ -14,9 +14,9 @@ from dataclasses import fields, is_dataclass
 from itertools import count
 from typing import Any
 
-from coordinator.graphs import laid
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.telling import as_json, in_words
+from coordinator.inev.plan.description import as_json, in_words
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.layout.graphs import laid
 from deploy.commands.plan import planned
 from tests.workloads import workload
 

@@ -20,7 +20,7 @@ import node.edge.trace
 from coordinator.daemon.folder import DataFolder
 from coordinator.daemon.inputs import Setup
 from coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
-from coordinator.layouts import Layout
+from coordinator.layout.stages import Layout
 from node.core import NodeSettings
 from node.daemon.daemon import DaemonSettings, NodeDaemon
 from node.daemon.process import recovered, set_up_logging

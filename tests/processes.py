@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.layouts import Layout
+from coordinator.layout.stages import Layout
 from deploy.bringup.local import HOST, PORTS, free_ports
 from node.core import NodeSettings
 from node.edge.interfaces import identity

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.rules import Statistics
 from protocol.events import Event, EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules

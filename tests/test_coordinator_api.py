@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from coordinator.daemon.api import BODY_BYTES_MAX, Api
-from coordinator.daemon.destinations import DESTINATION, destination_of, shown
-from coordinator.daemon.openapi import answer_schema, description, statuses
+from coordinator.daemon.api.destinations import DESTINATION, destination_of, shown
+from coordinator.daemon.api.openapi import answer_schema, description, statuses
+from coordinator.daemon.api.routes import ROUTES, Route
+from coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
+from coordinator.daemon.api.server import BODY_BYTES_MAX, Api
 from coordinator.daemon.operations import Refused
-from coordinator.daemon.routes import ROUTES, Route
-from coordinator.daemon.schema import as_json, flaws, made_of, schema_of
 from deploy.network_file import read_network
 from protocol.destinations import named
 from protocol.edge import (

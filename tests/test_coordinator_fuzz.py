@@ -7,6 +7,7 @@ from collections import deque
 
 import pytest
 
+from coordinator.daemon.api.texts import read_rules
 from coordinator.daemon.durable import Durable
 from coordinator.daemon.inputs import (
     Ask,
@@ -31,8 +32,7 @@ from coordinator.daemon.inputs import (
     Unsubscribe,
 )
 from coordinator.daemon.machine import Machine, Settings
-from coordinator.daemon.texts import read_rules
-from coordinator.graphs import at_the_middle
+from coordinator.layout.graphs import at_the_middle
 from coordinator.memory import recalled
 from protocol.analysis.bounds import horizon_us
 from protocol.edge import ClientFeed, StdoutTo

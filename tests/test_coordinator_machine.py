@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from coordinator.daemon.api.texts import read_rules
 from coordinator.daemon.durable import Durable
 from coordinator.daemon.inputs import (
     Answered,
@@ -33,7 +34,6 @@ from coordinator.daemon.inputs import (
 )
 from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.saving import StateError
-from coordinator.daemon.texts import read_rules
 from protocol.analysis.bounds import horizon_us
 from protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
 from protocol.languages import Source as RuleText

@@ -17,7 +17,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from coordinator.daemon.schema import as_json
+from coordinator.daemon.api.schema import as_json
 from deploy.network_file import NetworkFile, read_network, running_feeds, running_network
 from node.edge.adapters import make_source
 from node.edge.broker import EmbeddedBroker

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.election import children_of, distances, leader, shortest_path_tree
+from coordinator.shortest_paths import children_of, distances, leader, shortest_path_tree
 from coordinator.trees import TreeKeeper
 from protocol.errors import ConfigError
 from protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree

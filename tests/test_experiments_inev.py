@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inev.patterns import negated, repeated
-from coordinator.inev.plans import plan_from
-from coordinator.inev.space import Space
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.patterns import negated, repeated
+from coordinator.inev.plan.plans import plan_from
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.space import Space
 from deploy.command import main
 from deploy.commands.experiment_inev import chosen_figures, results_in
 from deploy.experiments.inev.figures import FIGURES, MODERATE, QUICK, case_studies

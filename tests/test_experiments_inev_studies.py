@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inev.well_formed import faults
+from coordinator.inev.plan.well_formed import faults
 from deploy.commands.experiment_inev import studies_in
 from deploy.experiments.inev.case_studies import SPEED, CaseStudy, same_share, study
 from deploy.experiments.inev.figures import QUICK, case_studies

@@ -14,14 +14,14 @@ from coordinator.core import Coordinator, FallBack, LayOutAnew
 from coordinator.daemon.durable import Durable
 from coordinator.daemon.inputs import Asked, PlanAnew, Subscribe
 from coordinator.daemon.machine import Machine, Settings
-from coordinator.fall_backs import all_fallen_back, fallen_back, home_of, name_of, position_of
-from coordinator.graphs import Ground, Routes, drafted, shortest_routes
-from coordinator.inev.fall_backs import solution_of, with_fall_backs
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.space import Space
-from coordinator.layings import Layings
-from coordinator.layouts import Home, Layout, Stage, at_one_node, divided
-from coordinator.watches import watched_stages
+from coordinator.inev.plan.fallback import solution_of, with_fall_backs
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.inev.search.space import Space
+from coordinator.layout.cost_watch import watched_stages
+from coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, name_of, position_of
+from coordinator.layout.graphs import Ground, Routes, drafted, shortest_routes
+from coordinator.layout.history import Layings
+from coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
 from deploy.network.sheet import NetworkFileError
 from deploy.network_file import read_network
 from deploy.simulation.outcome import Outcome

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coordinator.changes import LayOutAnew
-from coordinator.layouts import Layout, Stage, at_one_node
+from coordinator.layout.stages import Layout, Stage, at_one_node
+from coordinator.requests import LayOutAnew
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import SETUP_US, simulate
 from node.core import NodeCore

@@ -13,18 +13,18 @@ import pytest
 
 from benchmarks.inev_cases import random_case
 from benchmarks.inev_measured import central_plan, measure, random_network, trace
-from coordinator.inev.baselines import centralised
-from coordinator.inev.case_files import case_from
-from coordinator.inev.exact import exact_plan
-from coordinator.inev.latency import latency
-from coordinator.inev.model import Problem, event_network
-from coordinator.inev.plans import Plan, plan_from, transmission_cost
-from coordinator.inev.push_pull import push_pull_plan
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics, problem_from
-from coordinator.inev.search import Clock, Search, inev_plan
-from coordinator.inev.telling import Outcome, as_json
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.case_files import case_from
+from coordinator.inev.model.latency import latency
+from coordinator.inev.model.problem import Problem, event_network
+from coordinator.inev.model.rules import Statistics, problem_from
+from coordinator.inev.plan.description import Outcome, as_json
+from coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.exact import exact_plan
+from coordinator.inev.search.push_pull import push_pull_plan
+from coordinator.inev.search.search import Clock, Search, inev_plan
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules

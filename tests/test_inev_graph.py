@@ -7,8 +7,8 @@ from itertools import combinations
 
 import pytest
 
-from coordinator.inev.graph import Topology, bit_positions, joined
-from coordinator.inev.spanning import exact_tree, spanning_tree
+from coordinator.inev.model.spanning import exact_tree, spanning_tree
+from coordinator.inev.model.topology import Topology, bit_positions, joined
 from deploy.experiments.inev.bricks import ring
 
 

@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_measured import Made, random_network
-from coordinator.inev.baselines import best_centre, central_solution, centralised
-from coordinator.inev.bounds import OFF, LatencyTerms
-from coordinator.inev.case_files import case_from, read_case
-from coordinator.inev.latency import latencies, latency
-from coordinator.inev.model import Problem
-from coordinator.inev.plans import Plan, plan_from
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
-from coordinator.inev.search import Bound, Clock, Search
-from coordinator.inev.space import Space
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.case_files import case_from, read_case
+from coordinator.inev.model.latency import latencies, latency
+from coordinator.inev.model.latency_bounds import OFF, LatencyTerms
+from coordinator.inev.model.problem import Problem
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.plans import Plan, plan_from
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import best_centre, central_solution, centralised
+from coordinator.inev.search.search import Bound, Clock, Search
+from coordinator.inev.search.space import Space
 from deploy.command import main
 from deploy.network_file import NetworkFileError, read_network
 from protocol.errors import ConfigError

@@ -11,11 +11,11 @@ from statistics import fmean
 import pytest
 
 from benchmarks.inev_measured import compare, random_network
-from coordinator.inev.model import EventNetwork, Query, event_network
-from coordinator.inev.patterns import order, parse
-from coordinator.inev.physical import PhysicalCosts
-from coordinator.inev.rules import Statistics, problem_from
-from coordinator.inev.sampling import Shape, drawn, share_of
+from coordinator.inev.model.patterns import order, parse
+from coordinator.inev.model.physical import PhysicalCosts
+from coordinator.inev.model.problem import EventNetwork, Query, event_network
+from coordinator.inev.model.rules import Statistics, problem_from
+from coordinator.inev.model.sampling import Shape, drawn, share_of
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules

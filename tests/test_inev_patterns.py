@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
-from coordinator.inev.case_files import case_from, read_case
-from coordinator.inev.costs import estimate
-from coordinator.inev.model import ProblemError, Query
-from coordinator.inev.patterns import (
+from coordinator.inev.model.case_files import case_from, read_case
+from coordinator.inev.model.costs import estimate
+from coordinator.inev.model.patterns import (
     PatternError,
     checked,
     guards,
@@ -26,8 +25,9 @@ from coordinator.inev.patterns import (
     serves,
     subsets,
 )
-from coordinator.inev.search import inev_plan
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.problem import ProblemError, Query
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.search import inev_plan
 from protocol.errors import ConfigError
 
 CASES = Path(__file__).parent / "inev_cases"

@@ -17,25 +17,25 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
-from coordinator.graphs import Ground
-from coordinator.inev.asking import asking
-from coordinator.inev.baselines import centralised
-from coordinator.inev.case_files import case_from, read_case
-from coordinator.inev.costs import CaseCosts
-from coordinator.inev.drawing import as_dot, as_svg
-from coordinator.inev.exact import exact_plan
-from coordinator.inev.latency import latency
-from coordinator.inev.model import Ask, EventNetwork, Problem, Query, event_network, primitive
-from coordinator.inev.patterns import parse
-from coordinator.inev.physical import PhysicalCosts
-from coordinator.inev.plans import Plan, plan_from
-from coordinator.inev.push_pull import push_pull_plan
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics, problem_from
-from coordinator.inev.search import PUSHED_FIRST, Bound, Clock, Search, inev_plan
-from coordinator.inev.space import Solution, Space
-from coordinator.inev.telling import Outcome, as_json, in_words
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.asking import asking
+from coordinator.inev.model.case_files import case_from, read_case
+from coordinator.inev.model.costs import CaseCosts
+from coordinator.inev.model.latency import latency
+from coordinator.inev.model.patterns import parse
+from coordinator.inev.model.physical import PhysicalCosts
+from coordinator.inev.model.problem import Ask, EventNetwork, Problem, Query, event_network, primitive
+from coordinator.inev.model.rules import Statistics, problem_from
+from coordinator.inev.plan.description import Outcome, as_json, in_words
+from coordinator.inev.plan.drawing import as_dot, as_svg
+from coordinator.inev.plan.plans import Plan, plan_from
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.exact import exact_plan
+from coordinator.inev.search.push_pull import push_pull_plan
+from coordinator.inev.search.search import PUSHED_FIRST, Bound, Clock, Search, inev_plan
+from coordinator.inev.search.space import Solution, Space
+from coordinator.layout.graphs import Ground
 from node.pull.reach import reach_of
 from protocol.analysis.bounds import horizon_us
 from protocol.analysis.pulling import masters

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inev.model import Problem, Query, event_network
-from coordinator.inev.physical import PhysicalCosts
-from coordinator.inev.rules import Statistics, problem_from
+from coordinator.inev.model.physical import PhysicalCosts
+from coordinator.inev.model.problem import Problem, Query, event_network
+from coordinator.inev.model.rules import Statistics, problem_from
 from deploy.network_file import read_network
 from deploy.trace_statistics import sampled
 from protocol.events import EventType

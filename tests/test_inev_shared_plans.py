@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from coordinator.inev.baselines import centralised
-from coordinator.inev.case_files import case_from
-from coordinator.inev.exact import exact_plan
-from coordinator.inev.model import Problem
-from coordinator.inev.paper import paper_plan
-from coordinator.inev.patterns import Operator, Pattern
-from coordinator.inev.plans import Plan, plan_from
-from coordinator.inev.push_pull import push_pull_plan
-from coordinator.inev.search import Clock, Search
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.case_files import case_from
+from coordinator.inev.model.patterns import Operator, Pattern
+from coordinator.inev.model.problem import Problem
+from coordinator.inev.plan.plans import Plan, plan_from
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.exact import exact_plan
+from coordinator.inev.search.paper import paper_plan
+from coordinator.inev.search.push_pull import push_pull_plan
+from coordinator.inev.search.search import Clock, Search
 from deploy.experiments.inev.bricks import query, ring, singles, sources, zipf
 from deploy.experiments.inev.figures import FIGURES
 from deploy.experiments.inev.generator import build

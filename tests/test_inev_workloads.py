@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.graphs import laid
-from coordinator.inev.baselines import centralised
-from coordinator.inev.latency import latency
-from coordinator.inev.plans import Plan, plan_from
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.search import Search
-from coordinator.inev.space import Solution, Space, Stream
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.latency import latency
+from coordinator.inev.plan.plans import Plan, plan_from
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.search import Search
+from coordinator.inev.search.space import Solution, Space, Stream
+from coordinator.layout.graphs import laid
 from tests.first_seed import first_seed
 from tests.workloads import Workload, workload
 

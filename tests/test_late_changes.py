@@ -13,9 +13,9 @@ from itertools import count, islice, pairwise
 import pytest
 
 from coordinator.core import AddSink, DeployRule, LayOutAnew, RemoveSink, UndeployRule
-from coordinator.graphs import at_the_middle
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.layout.graphs import at_the_middle
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import Simulation, simulate
 from node.effects import Send

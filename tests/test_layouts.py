@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.graphs import Ground, _Draft, at_the_middle, laid, shortest_routes
-from coordinator.inev.baselines import centralised
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
-from coordinator.layouts import Stage, at_one_node, divided
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.inev.search.baselines import centralised
+from coordinator.layout.graphs import Ground, _Draft, at_the_middle, laid, shortest_routes
+from coordinator.layout.stages import Stage, at_one_node, divided
 from protocol.analysis.bounds import horizon_us
 from protocol.analysis.projection import anonymous, project
 from protocol.events import EventType

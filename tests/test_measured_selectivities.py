@@ -12,10 +12,10 @@ import pytest
 from coordinator.core import LayOutAnew
 from coordinator.daemon.replanning import as_measured
 from coordinator.daemon.statistics import Statistics as Whispered
-from coordinator.inev.measuring import MATCHES_LEAST, Seen, unmeasured, with_selectivities
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
-from coordinator.layouts import Stage, at_one_node
+from coordinator.inev.model.measuring import MATCHES_LEAST, Seen, unmeasured, with_selectivities
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.rollout import InevPlanner
+from coordinator.layout.stages import Stage, at_one_node
 from deploy.simulation.faults import Faults
 from deploy.simulation.simulator import Simulation
 from node.observe.selectivity import Joined, joined, selected

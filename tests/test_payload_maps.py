@@ -12,7 +12,7 @@ from typing import Any
 import msgpack
 import pytest
 
-from coordinator.daemon.schema import as_json, flaws, made_of, schema_of
+from coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
 from deploy.network_file import NetworkFileError, read_network, running_feeds
 from node.edge.devices import device_of_will
 from node.edge.interfaces import Arrival

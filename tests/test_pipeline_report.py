@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from coordinator.changes import AddSink
+from coordinator.requests import AddSink
 from deploy.command import main
 from deploy.network_file import read_network
 from deploy.reporting.groups import grouped

@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 import pipeline.arrivals
-from coordinator.inev.rules import Measured
+from coordinator.inev.model.rules import Measured
 from deploy.command import main
 from deploy.commands.statistics import statistics
 from deploy.network_file import NetworkFileError, read_network

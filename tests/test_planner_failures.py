@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import coordinator.inev.rollout
+import coordinator.inev.plan.rollout
 import deploy.commands.plan
 from coordinator.core import AddSink
+from coordinator.daemon.api.texts import read_rules
 from coordinator.daemon.durable import Durable
 from coordinator.daemon.inputs import Answered, Deploy, LoseNode, PlanAnew, Subscribe
 from coordinator.daemon.machine import Machine, Settings
-from coordinator.daemon.texts import read_rules
-from coordinator.graphs import Ground, Routes
-from coordinator.layings import Layings
-from coordinator.layouts import Layout, Stage, at_one_node
+from coordinator.layout.graphs import Ground, Routes
+from coordinator.layout.history import Layings
+from coordinator.layout.stages import Layout, Stage, at_one_node
 from deploy.command import app
 from deploy.simulation.simulator import simulate
 from protocol.analysis.bounds import horizon_us

@@ -6,8 +6,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from coordinator.graphs import _Draft, laid, shortest_routes
-from coordinator.layouts import divided
+from coordinator.layout.graphs import _Draft, laid, shortest_routes
+from coordinator.layout.stages import divided
 from node.core import NodeCore
 from node.effects import Ordered, Received, Send, TimerFired
 from node.pull.reach import reach_of

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.daemon.replanning import measured, moved
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.rules import Statistics
 from deploy.network.sheet import NetworkFileError
 from deploy.network_file import read_network
 from protocol.messages.control import encode_statistics

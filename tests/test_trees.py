@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgpack
 import pytest
 
-from coordinator.election import shortest_path_tree
+from coordinator.shortest_paths import shortest_path_tree
 from coordinator.trees import Orders, TreeKeeper
 from node.plans.tree_protocol import Trees, TreeStateError
 from protocol.errors import ConfigError

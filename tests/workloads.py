@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.graphs import Ground
-from coordinator.inev.bounds import LatencyTerms
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.latency_bounds import LatencyTerms
+from coordinator.inev.model.rules import Statistics
+from coordinator.layout.graphs import Ground
 from protocol.analysis.bounds import horizon_us
 from protocol.events import EventType
 from protocol.languages import Source as Text

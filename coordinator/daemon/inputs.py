@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.changes import FallBack
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.rules import Statistics
+from coordinator.requests import FallBack
 from protocol.edge import Broker, Destination, Feed
 from protocol.events import EventType
 from protocol.messages.control import Control

@@ -44,10 +44,10 @@ from coordinator.daemon.inputs import (
 from coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
 from coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
 from coordinator.daemon.registry import Registry
-from coordinator.inev.rollout import InevPlanner
-from coordinator.inev.rules import Statistics
-from coordinator.losses import LostLink, LostNode
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.rollout import InevPlanner
 from coordinator.memory import noted, recalled
+from coordinator.recovery import LostLink, LostNode
 from protocol.destinations import named
 from protocol.edge import ClientTo, Destination
 from protocol.errors import ConfigError

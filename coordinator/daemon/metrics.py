@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.daemon import views
+from coordinator.daemon.api import views
 
 if TYPE_CHECKING:
     from coordinator.daemon.process import CoordinatorDaemon

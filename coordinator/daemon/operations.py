@@ -39,7 +39,7 @@ from coordinator.daemon.inputs import (
     Unsubscribe,
 )
 from coordinator.daemon.registry import Registry
-from coordinator.inev.rollout import InevPlanner
+from coordinator.inev.plan.rollout import InevPlanner
 from protocol.edge import ClientTo
 from protocol.events import EventType
 from protocol.languages.diagnostics import listed, suggestion

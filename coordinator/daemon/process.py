@@ -36,8 +36,8 @@ from coordinator.daemon.inputs import (
 from coordinator.daemon.machine import Machine, Settings
 from coordinator.daemon.replanning import as_measured, moved
 from coordinator.daemon.statistics import Statistics
-from coordinator.inev.measuring import unmeasured
-from coordinator.inev.rules import Statistics as Known
+from coordinator.inev.model.measuring import unmeasured
+from coordinator.inev.model.rules import Statistics as Known
 from protocol.journal import Journal
 from protocol.links import Hub, Keys, LinkSettings
 from protocol.messages.control import COORDINATOR
@@ -140,7 +140,7 @@ class CoordinatorDaemon:
 
     async def run(self) -> None:
         """Serve until told to stop; then save and leave."""
-        from coordinator.daemon.api import serve
+        from coordinator.daemon.api.server import serve
 
         bound = await self._start_hub(self.settings.listen)
         self.address = self.settings.advertise or bound or ""

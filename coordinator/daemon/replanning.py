@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from coordinator.inev.measuring import Seen, Stage, with_selectivities
-from coordinator.inev.rules import Statistics
-from coordinator.layouts import RuleLayout
+from coordinator.inev.model.measuring import Seen, Stage, with_selectivities
+from coordinator.inev.model.rules import Statistics
+from coordinator.layout.stages import RuleLayout
 from protocol.pattern import Rule
 
 FACTOR: Final = 2.0

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.inev.measuring import Seen, Stage
+from coordinator.inev.model.measuring import Seen, Stage
 from protocol.messages.control import decode_statistics
 from protocol.wire.codec import CodecError
 

@@ -11,20 +11,20 @@ from typing import Annotated, Final
 
 import typer
 
-from coordinator.inev.baselines import centralised
-from coordinator.inev.bounds import OFF, USUAL, LatencyTerms
-from coordinator.inev.case_files import read_case
-from coordinator.inev.costs import estimate
-from coordinator.inev.drawing import as_dot, as_svg
-from coordinator.inev.exact import exact_plan
-from coordinator.inev.fall_backs import with_fall_backs
-from coordinator.inev.latency import latency
-from coordinator.inev.model import Problem
-from coordinator.inev.plans import Plan
-from coordinator.inev.push_pull import push_pull_plan
-from coordinator.inev.search import Bound, inev_plan
-from coordinator.inev.telling import Outcome, as_json, in_words
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.case_files import read_case
+from coordinator.inev.model.costs import estimate
+from coordinator.inev.model.latency import latency
+from coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
+from coordinator.inev.model.problem import Problem
+from coordinator.inev.plan.description import Outcome, as_json, in_words
+from coordinator.inev.plan.drawing import as_dot, as_svg
+from coordinator.inev.plan.fallback import with_fall_backs
+from coordinator.inev.plan.plans import Plan
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.exact import exact_plan
+from coordinator.inev.search.push_pull import push_pull_plan
+from coordinator.inev.search.search import Bound, inev_plan
 from deploy.commands.common import say
 from deploy.network_file import read_network
 from deploy.network_problem import network_problem

@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coordinator.changes import FallBack
+from coordinator.requests import FallBack
 from deploy.commands.common import RunFailed, say
 from deploy.progress import Progress
 from deploy.simulation.figures import delivery_lines, figures, render
@@ -206,7 +206,7 @@ def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
     """Who decides what is evaluated where, for a strategy that needs somebody to."""
     if strategy != "inev":
         return {}
-    from coordinator.inev.rollout import InevPlanner
+    from coordinator.inev.plan.rollout import InevPlanner
     from deploy.network_problem import statistics_of
     from deploy.trace_statistics import sampled
 

@@ -9,8 +9,8 @@ from typing import Final
 
 import yaml
 
-from coordinator.inev.bounds import USUAL_TERMS, LatencyTerms
-from coordinator.inev.rules import Measured
+from coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
+from coordinator.inev.model.rules import Measured
 from deploy.network.readings import one_of, quantity
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
 from deploy.units import rate_per_s

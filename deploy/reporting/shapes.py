@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coordinator.election import leader, shortest_path_tree
+from coordinator.shortest_paths import leader, shortest_path_tree
 from pipeline.report.shape import Shape, ShapeLink, ShapeSink
 from protocol.network import Network
 from protocol.pattern import types_of

@@ -15,7 +15,7 @@ from itertools import chain, count
 from typing import Any, Protocol
 
 from coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
-from coordinator.graphs import Planner, at_the_middle
+from coordinator.layout.graphs import Planner, at_the_middle
 from deploy.simulation.accounts import Accounts
 from deploy.simulation.checkers import Checkers
 from deploy.simulation.faults import Faults

@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.rules import Statistics
 from deploy.experiments.inev.bricks import ring
 from deploy.experiments.inev.recordings import DAY_S, RECORDINGS, SECOND_US, Occurrence
 from deploy.experiments.inev.simulated import Ruled, compared, network_of

@@ -18,14 +18,14 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from coordinator.inev.baselines import centralised
-from coordinator.inev.costs import CaseCosts
-from coordinator.inev.model import Problem, Query, event_network
-from coordinator.inev.patterns import parse
-from coordinator.inev.plans import Plan, plan_from
-from coordinator.inev.rollout import ATTEMPTS
-from coordinator.inev.rules import Statistics
-from coordinator.inev.search import Clock, Search
+from coordinator.inev.model.costs import CaseCosts
+from coordinator.inev.model.patterns import parse
+from coordinator.inev.model.problem import Problem, Query, event_network
+from coordinator.inev.model.rules import Statistics
+from coordinator.inev.plan.plans import Plan, plan_from
+from coordinator.inev.plan.rollout import ATTEMPTS
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.search import Clock, Search
 from deploy.experiments.inev.bricks import ring, singles
 from deploy.experiments.inev.case_studies import rule_text, types_in
 from deploy.experiments.inev.recordings import CITI_BIKE, CLUSTER

@@ -8,8 +8,8 @@ from hashlib import blake2b
 from random import Random
 from typing import Final
 
-from coordinator.inev.patterns import Pattern
-from coordinator.inev.rules import Statistics
+from coordinator.inev.model.patterns import Pattern
+from coordinator.inev.model.rules import Statistics
 from deploy.experiments.generator import poisson_births
 from deploy.experiments.inev.bricks import nested, ring, sources
 from deploy.experiments.inev.simulated import Ruled, compared, network_of

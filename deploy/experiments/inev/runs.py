@@ -8,17 +8,17 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from coordinator.inev.baselines import centralised
-from coordinator.inev.costs import estimate
-from coordinator.inev.exact import exact_plan
-from coordinator.inev.latency import latency
-from coordinator.inev.model import Problem
-from coordinator.inev.paper import paper_plan
-from coordinator.inev.plans import Plan, plan_from
-from coordinator.inev.push_pull import push_pull_plan
-from coordinator.inev.search import Bound, Clock, Search
-from coordinator.inev.space import Solution, Space
-from coordinator.inev.well_formed import faults
+from coordinator.inev.model.costs import estimate
+from coordinator.inev.model.latency import latency
+from coordinator.inev.model.problem import Problem
+from coordinator.inev.plan.plans import Plan, plan_from
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.exact import exact_plan
+from coordinator.inev.search.paper import paper_plan
+from coordinator.inev.search.push_pull import push_pull_plan
+from coordinator.inev.search.search import Bound, Clock, Search
+from coordinator.inev.search.space import Solution, Space
 from deploy.experiments.inev.generator import build, draw_case, with_rates
 from deploy.experiments.inev.repair import changed
 from deploy.experiments.inev.scenario import PlanScenario

@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from coordinator.graphs import Ground
-from coordinator.inev.baselines import centralised
-from coordinator.inev.bounds import OFF, LatencyTerms
-from coordinator.inev.model import Problem, event_network
-from coordinator.inev.plans import Plan, plan_from
-from coordinator.inev.rollout import ATTEMPTS, InevPlanner
-from coordinator.inev.rules import Statistics, problem_from
-from coordinator.inev.search import Clock, Search
-from coordinator.layouts import Layout
+from coordinator.inev.model.latency_bounds import OFF, LatencyTerms
+from coordinator.inev.model.problem import Problem, event_network
+from coordinator.inev.model.rules import Statistics, problem_from
+from coordinator.inev.plan.plans import Plan, plan_from
+from coordinator.inev.plan.rollout import ATTEMPTS, InevPlanner
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.search import Clock, Search
+from coordinator.layout.graphs import Ground
+from coordinator.layout.stages import Layout
 from deploy.simulation.figures import OVERHEAD_KINDS, figures
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import Birth, simulate

@@ -1,0 +1,106 @@
+"""Where the deliveries of a subscription go: the shape in which the API takes and shows it, that of network files."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from coordinator.daemon.api.schema import STRING, Schema, as_json, described, made_of, record, schema_of
+from coordinator.daemon.operations import Refused
+from protocol.destinations import PLAIN, QOS, WAYS, placeholders, why_no_address, why_no_topic
+from protocol.edge import Broker, ClientTo, Destination, FileTo, MqttTo, StdoutTo, WebhookTo
+from protocol.events import EventType
+from protocol.languages.diagnostics import suggestion
+
+EXAMPLE: Final = 'write "stdout", "client", {"file": PATH}, {"mqtt": TOPIC}, {"webhook": URL} or {"client": NAME}'
+
+DESTINATION: Final[Schema] = described(
+    {
+        "anyOf": [
+            {"type": "string", "enum": list(PLAIN)},
+            record(
+                {},
+                {
+                    "file": described(STRING, "JSON lines; a relative name is relative to the data folder of the node"),
+                    "mqtt": described(STRING, "a topic; {type} and {attribute} in it are filled in"),
+                    "qos": described({"enum": list(QOS)}, "of mqtt; 1 unless told"),
+                    "broker": described(schema_of(Broker), "of mqtt; the broker of the network unless told"),
+                    "webhook": described(STRING, "a web address, which gets a POST for each"),
+                    "client": described(STRING, "the name of the program for which deliveries are kept"),
+                },
+            ),
+        ]
+    },
+    "where deliveries go, as in a network file: a word, or exactly one of file, mqtt, webhook and client; absent: a "
+    "file sink-N.jsonl in the data folder of the node, N being the number of the subscription",
+    {"webhook": "https://example.org/fires"},
+)
+
+
+def destination_of(to: Any, known: Broker | None) -> Destination:
+    """What JSON of this shape stands for; Refused where it makes no sense. ``known`` is the broker of the network. A
+    name that is left out is empty and comes with the number of the subscription."""
+    if to is None:
+        return FileTo("")
+    if isinstance(to, str):
+        return StdoutTo() if to == "stdout" else ClientTo("")
+    ways = [way for way in WAYS if way in to]
+    if len(ways) != 1:
+        message = f"a sink goes to one place, not to {' and '.join(ways)}" if ways else "to does not say where"
+        raise Refused(400, f"{message}; {EXAMPLE}")
+    way = ways[0]
+    for option in ("qos", "broker"):
+        if option in to and way != "mqtt":
+            raise Refused(400, f"{option} belongs to mqtt, and this sink has {way}; leave it out")
+    name = to[way]
+    if not name.strip():
+        raise Refused(400, f"{way} needs a name; {EXAMPLE}")
+    match way:
+        case "file":
+            return FileTo(name)
+        case "client":
+            return ClientTo(name)
+        case "webhook":
+            if (why := why_no_address(name)) is not None:
+                raise Refused(400, f"{why}; write one such as https://host/path")
+            return WebhookTo(name)
+        case _:
+            return _mqtt(name, to, known)
+
+
+def _mqtt(topic: str, to: dict[str, Any], known: Broker | None) -> Destination:
+    if (why := why_no_topic(topic)) is not None:
+        raise Refused(400, "; ".join(why))
+    broker = made_of(to["broker"], Broker) if "broker" in to else known
+    if broker is None:
+        raise Refused(
+            400,
+            "the file of this network names no MQTT broker (mqtt: {broker: ..}); over HTTP a subscription may name one "
+            'itself: {"mqtt": TOPIC, "broker": {"host": HOST}}',
+        )
+    return MqttTo(topic, broker, to.get("qos", 1))
+
+
+def check_topic(destination: Destination, event_type: EventType | None) -> None:
+    """What stands in braces in a topic must be something that the events have."""
+    if event_type is None:
+        return
+    known = ["type", *event_type.attributes]
+    for name in placeholders(destination):
+        if name not in known:
+            cure = suggestion(name, known, f"{event_type.name} has")
+            raise Refused(400, f"{event_type.name} has nothing to fill in for {{{name}}}; {cure}".rstrip("; "))
+
+
+def shown(destination: Destination) -> Any:
+    """The JSON that stands for it."""
+    match destination:
+        case StdoutTo():
+            return "stdout"
+        case FileTo(path):
+            return {"file": path}
+        case MqttTo(topic, broker, qos):
+            return {"mqtt": topic, "qos": qos, "broker": as_json(broker, Broker)}
+        case WebhookTo(url):
+            return {"webhook": url}
+        case ClientTo(name):
+            return {"client": name}

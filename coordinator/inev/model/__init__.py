@@ -1,0 +1,1 @@
+"""What a planner is given: topology, queries, rates, selectivities, and the cost of plans."""

@@ -1,0 +1,62 @@
+"""How slow plans may be: what is asked for, in words, and what that is for a given problem."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from coordinator.inev.model.latency import latency
+from coordinator.inev.model.problem import Problem
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.search import Bound
+from protocol.errors import ConfigError
+
+OFF: Final = "off"
+CENTRALISED: Final = "centr"
+USUAL: Final = "3x"
+"""Of networks. A plan that nobody would wait for is refused; half of it would refuse most of what in-network evaluation
+is for: every stage on the way costs hops, and work besides that of the node where matches are completed."""
+
+CHOICES: Final = "off, centr (no slower than centralised), a number of times that, such as 3x, or a number above 0"
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyTerms:
+    """``bound`` as it is written: off, centr, 3x, or a number; ``factor`` is what work at a node counts beside a hop.
+
+    ConfigError if either makes no sense.
+    """
+
+    bound: str = USUAL
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.factor < math.inf:
+            raise ConfigError(f"a latency factor of {self.factor:g} has no meaning; write 0 or a number above it")
+        if self.bound not in (OFF, CENTRALISED) and not self._number > 0:
+            raise ConfigError(f"latency bound {self.bound!r} is none; write {CHOICES}")
+
+    @property
+    def _number(self) -> float:
+        try:
+            found = float(self.bound.removesuffix("x"))
+        except ValueError:
+            return math.nan
+        return found if math.isfinite(found) else math.nan
+
+    def limit(self, central: float) -> float | None:
+        """The latency that a plan may have, if centralised evaluation has this one; None: any."""
+        if self.bound == OFF:
+            return None
+        if self.bound == CENTRALISED:
+            return central
+        return self._number * (central if self.bound.endswith("x") else 1.0)
+
+    def bound_for(self, problem: Problem) -> Bound | None:
+        """What the search for plans of a problem must obey."""
+        limit = None if self.bound == OFF else self.limit(latency(centralised(problem), self.factor))
+        return None if limit is None else Bound(limit, self.factor)
+
+
+USUAL_TERMS: Final = LatencyTerms()

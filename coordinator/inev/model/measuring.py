@@ -1,0 +1,167 @@
+"""Selectivities from what running tasks find.
+
+A stage that puts roles of a rule together finds as many matches as the rates of its types, the windows, and the
+conditions between its roles let it. Rates are measured and windows known: what is left is the share that passes the
+conditions. Where several conditions are judged in one stage and none of them was measured in a smaller one, all of them
+are taken to be off by the same factor.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
+
+from coordinator.inev.model.conditions import DEFAULT_PAIR
+from coordinator.inev.model.patterns import negated, repeated
+from coordinator.inev.model.problem import Problem, event_network
+from coordinator.inev.model.rules import Statistics, labels_of, problem_from
+from protocol.analysis.projection import project
+from protocol.errors import ConfigError, RuleError
+from protocol.expressions import Same, roles_of
+from protocol.languages.printing import PrintError
+from protocol.pattern import Rule, leaves, positive_leaves
+from protocol.streams import filter_of
+from protocol.subscriptions import Subscription, print_subscription
+
+Stage: TypeAlias = tuple[str, frozenset[str]]
+"""A rule and some of its roles."""
+
+MATCHES_LEAST: Final = 5.0
+"""Fewer matches than this, found or expected, say nothing about how often there are some."""
+
+EVENTS_LEAST: Final = 20
+"""The same for events that a condition on single events has judged."""
+
+SHARE_LEAST: Final = 1e-9
+"""No condition is taken to be stricter: what was never seen may still occur."""
+
+NOWHERE: Final = "all"
+"""The node of a network in which only totals count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Matches that were counted: in all, per second, and over how many seconds."""
+
+    count: float
+    per_s: float
+    seconds: float
+
+
+def with_selectivities(
+    rules: Iterable[Rule],
+    given: Statistics,
+    matches: Mapping[Stage, Seen],
+    filters: Mapping[str, tuple[float, float]],
+) -> Statistics:
+    """What is given, with the selectivities that were measured in its place. The given rates are those at which
+    ``matches`` were counted; ``filters``: by text, how many events conditions have seen and let pass. What was not seen
+    stays as it is given."""
+    known = {name: dict(shares) for name, shares in given.selectivities.items()}
+    for rule in rules:
+        shares = known.setdefault(rule.name, {})
+        shares.update(_filtered(rule, filters))
+        seen = {roles: each for (name, roles), each in matches.items() if name == rule.name}
+        settled: set[frozenset[str]] = set()
+        for roles in sorted(seen, key=lambda roles: (len(roles), sorted(roles))):
+            _attribute(rule, roles, seen[roles], given.rates, shares, settled)
+    return replace(given, selectivities={name: shares for name, shares in known.items() if shares}, projections={})
+
+
+def unmeasured(rules: Iterable[Rule], known: Statistics) -> list[str]:
+    """What nobody has given or measured, and what is assumed instead, in sentences."""
+    found: list[str] = []
+    for rule in rules:
+        problem = _problem(rule, known.rates, known.selectivities.get(rule.name, {}))
+        found += problem.warnings if problem is not None else ()
+    return found
+
+
+def _filtered(rule: Rule, filters: Mapping[str, tuple[float, float]]) -> dict[frozenset[str], float]:
+    found = {}
+    for leaf in leaves(rule.pattern.root):
+        try:
+            stream = filter_of(project(rule, (leaf.role,)))
+            text = print_subscription(Subscription(stream.type, stream.where))
+        except (RuleError, PrintError):
+            continue
+        seen, passed = filters.get(text, (0, 0))
+        if stream.where and seen >= EVENTS_LEAST:
+            found[frozenset((leaf.role,))] = min(1.0, max(passed, 0.5) / seen)
+    return found
+
+
+def _attribute(
+    rule: Rule,
+    roles: frozenset[str],
+    seen: Seen,
+    rates: Mapping[str, Mapping[str, float]],
+    shares: dict[frozenset[str], float],
+    settled: set[frozenset[str]],
+) -> None:
+    """Say of the conditions between some roles what the matches of these roles say."""
+    problem = _problem(rule, rates, shares)
+    conditions = _conditions(rule, roles)
+    open_ones = {each: times for each, times in conditions.items() if each not in settled}
+    if problem is None or not open_ones:
+        return
+    (query,) = problem.queries
+    labels = labels_of(rule)
+    types = frozenset(labels[role] for role in roles)
+    whole = types == frozenset(query.types)
+    if query.whole or (whole and (negated(query.pattern) or repeated(query.pattern))) or types & query.negated:
+        return  # other things than conditions decide how many matches there are
+    expected = problem.costs.rate(query.projection(types))
+    if expected <= 0 or max(seen.count, expected * seen.seconds) < MATCHES_LEAST:
+        return
+    factor = max(seen.per_s, 0.5 / seen.seconds) / expected
+    assumed = _assumed(rule, shares)
+    for each in open_ones:
+        before = shares.get(each, assumed.get(each, 1.0))
+        shares[each] = min(1.0, max(SHARE_LEAST, before * factor ** (1 / sum(open_ones.values()))))
+        settled.add(each)
+
+
+def _conditions(rule: Rule, roles: frozenset[str]) -> Counter[frozenset[str]]:
+    """By the roles under which planners know them, the conditions that are judged where some roles are put together,
+    each as often as its share counts."""
+    positive = frozenset(leaf.role for leaf in positive_leaves(rule.pattern.root))
+    found: Counter[frozenset[str]] = Counter()
+    for each in rule.pattern.where:
+        if isinstance(each, Same):
+            found[positive] += max(0, len(roles & positive) - 1)
+        elif len(named := frozenset(roles_of(each))) > 1 and named <= roles & positive:
+            found[named] += 1
+    return +found
+
+
+def _assumed(rule: Rule, shares: Mapping[frozenset[str], float]) -> dict[frozenset[str], float]:
+    """What stands in for shares that nobody knows."""
+    types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
+    return {
+        roles: shares.get(frozenset(types[role] for role in roles), DEFAULT_PAIR)
+        for roles in _conditions(rule, frozenset(types))
+    }
+
+
+def _problem(
+    rule: Rule, rates: Mapping[str, Mapping[str, float]], shares: Mapping[frozenset[str], float]
+) -> Problem | None:
+    """The rule alone, wherever its events come from; None if it is no single query, or a rate is not known."""
+    types = {leaf.type for leaf in leaves(rule.pattern.root)}
+    totals = {name: {NOWHERE: _total(rates.get(name, {}))} for name in sorted(types)}
+    if not all(at[NOWHERE] > 0 for at in totals.values()):
+        return None
+    try:
+        network = event_network((NOWHERE,), (), totals)
+        problem = problem_from([rule], (NOWHERE,), network, Statistics(totals, {rule.name: shares}), {})
+    except ConfigError:
+        return None
+    return problem if len(problem.queries) == 1 else None
+
+
+def _total(at: Mapping[str, float]) -> float:
+    """Over all nodes; what is said of any node counts only where nothing is said of one."""
+    return sum(rate for node, rate in at.items() if node) or at.get("", 0.0)

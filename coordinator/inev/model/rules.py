@@ -1,0 +1,287 @@
+"""Rules as queries that can be planned.
+
+A role becomes an event type of its own where the rule constrains it alone: ``Temp[value > 45]`` occurs less often than
+``Temp``, and is what its sources send. Conditions between roles become selectivities. What can only be decided with
+everything in one place (last and first, aggregates, skip-till-next, negation at an end) is planned as one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from coordinator.inev.model.asking import asking
+from coordinator.inev.model.conditions import Conditions
+from coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
+from coordinator.inev.model.patterns import Operator, Pattern
+from coordinator.inev.model.physical import PhysicalCosts
+from coordinator.inev.model.problem import EventNetwork, Problem, ProblemError, Query, split_queries
+from protocol import pattern as p
+from protocol.analysis.projection import joinable_components, project
+from protocol.errors import RuleError
+
+AGREE: Final = 0.01
+"""Matches that were counted at rates which differ by more than this share from those in force say nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """How often some roles of a rule matched in a trace, and by role the share of its events that were in matches.
+
+    ``rates``: those of the types, over all nodes, at which this was counted. An event counts if it meets what is asked
+    of its role alone.
+    """
+
+    per_s: float
+    singles: Mapping[str, float]
+    rates: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Statistics:
+    """What is known beside the rules: rates per second by type and node, selectivities by rule and roles or types."""
+
+    rates: Mapping[str, Mapping[str, float]]
+    selectivities: Mapping[str, Mapping[frozenset[str], float]] = field(default_factory=dict)
+    latency: LatencyTerms = USUAL_TERMS
+    """How slow plans may be."""
+    pull: bool = True
+    """Whether events may stay at their sources until somebody asks for them, where that is cheaper."""
+    projections: Mapping[str, Mapping[frozenset[str], Measured]] = field(default_factory=dict)
+    """By rule and positive roles, what was counted; it outweighs what selectivities would say of these."""
+
+
+class _NotInParts(Exception):
+    """The rule cannot be evaluated in parts."""
+
+
+@dataclass
+class _Reading:
+    """One rule on its way to a query."""
+
+    rule: p.Rule
+    labels: Mapping[str, str]
+
+    # Patterns -------------------------------------------------------------------------------------------------------
+
+    def pattern(self) -> Pattern:
+        root = self.rule.pattern.root
+        if self.rule.pattern.skip == "next":
+            raise _NotInParts
+        return self._chain(root) if isinstance(root, p.Chain) else self._part(root)
+
+    def _part(self, part: p.Part) -> Pattern:
+        match part:
+            case p.Leaf(role):
+                return self.labels[role]
+            case p.Sequence(parts):
+                return self._sequence(parts)
+            case p.Conjunction(parts):
+                if any(isinstance(each, p.Negation) for each in parts):
+                    raise _NotInParts
+                return Operator("AND", tuple(map(self._part, parts)))
+            case p.Disjunction(parts):
+                return Operator("OR", tuple(map(self._part, parts)))
+            case p.Repetition(parts, limit):
+                if len(parts) > 1 or limit is not None:
+                    raise _NotInParts
+                return Operator("KL", (self.labels[parts[0].role],))
+            case p.Negation():
+                raise _NotInParts
+
+    def _sequence(self, parts: tuple[p.Part, ...]) -> Pattern:
+        done: list[Pattern] = []
+        forbidden: Pattern | None = None
+        for part in parts:
+            if isinstance(part, p.Negation):
+                if forbidden is not None or not done:
+                    raise _NotInParts
+                forbidden = self._part(part.part)
+                continue
+            found = self._part(part)
+            if forbidden is not None:
+                found = Operator("NSEQ", (done.pop(), forbidden, found))
+                forbidden = None
+            done.append(found)
+        if forbidden is not None:
+            raise _NotInParts
+        return done[0] if len(done) == 1 else Operator("SEQ", tuple(done))
+
+    def _chain(self, chain: p.Chain) -> Pattern:
+        """What is selected from an event lies before it: SEQ of all that hangs from it, and it."""
+        below: dict[str, list[p.Leaf]] = {}
+        for step in chain.steps:
+            if not isinstance(step, p.Selection) or step.policy != "each" or step.count != 1:
+                raise _NotInParts
+            below.setdefault(step.within.origin, []).append(step.leaf)
+
+        def before(leaf: p.Leaf) -> Pattern:
+            inner = [before(each) for each in below.get(leaf.role, ())]
+            if not inner:
+                return self.labels[leaf.role]
+            first = inner[0] if len(inner) == 1 else Operator("AND", tuple(inner))
+            return Operator("SEQ", (first, self.labels[leaf.role]))
+
+        return before(chain.anchor)
+
+    # What nodes can put together ------------------------------------------------------------------------------------
+
+    def _roles(self, labels: frozenset[str]) -> frozenset[str]:
+        return frozenset(role for role, label in self.labels.items() if label in labels)
+
+    def joinable(self) -> Callable[[frozenset[str]], bool]:
+        """Whether nodes can put together some types by themselves. Negations are decided with all that a rule reads."""
+        known: dict[frozenset[str], bool] = {}
+
+        def joined(labels: frozenset[str]) -> bool:
+            if labels not in known:
+                try:
+                    known[labels] = len(joinable_components(self.rule, self._roles(labels))) == 1
+                except RuleError:
+                    known[labels] = False
+            return known[labels]
+
+        return joined
+
+    def gaps_s(self) -> Callable[[frozenset[str]], Mapping[tuple[str, str], float] | None] | None:
+        """For chains of which every event is taken: how long before another each may lie, if both are kept. None of
+        types that nothing binds to each other: these lie within the window of the rule."""
+        root = self.rule.pattern.root
+        if not isinstance(root, p.Chain):
+            return None
+        if any(not isinstance(step, p.Selection) or step.policy != "each" or step.count != 1 for step in root.steps):
+            return None
+
+        bound = self.joinable()
+
+        def gaps(labels: frozenset[str]) -> dict[tuple[str, str], float] | None:
+            if not bound(labels):
+                return None
+            chain = project(self.rule, self._roles(labels)).pattern.root
+            assert isinstance(chain, p.Chain)
+            return {
+                (self.labels[step.leaf.role], self.labels[step.within.origin]): step.within.length_us / 1e6
+                for step in chain.steps
+                if isinstance(step, p.Selection) and isinstance(step.within, p.Within)
+            }
+
+        return gaps
+
+    def only_anchor(self) -> str | None:
+        """The label of the anchor of a chain that takes one event of every other part: one match for each anchor."""
+        root = self.rule.pattern.root
+        if not isinstance(root, p.Chain):
+            return None
+        if any(isinstance(step, p.Selection) and (step.policy == "each" or step.count > 1) for step in root.steps):
+            return None
+        return self.labels[root.anchor.role]
+
+    def window_s(self, rates: Mapping[str, float]) -> float:
+        root = self.rule.pattern.root
+        if isinstance(root, p.Chain):
+            reach = {root.anchor.role: 0}
+            for step in root.steps:
+                if isinstance(step, p.Selection):
+                    reach[step.leaf.role] = reach.get(step.within.origin, 0) + step.within.length_us
+            return max(reach.values()) / 1e6
+        window = getattr(root, "window", None)
+        if window is None:
+            return 0.0
+        if window.unit == "events":
+            return float(window.length / sum(rates[leaf.type] for leaf in p.leaves(root)))
+        return float(window.length / 1e6)
+
+
+def problem_from(
+    rules: Iterable[p.Rule], names: tuple[str, ...], network: EventNetwork, statistics: Statistics,
+    sinks: Mapping[str, tuple[int, ...]],
+) -> Problem:  # fmt: skip
+    """The rules of a network as a problem under the physical cost model. ``sinks``: nodes by the type a rule emits."""
+    rules = tuple(rules)
+    emitted = {rule.emits: rule.name for rule in rules}
+    rates: dict[str, Mapping[int, float]] = dict(network.rates)
+    queries: list[Query] = []
+    wanted: dict[str, tuple[int, ...]] = {}
+    blocking: dict[str, float] = {}
+    most: dict[str, float] = {}
+    counted: dict[str, float] = {}
+    single: dict[tuple[str, str], float] = {}
+    warnings: list[str] = []
+    for rule in rules:
+        for leaf in p.leaves(rule.pattern.root):
+            if leaf.type in emitted:
+                raise ProblemError(
+                    f"rule {rule.name} reads {leaf.type}, which rule {emitted[leaf.type]} finds; the planner takes "
+                    f"rules over events of sources: write the pattern of {emitted[leaf.type]} into {rule.name}"
+                )
+            if leaf.type not in network.rates:
+                raise ProblemError(
+                    f"rule {rule.name} reads {leaf.type}, of which no source has a rate; "
+                    f"add a source with a rate, or write statistics: rates: {{{leaf.type}: 2/s}}"
+                )
+        conditions = Conditions(rule, statistics.selectivities.get(rule.name, {}), warnings)
+        reading = _Reading(rule, conditions.labels)
+        for label, share in conditions.filters().items():
+            type = label.partition("[")[0]
+            rates[label] = {node: rate * share for node, rate in network.rates[type].items()}
+        totals = {type: network.total(type) for type in network.rates}
+        window = reading.window_s(totals)
+        blocking.update(conditions.blocking())
+        pairs, predicates = conditions.pairs(), conditions.predicates()
+        tells, labels = asking(rule, conditions.told), conditions.labels
+        warnings += conditions.unused()
+        try:
+            pattern, whole = reading.pattern(), False
+        except _NotInParts:
+            pattern, whole = Operator("AND", tuple(dict.fromkeys(reading.labels.values()))), True
+        for name, branch in split_queries(rule.name, pattern):
+            query = Query(
+                name,
+                branch,
+                pairs,
+                window,
+                predicates,
+                whole,
+                joinable=reading.joinable(),
+                gaps_s=reading.gaps_s(),
+                alike=conditions.alike(),
+                apart=conditions.apart(),
+                asking={(labels[master], labels[role]): told for (master, role), told in tells.items()},
+            )
+            queries.append(query)
+            for roles, found in statistics.projections.get(rule.name, {}).items():
+                if not _holds(found, network):
+                    warnings.append(
+                        f"rule {rule.name}: its matches were counted at other rates than those in force, and are "
+                        "reckoned from selectivities; count again"
+                    )
+                    break
+                types = frozenset(labels[role] for role in roles if role in labels)
+                if len(types) < len(roles) or whole or types & query.negated or not query.has(types):
+                    continue
+                key = query.projection(types).key
+                counted[key] = found.per_s
+                single.update({(labels[role], key): share for role, share in found.singles.items()})
+            wanted[name] = sinks.get(rule.emits, ())
+            anchor = reading.only_anchor()
+            if anchor is not None:
+                most[query.projection(frozenset(query.types)).key] = sum(rates[anchor].values())
+    known = [rule.name for rule in rules]
+    warnings += [
+        f"there is no rule {name}, so its selectivities are not used; rules are {', '.join(known)}"
+        for name in statistics.selectivities
+        if name not in known
+    ]
+    filled = EventNetwork(names, network.topology, rates)
+    costs = PhysicalCosts(filled, blocking, single, most, tuple(queries), counted=counted)
+    return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
+
+
+def _holds(found: Measured, network: EventNetwork) -> bool:
+    return all(abs(network.total(type) - rate) <= AGREE * rate for type, rate in found.rates.items())
+
+
+def labels_of(rule: p.Rule) -> dict[str, str]:
+    """By role, the event type that stands for it in queries."""
+    return Conditions(rule, {}, []).labels

@@ -1,0 +1,324 @@
+"""A plan in words and as JSON: what runs where, what travels along which links, and what each choice saves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from coordinator.inev.plan.plans import Input, PlacedTask, Plan, Pull, Transfer, as_born
+from coordinator.inev.search.search import Bound
+from coordinator.inev.search.space import Space
+
+LINKS_SHOWN: Final = 12
+NODES_SHOWN: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A plan with what it is compared with."""
+
+    plan: Plan
+    centralised: Plan
+    lower_bound: float
+    lower_bound_is: str
+    """"bound" for the cost of an exact plan, "estimate" otherwise."""
+    latency: float
+    latency_bound: float | None
+    centralised_latency: float
+    latency_factor: float
+    seconds: float
+    failed: str | None = None
+    """Why the plan is not that of the planner which was asked for, in a sentence."""
+
+    @property
+    def ratio(self) -> float:
+        return self.plan.cost / self.centralised.cost if self.centralised.cost else 1.0
+
+    @property
+    def bound_obeyed(self) -> bool | None:
+        """None where there is no bound."""
+        return None if self.latency_bound is None else Bound(self.latency_bound).obeyed(self.latency)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What a reader should know before relying on the plan."""
+        known = (*self.plan.problem.warnings, *((self.failed,) if self.failed else ()))
+        if self.bound_obeyed is not False:
+            return known
+        limit = f"the latency bound of {self.latency_bound:,.4g}"
+        slow = f"no plan was found that obeys {limit}; this is the fastest, with {self.latency:,.4g}: raise the bound"
+        if self.plan.planner != "inev":
+            slow = f"it takes {self.latency:,.4g}, more than {limit}: only --planner inev looks for one below it"
+        return (*known, slow)
+
+
+def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
+    """The plan as stable JSON. Summing edges times rate over ``transfers`` gives ``cost``. ``numbers``: node names are
+
+    the numbers of a case file."""
+    plan = outcome.plan
+    names: tuple[Any, ...] = plan.problem.network.names
+    if numbers:
+        names = tuple(int(name) if name.lstrip("-").isdigit() else name for name in names)
+    links = plan.problem.network.topology.link_names
+    costs = plan.problem.costs
+    readers = _readers(plan)
+    fall_backs = {(each.projection, each.placement): each for each in plan.fall_backs}
+
+    def transfer(each: Transfer) -> dict[str, Any]:
+        return {
+            "projection": each.source.projection.text,
+            "placement": _place_json(each.source, names),
+            "from": names[each.node],
+            "to": [names[node] for node in each.targets],
+            "for": readers.get(each.source, []) if each.ask is None else _asking(plan, each),
+            "edges": [[names[one], names[other]] for one, other in links(each.links)],
+            "rate": each.rate,
+            "kind": each.kind,
+            "asked_by": None if each.ask is None else each.ask.master or each.ask.by.text,
+            "output_selector_types_not_sent": sorted(each.source.left_out),
+        }
+
+    def fall_back(task: PlacedTask) -> dict[str, Any] | None:
+        found = fall_backs.get((task.projection, task.placement))
+        if found is None:
+            return None
+        node = None if found.node is None else names[found.node]
+        return {"kind": "leave out" if node is None else "single", "node": node, "extra_cost": found.extra}
+
+    def projection(task: PlacedTask) -> dict[str, Any]:
+        return {
+            "projection": task.projection.text,
+            "types": sorted(task.projection.types),
+            "queries": [name for name, final in plan.finals.items() if final == task],
+            "placement": "single" if task.placement.node is not None else "multi",
+            "partitioning_type": task.placement.split_by,
+            "nodes": [names[node] for node in task.nodes],
+            "inputs": [read.projection.text for read in task.inputs],
+            "input_placements": [_place_json(read, names) for read in task.inputs],
+            "output_selectors": {
+                read.projection.text: sorted(read.sent) for read in task.inputs if read.sent is not None
+            },
+            "pulled": {pull.ask.type: pull.asked_by for pull in task.pulls},
+            "total_rate": costs.rate(task.projection) if not task.projection.primitive else plan.problem.network.total(
+                task.projection.key
+            ),
+            "selectivity": task.projection.selectivity,
+            "fall_back": fall_back(task),
+        }  # fmt: skip
+
+    return {
+        "planner": plan.planner,
+        "cost_model": costs.name,
+        "cost": plan.cost,
+        "centralized_cost": outcome.centralised.cost,
+        "ratio": outcome.ratio,
+        "lower_bound": outcome.lower_bound,
+        "lower_bound_kind": outcome.lower_bound_is,
+        "latency": outcome.latency,
+        "latency_bound": outcome.latency_bound,
+        "latency_bound_obeyed": outcome.bound_obeyed,
+        "centralized_latency": outcome.centralised_latency,
+        "latency_factor": outcome.latency_factor,
+        "seconds": outcome.seconds,
+        "queries": [query.name for query in plan.problem.queries],
+        "projections": [projection(task) for task in plan.tasks],
+        "transfers": [transfer(each) for each in plan.transfers],
+        "warnings": list(outcome.warnings),
+    }
+
+
+def _place_json(read: Input, names: tuple[Any, ...]) -> Any:
+    return names[read.placement.node] if read.placement.node is not None else read.placement.split_by
+
+
+def _readers(plan: Plan) -> dict[Input, list[str]]:
+    found: dict[Input, list[str]] = {}
+    for task in plan.tasks:
+        for read in task.inputs:
+            if read in task.pulled:
+                continue
+            sent = as_born(read) if plan.unfiltered and read.projection.primitive else read
+            if task.projection.text not in found.setdefault(sent, []):
+                found[sent].append(task.projection.text)
+    return found
+
+
+def _asking(plan: Plan, each: Transfer) -> list[str]:
+    """What is put together of what a node asks for."""
+    asker = each.node if each.kind == "requests" else each.targets[0]
+    return [
+        task.projection.text
+        for task in plan.tasks
+        if task.nodes == (asker,) and any(pull.ask == each.ask for pull in task.pulls)
+    ]
+
+
+# Words --------------------------------------------------------------------------------------------------------------
+
+
+def in_words(outcome: Outcome) -> Iterator[str]:
+    """The plan as a person reads it."""
+    plan = outcome.plan
+    yield f"cost            {plan.cost:,.4g}  ({_unit(plan)}: rate times links, summed)"
+    yield f"centralised     {outcome.centralised.cost:,.4g}  at {_centre(outcome.centralised)}"
+    yield f"ratio           {outcome.ratio:.4g}"
+    about = "no plan can cost less" if outcome.lower_bound_is == "bound" else "an estimate; a plan may cost less"
+    yield f"lower bound     {outcome.lower_bound:,.4g}  ({about})"
+    limit = "no bound requested" if outcome.latency_bound is None else f"bound {outcome.latency_bound:,.4g}"
+    if outcome.bound_obeyed is False:
+        limit += ", NOT obeyed"
+    beside = f"centralised {outcome.centralised_latency:,.4g}, factor {outcome.latency_factor:g}"
+    yield f"latency         {outcome.latency:,.4g}  ({limit}; {beside})"
+    yield f"planned in      {outcome.seconds:.2f} s by {plan.planner}"
+    told: set[PlacedTask] = set()
+    space = Space(plan.problem)
+    for name, final in plan.finals.items():
+        yield ""
+        yield f"query {name}"
+        for task in _steps(plan, final):
+            again = " (as above)" if task in told else ""
+            yield f"  {task.projection.text} at {place(plan, task)}{again}"
+            if not again:
+                yield from (f"    {line}" for line in _why(plan, task, space))
+            told.add(task)
+    yield ""
+    yield "what travels"
+    for read, transfers in _streams(plan).items():
+        requests = "requests for " if transfers[0].kind == "requests" else ""
+        yield f"  {requests}{_named(read)}: {sum(each.cost for each in transfers):,.4g}"
+        for each in transfers[:3]:
+            yield f"    {_from_to(plan, each)}"
+        if len(transfers) > 3:
+            yield f"    and {len(transfers) - 3} more sources likewise"
+
+
+def _unit(plan: Plan) -> str:
+    return "events times links per second" if plan.problem.costs.name == "physical" else "events times links"
+
+
+def _centre(plan: Plan) -> str:
+    task = next(iter(plan.finals.values()))
+    return plan.problem.network.names[task.nodes[0]]
+
+
+def _steps(plan: Plan, final: PlacedTask) -> list[PlacedTask]:
+    """The tasks that a query needs, inputs first."""
+    made = {(task.projection, task.placement): task for task in plan.tasks}
+    order: list[PlacedTask] = []
+
+    def visit(task: PlacedTask) -> None:
+        if task in order:
+            return
+        for read in task.inputs:
+            below = made.get((read.projection, read.placement))
+            if below is not None and below != task:
+                visit(below)
+        order.append(task)
+
+    visit(final)
+    return order
+
+
+def place(plan: Plan, task: PlacedTask) -> str:
+    names = plan.problem.network.names
+    if task.placement.node is not None:
+        return names[task.placement.node]
+    shown = ", ".join(names[node] for node in task.nodes[:NODES_SHOWN])
+    more = f" and {len(task.nodes) - NODES_SHOWN} more" if len(task.nodes) > NODES_SHOWN else ""
+    return f"the {len(task.nodes)} sources of {task.placement.split_by} ({shown}{more})"
+
+
+def _named(read: Input) -> str:
+    if read.sent is None:
+        return read.projection.text
+    return f"{', '.join(sorted(read.sent))} in {read.projection.text}"
+
+
+def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
+    """What the choices of a task save, in plain words and by the plan's own rates."""
+    problem = plan.problem
+    split = task.placement.split_by
+    if split is not None and not task.projection.primitive:
+        number = space.type_number[split]
+        gathered = space.rates[number] * min(space.row(space.nodes + number, 0)[: space.nodes])
+        yield (
+            f"each source keeps its own {split} events ({problem.network.total(split):,.4g} in all): "
+            f"gathering them on one node would cost {gathered:,.4g}"
+        )
+    elif not task.projection.primitive:
+        yield "on one node, the cheapest for what it reads and for who reads it"
+    for read in task.inputs:
+        if read.sent is not None:
+            whole = problem.costs.carried(read.projection)
+            sent = problem.costs.carried(read.projection, read.sent)
+            yield (
+                f"of {read.projection.text} only {', '.join(sorted(read.sent))} is sent ({sent:,.4g} instead of "
+                f"{whole:,.4g}): {', '.join(sorted(read.left_out))} is there anyway"
+            )
+        elif not read.projection.primitive and read.placement != task.placement:
+            whole = problem.costs.carried(read.projection)
+            raw = sum(map(problem.network.total, sorted(read.projection.types)))
+            if whole < raw:
+                yield f"reads {read.projection.text} ({whole:,.4g}) instead of its types ({raw:,.4g})"
+    for pull in task.pulls:
+        yield _why_asked(plan, task, pull, space)
+    for each in plan.fall_backs:
+        if (each.projection, each.placement) == (task.projection, task.placement):
+            way = "without it" if each.node is None else f"at {problem.network.names[each.node]} alone"
+            yield f"falls back: {way}, which would cost {each.extra:,.4g} more at these rates"
+    shared = [name for name, final in plan.finals.items() if task in _steps(plan, final)]
+    if len(shared) > 1:
+        yield f"serves {len(shared)} queries"
+
+
+def _why_asked(plan: Plan, task: PlacedTask, pull: Pull, space: Space) -> str:
+    """What asking for an input saves beside sending it, which others may have it sent to them too."""
+    costs, ask, node = plan.problem.costs, pull.ask, task.nodes[0]
+    mine = [
+        each
+        for each in plan.transfers
+        if each.ask == ask and (each.node if each.kind == "requests" else each.targets[0]) == node
+    ]
+    pays = sum(each.cost for each in mine)
+    raw = space.raw(space.type_number[ask.type])
+    sent = [each for each in plan.transfers if each.source == pull.read and each.kind == "events"]
+    others = 0
+    for each in sent:
+        others |= sum(1 << target for target in each.targets)
+    instead = space.price(raw, others | 1 << node) - (space.price(raw, others) if others else 0.0)
+    who = f"each {pull.asked_by}" if ask.master is not None or ask.by.primitive else f"each match of {pull.asked_by}"
+    return (
+        f"{ask.type} stays where it is until {who} asks for it ({costs.asked(ask):,.4g}), then "
+        f"{costs.answered(ask):,.4g} of {plan.problem.network.total(ask.type):,.4g} come: "
+        f"{pays:,.4g} instead of {instead:,.4g} for all of it"
+    )
+
+
+def _streams(plan: Plan) -> Mapping[Input, list[Transfer]]:
+    found: dict[Input, list[Transfer]] = {}
+    for each in plan.transfers:
+        found.setdefault(each.source, []).append(each)
+    return dict(sorted(found.items(), key=lambda item: -sum(each.cost for each in item[1])))
+
+
+def _from_to(plan: Plan, each: Transfer) -> str:
+    names = plan.problem.network.names
+    links = [f"{names[one]}-{names[other]}" for one, other in plan.problem.network.topology.link_names(each.links)]
+    shown = " ".join(links[:LINKS_SHOWN]) + (
+        f" and {len(links) - LINKS_SHOWN} more" if len(links) > LINKS_SHOWN else ""
+    )
+    kind = "" if each.kind == "events" else f" ({each.kind})"
+    return f"from {names[each.node]} at {each.rate:,.4g} over {len(links)} link{'s' * (len(links) != 1)}: {shown}{kind}"
+
+
+def link_loads(plan: Plan) -> Counter[int]:
+    """The rate that crosses each link, by its number."""
+    found: Counter[int] = Counter()
+    for each in plan.transfers:
+        for number in range(each.links.bit_length()):
+            if each.links >> number & 1:
+                found[number] += each.rate  # type: ignore[assignment]
+    return found
