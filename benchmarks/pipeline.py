@@ -31,18 +31,18 @@ from benchmarks.network_kit import a_folder, cpu_s, load
 from deploy.reporting.groups import grouped
 from deploy.reporting.page import page
 from deploy.statistics_task import ROLES_MAX, task_of
-from pipeline.arrivals import arrivals
-from pipeline.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
-from pipeline.generate import made_up
-from pipeline.generators.model import Choice, Generation, Normal, Stream, Uniform
-from pipeline.prepared import Prepared
+from pipeline.generate.generate import made_up
+from pipeline.generate.model import Choice, Generation, Normal, Stream, Uniform
+from pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
+from pipeline.prepare.prepared import Prepared
+from pipeline.prepare.traces import prepare
 from pipeline.report.inputs import Recorded, schema_of
 from pipeline.report.job import report_tables
 from pipeline.report.synthetic import synthetic_run
 from pipeline.report.tables import write_tables
-from pipeline.rule_statistics import TraceFacts, rule_statistics
-from pipeline.spark import spark_session
-from pipeline.traces import prepare
+from pipeline.spark.session import spark_session
+from pipeline.statistics.arrivals import arrivals
+from pipeline.statistics.rules import TraceFacts, rule_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

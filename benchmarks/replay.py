@@ -22,9 +22,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.network_kit import NETWORK, Stage, a_folder, load
-from pipeline.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, open_prepared, write_manifest
-from pipeline.replay import Targets, replay
-from pipeline.spark import spark_session
+from pipeline.prepare.prepared import (
+    EVENTS,
+    Manifest,
+    NodeSummary,
+    Prepared,
+    TypeSummary,
+    open_prepared,
+    write_manifest,
+)
+from pipeline.replay.replay import Targets, replay
+from pipeline.spark.session import spark_session
 from protocol.edge import Feed, FileTo, ReplayFeed, TraceFeed
 from protocol.events import EventType
 from protocol.languages import Source as RuleText

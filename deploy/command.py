@@ -35,7 +35,7 @@ from deploy.commands.subscribe import subscribe, subscriptions, unsubscribe
 from deploy.commands.traces import traces
 from deploy.commands.up import up
 from deploy.commands.verify import verify
-from pipeline.spark_failures import JobFailed
+from pipeline.spark.failures import JobFailed
 from protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)

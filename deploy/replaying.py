@@ -11,8 +11,8 @@ from typing import Any, Final
 from deploy.bringup.pages import ask
 from deploy.bringup.runs import Run
 from deploy.bringup.status import Row, rows
-from pipeline.prepared import Prepared
-from pipeline.replay import LISTED_MAX, Targets
+from pipeline.prepare.prepared import Prepared
+from pipeline.replay.replay import LISTED_MAX, Targets
 from protocol.errors import ConfigError
 from protocol.links import make_keys
 from protocol.messages.replay import REPLAYER

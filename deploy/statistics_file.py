@@ -14,11 +14,11 @@ import yaml
 from deploy.network.statistics import rule_digest
 from deploy.statistics_task import Task
 from deploy.units import RATE_LEAST_PER_S
-from pipeline.arrivals import Arrivals, Place
-from pipeline.combinations import Asked, names
-from pipeline.rule_statistics import RuleStatistics, Share, shown
-from pipeline.stretches import Estimate
-from pipeline.traces import moment
+from pipeline.prepare.traces import moment
+from pipeline.statistics.arrivals import Arrivals, Place
+from pipeline.statistics.combinations import Asked, names
+from pipeline.statistics.rules import RuleStatistics, Share, shown
+from pipeline.statistics.stretches import Estimate
 from protocol.errors import ConfigError
 from protocol.expressions import Same, roles_of
 from protocol.languages.print_sase import print_sase

@@ -11,8 +11,8 @@ from coordinator.inev.model.problem import event_network
 from coordinator.inev.model.rules import Statistics, labels_of, problem_from
 from deploy.commands.common import declared_types, read_sources
 from deploy.network_file import NetworkFile, read_network
-from pipeline.combinations import Asked, subsets
-from pipeline.prepared import Manifest, Prepared, open_prepared
+from pipeline.prepare.prepared import Manifest, Prepared, open_prepared
+from pipeline.statistics.combinations import Asked, subsets
 from protocol.errors import ConfigError, RuleError
 from protocol.events import EventType
 from protocol.expressions import Attribute, Same, walk

@@ -14,7 +14,8 @@ import yaml
 
 from deploy.generation.description import read_generation
 from deploy.network.sheet import Sheet, is_null, scalars
-from pipeline.descriptions import (
+from pipeline.generate.model import Generation
+from pipeline.prepare.descriptions import (
     FORMATS,
     UNITS,
     ByHash,
@@ -32,7 +33,6 @@ from pipeline.descriptions import (
     TextTime,
     Time,
 )
-from pipeline.generators.model import Generation
 from protocol.errors import ConfigError
 
 READY_MADE: Final = cast(Path, files("pipeline") / "data_sets")  # in a zip file it is none, and is read alike

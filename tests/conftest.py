@@ -9,8 +9,8 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from pipeline.java import java_home
-from pipeline.spark import spark_session
+from pipeline.spark.java import java_home
+from pipeline.spark.session import spark_session
 from protocol.errors import ConfigError
 
 ON_THE_MACHINE: Final = "test_bringup", "test_faults_links", "test_end_to_end", "test_pipeline_cluster"

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.replaying.council import Council, Progress
-from pipeline.replaying.feeding import Assignment, Fed, feed
-from pipeline.replaying.sender import Place
+from pipeline.replay.council import Council, Progress
+from pipeline.replay.feeding import Assignment, Fed, feed
+from pipeline.replay.sender import Place
 from protocol.edge import ReplayFeed
 from protocol.events import Event, EventType
 from tests.networks import NetworkCase

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.prepared import Prepared
+from pipeline.prepare.prepared import Prepared
 from pipeline.report.inputs import Recorded
 from pipeline.report.job import report_tables
 from pipeline.report.tables import KINDS, Tables

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import pytest
 
-from pipeline.java import java_home
+from pipeline.spark.java import java_home
 from protocol.errors import ConfigError
 from tests.patience import COMMAND_S, run_to_its_end, until
 

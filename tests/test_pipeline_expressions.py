@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from node.explain.expressions import Scope, evaluate, holds, show
-from pipeline.cells import Cell, attribute
-from pipeline.expressions import Name, cell, condition, equality
+from pipeline.expressions.cells import Cell, attribute
+from pipeline.expressions.expressions import Name, cell, condition, equality
 from protocol.errors import ConfigError
 from protocol.events import Event, EventType
 from protocol.expressions import (

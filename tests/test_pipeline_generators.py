@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from deploy.trace_description import find_description, read_description
-from pipeline.generate import alias_table, generate, made_up
-from pipeline.generators.arrivals import CHUNK_EVENTS, Cell, Chunk, chunks, times_us
-from pipeline.generators.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
-from pipeline.generators.model import (
+from pipeline.generate.arrivals import CHUNK_EVENTS, Cell, Chunk, chunks, times_us
+from pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
+from pipeline.generate.generate import alias_table, generate, made_up
+from pipeline.generate.model import (
     Arrivals,
     Attribute,
     Bursty,
@@ -30,9 +30,9 @@ from pipeline.generators.model import (
     Uniform,
     zipf_shares,
 )
-from pipeline.generators.motion import DEGREE_M, extent_m, positions
-from pipeline.generators.values import NormalValues
-from pipeline.prepared import HEADER, Prepared
+from pipeline.generate.motion import DEGREE_M, extent_m, positions
+from pipeline.generate.values import NormalValues
+from pipeline.prepare.prepared import HEADER, Prepared
 from protocol.errors import ConfigError
 
 HOUR_US = 3_600_000_000
@@ -294,7 +294,7 @@ def test_events_are_the_same_however_they_are_divided(spark: Any, small: Prepare
     """Rows that Spark has put into more and other tasks are the same rows; another seed gives others."""
     from pyspark.sql import functions as F
 
-    from pipeline.prepared import checksum
+    from pipeline.prepare.prepared import checksum
 
     def summed(generation: Generation, parts: int) -> Any:
         rows = made_up(spark, generation, tasks=parts).withColumn("seq", F.lit(0).cast("bigint"))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import java
+from pipeline.spark import java
 from protocol.errors import ConfigError
 from tests.patience import run_to_its_end
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from deploy.reporting.inputs import find_runs
-from pipeline.prepared import (
+from pipeline.prepare.prepared import (
     EVENTS,
     Manifest,
     NodeSummary,
@@ -27,8 +27,8 @@ from pipeline.prepared import (
     open_prepared,
     write_manifest,
 )
-from pipeline.replay import Targets, grouped, replay
-from pipeline.replaying.sender import Refused
+from pipeline.replay.replay import Targets, grouped, replay
+from pipeline.replay.sender import Refused
 from protocol.errors import ConfigError
 from tests.law import promised
 from tests.networks import NetworkCase

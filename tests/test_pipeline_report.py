@@ -33,7 +33,7 @@ from deploy.simulation.births import births
 from deploy.simulation.figures import Figures, figures, percentile
 from deploy.simulation.recording import Recorder
 from deploy.simulation.simulator import simulate
-from pipeline.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
+from pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
 from pipeline.report.buckets import BUCKETS_MAX, Buckets
 from pipeline.report.identity import chosen_run
 from pipeline.report.inputs import Recorded, find_files

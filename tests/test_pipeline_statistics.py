@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-import pipeline.arrivals
+import pipeline.statistics.arrivals
 from coordinator.inev.model.rules import Measured
 from deploy.command import main
 from deploy.commands.statistics import statistics
@@ -26,13 +26,13 @@ from deploy.network_problem import network_problem, statistics_of
 from deploy.statistics_file import HEAD, check_statistics_target
 from deploy.statistics_task import considered, task_of
 from deploy.trace_statistics import sampled
-from pipeline import pair_counts
-from pipeline.arrivals import Spread, arrivals, floor_125, window_sizes
-from pipeline.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
-from pipeline.prepared import FORMAT, MANIFEST
-from pipeline.rule_statistics import RuleStatistics, TraceFacts, rule_statistics
-from pipeline.stretches import stretches
-from pipeline.traces import prepare
+from pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
+from pipeline.prepare.prepared import FORMAT, MANIFEST
+from pipeline.prepare.traces import prepare
+from pipeline.statistics import pair_counts
+from pipeline.statistics.arrivals import Spread, arrivals, floor_125, window_sizes
+from pipeline.statistics.rules import RuleStatistics, TraceFacts, rule_statistics
+from pipeline.statistics.stretches import stretches
 from protocol import pattern as pt
 from protocol.analysis.projection import project
 from protocol.errors import ConfigError, HeadwaterError

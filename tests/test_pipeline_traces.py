@@ -15,7 +15,7 @@ from deploy.network_file import read_network
 from deploy.simulation.births import births
 from deploy.trace_description import find_description, read_description, ready_made
 from node.traces.of_source import events_of_source, look
-from pipeline.descriptions import (
+from pipeline.prepare.descriptions import (
     ByHash,
     ByNearest,
     ByRegion,
@@ -29,9 +29,9 @@ from pipeline.descriptions import (
     Region,
     TextTime,
 )
-from pipeline.prepared import MANIFEST, Prepared, check_target, open_prepared
-from pipeline.spark_failures import in_a_sentence
-from pipeline.traces import prepare
+from pipeline.prepare.prepared import MANIFEST, Prepared, check_target, open_prepared
+from pipeline.prepare.traces import prepare
+from pipeline.spark.failures import in_a_sentence
 from protocol.errors import ConfigError
 from protocol.events import EventType
 

@@ -16,11 +16,11 @@ import pytest
 
 from deploy.command import main
 from deploy.commands.verify import in_words
-from pipeline.prepared import open_prepared
-from pipeline.verification.compare import Wanted
-from pipeline.verification.delivered import delivered_files
-from pipeline.verification.relations import Refused
-from pipeline.verification.verify import PROBLEMS, SUMMARY, Report, Task, verify
+from pipeline.prepare.prepared import open_prepared
+from pipeline.verify.compare import Wanted
+from pipeline.verify.delivered import delivered_files
+from pipeline.verify.relations import Refused
+from pipeline.verify.verify import PROBLEMS, SUMMARY, Report, Task, verify
 from protocol.errors import ConfigError
 from protocol.languages import Source, parse_rules
 from protocol.pattern import Rule, repeated_roles

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.replaying.council import Council, CouncilLost, Progress, Seat, Stopped
-from pipeline.replaying.rows import stretches
-from pipeline.replaying.sender import Place, Refused, Sender
+from pipeline.replay.council import Council, CouncilLost, Progress, Seat, Stopped
+from pipeline.replay.rows import stretches
+from pipeline.replay.sender import Place, Refused, Sender
 from protocol.events import Event, EventType
 from protocol.languages import Source as RuleText
 from protocol.languages import parse_rules

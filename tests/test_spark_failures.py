@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from pipeline.java import java_home
-from pipeline.spark_failures import JobFailed, failure, in_a_sentence
+from pipeline.spark.failures import JobFailed, failure, in_a_sentence
+from pipeline.spark.java import java_home
 from protocol.errors import ConfigError
 from tests.patience import output_of
 

@@ -19,13 +19,13 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
-from pipeline.verification.compare import KINDS, compared_with
-from pipeline.verification.counted import counted_with
-from pipeline.verification.delivered import read_delivered
-from pipeline.verification.emitted import Emitted, composite_id, in_order_of_reading
-from pipeline.verification.expected import expected, offer
-from pipeline.verification.relations import Refused, Source
+from pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
+from pipeline.verify.compare import KINDS, compared_with
+from pipeline.verify.counted import counted_with
+from pipeline.verify.delivered import read_delivered
+from pipeline.verify.emitted import Emitted, composite_id, in_order_of_reading
+from pipeline.verify.expected import expected, offer
+from pipeline.verify.relations import Refused, Source
 from protocol.events import Event
 from protocol.pattern import Rule, types_of
 from tests.builders import TYPES as BUILDER_TYPES

@@ -8,8 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from deploy.commands.common import say
-from pipeline.prepared import Unfinished
-from pipeline.shipping import write_code
+from pipeline.prepare.prepared import Unfinished
+from pipeline.spark.shipping import write_code
 
 CODE: Final = "headwater.zip"
 MAIN: Final = "headwater_job.py"

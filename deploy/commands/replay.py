@@ -13,12 +13,12 @@ import typer
 from deploy.commands.common import RunFailed, say
 from deploy.network.ends import speed_of
 from deploy.progress import Progress
-from pipeline.prepared import Manifest, open_prepared
+from pipeline.prepare.prepared import Manifest, open_prepared
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipeline.replay import Outcome
-    from pipeline.replaying.council import Progress as TaskProgress
+    from pipeline.replay.council import Progress as TaskProgress
+    from pipeline.replay.replay import Outcome
 
 
 def replay(
@@ -55,10 +55,10 @@ def replay(
     """
     from deploy.bringup.runs import the_run
     from deploy.replaying import takers, targets_of, wait_until_drained
-    from pipeline.replay import ReplayFailed
-    from pipeline.replay import replay as replay_into
-    from pipeline.replaying.sender import Refused
-    from pipeline.spark import spark_session
+    from pipeline.replay.replay import ReplayFailed
+    from pipeline.replay.replay import replay as replay_into
+    from pipeline.replay.sender import Refused
+    from pipeline.spark.session import spark_session
 
     pace = _speed(speed)
     prepared = open_prepared(trace)
@@ -121,7 +121,7 @@ class _Watch:
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
     def __call__(self, tasks: dict[int, TaskProgress]) -> None:
-        from pipeline.traces import moment
+        from pipeline.prepare.traces import moment
 
         if self._progress is None and any(each.slices is not None for each in tasks.values()):
             self._began_s = time.monotonic()

@@ -15,7 +15,7 @@ from pipeline.report.job import IN_PROCESS_BYTES_MAX, check_runs, report_tables
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipeline.prepared import Prepared
+    from pipeline.prepare.prepared import Prepared
     from pipeline.report.inputs import Found, Recorded
     from pipeline.report.tables import Tables
 
@@ -62,7 +62,7 @@ def report(
     from deploy.reporting.inputs import find_runs
     from deploy.reporting.page import page
     from deploy.reporting.terminal import render, to_json
-    from pipeline.prepared import Unfinished, open_prepared
+    from pipeline.prepare.prepared import Unfinished, open_prepared
     from pipeline.report.tables import write_tables
 
     _check_engine(engine, master)
@@ -114,7 +114,7 @@ def _is_on_spark(engine: str, master: str | None, found: Sequence[Found]) -> boo
 
 
 def _tables(runs: Sequence[Recorded], trace: Prepared | None, master: str | None) -> Tables:
-    from pipeline.spark import spark_session
+    from pipeline.spark.session import spark_session
 
     say("starting Spark")
     with spark_session("report", master) as spark:

@@ -224,7 +224,7 @@ def _recorded(plan: Plan, folder: Path, *, overwrite: bool) -> tuple[Outcome, Ou
     """As ``_both``, with records of the run that was asked for; the folder appears when they are complete."""
     from deploy.reporting.shapes import shape_of
     from deploy.simulation.recording import Recorder
-    from pipeline.prepared import Unfinished
+    from pipeline.prepare.prepared import Unfinished
     from pipeline.report.shape import RECORDING, write_recording
 
     network, path = plan.file.network, plan.path.resolve()

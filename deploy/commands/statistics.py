@@ -55,7 +55,7 @@ def statistics(
     time, order and equal values bind; other combinations are joined, in a sample of the time where there are too many.
     """
     from deploy.statistics_file import as_yaml, check_statistics_target, document, in_words, write_statistics
-    from pipeline.spark import spark_session
+    from pipeline.spark.session import spark_session
 
     share = _share(sample)
     task = task_of(trace, rules or (), network, roles)
@@ -89,8 +89,8 @@ def _share(sample: str) -> float | None:
 
 def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, seed: int) -> Counted:
     from deploy.statistics_file import Counted
-    from pipeline.arrivals import arrivals
-    from pipeline.rule_statistics import TraceFacts, rule_statistics
+    from pipeline.statistics.arrivals import arrivals
+    from pipeline.statistics.rules import TraceFacts, rule_statistics
 
     manifest = task.trace.manifest
     events = _of_sources(task.trace.events(spark), task)

@@ -13,10 +13,10 @@ import typer
 from deploy.bringup.runs import Run
 from deploy.commands.common import declared_types, read_sources, say
 from deploy.network_file import NetworkFile, read_network
-from pipeline.prepared import Prepared, open_prepared
-from pipeline.verification.compare import Wanted
-from pipeline.verification.delivered import delivered_files
-from pipeline.verification.verify import Report, Task
+from pipeline.prepare.prepared import Prepared, open_prepared
+from pipeline.verify.compare import Wanted
+from pipeline.verify.delivered import delivered_files
+from pipeline.verify.verify import Report, Task
 from protocol.edge import FileTo
 from protocol.errors import ConfigError, RuleError
 from protocol.events import EventType
@@ -60,8 +60,8 @@ def verify(
 
     Example: headwater verify cabs --rules fares.sase --delivered found.jsonl
     """
-    from pipeline.spark import spark_session
-    from pipeline.verification.verify import verify as run
+    from pipeline.spark.session import spark_session
+    from pipeline.verify.verify import verify as run
 
     if (rules is None) == (network is None):
         raise ConfigError("say what to verify: either rule files with --rules, or a network with --network")

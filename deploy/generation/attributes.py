@@ -11,8 +11,8 @@ import yaml
 
 from deploy.generation.measures import number, numbers, whole
 from deploy.network.sheet import Sheet
-from pipeline.generators.correlations import triangular
-from pipeline.generators.model import MOTION_KINDS, Attribute, Choice, Derived, Normal, Uniform
+from pipeline.generate.correlations import triangular
+from pipeline.generate.model import MOTION_KINDS, Attribute, Choice, Derived, Normal, Uniform
 from protocol.errors import ConfigError
 from protocol.events import RESERVED_ATTRIBUTES
 

@@ -13,7 +13,7 @@ from deploy.generation.attributes import NAME, Attributes
 from deploy.generation.measures import measure, moment_us, number, numbers, whole
 from deploy.network.sheet import Sheet
 from deploy.units import duration_us, rate_per_s
-from pipeline.generators.model import Arrivals, Bursty, Generation, Motion, Poisson, Regular, Stream
+from pipeline.generate.model import Arrivals, Bursty, Generation, Motion, Poisson, Regular, Stream
 from protocol.errors import ConfigError
 
 EVENTS_MAX: Final = 2_000_000_000

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pipeline.prepared import Manifest
+from pipeline.prepare.prepared import Manifest
 from pipeline.report.buckets import Buckets
 from pipeline.report.inputs import Note, Recorded
 from pipeline.report.matches import PERCENTILES, Compared, Delivered

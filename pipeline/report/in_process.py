@@ -11,7 +11,7 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from pipeline.prepared import Prepared
+from pipeline.prepare.prepared import Prepared
 from pipeline.report.buckets import Buckets
 from pipeline.report.inputs import FIELDS, NEEDED, VALUES, VERSION, Found
 from pipeline.report.matches import CDF_SHARES, PERCENTILES, Compared, Delivered, Latency, piece_width, sinks_below

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.paths import to_read
 from pipeline.report.shape import Shape
+from pipeline.spark.paths import to_read
 from protocol.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.prepared import Prepared
+from pipeline.prepare.prepared import Prepared
 from pipeline.report.assemble import Measured, Spans, assemble
 from pipeline.report.buckets import Buckets
 from pipeline.report.identity import chosen_run

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pipeline.prepared import Prepared
+from pipeline.prepare.prepared import Prepared
 from pipeline.report import matches, metrics
 from pipeline.report.buckets import Buckets, bucket
 from pipeline.report.inputs import Found, read_lines

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from pipeline.prepared import Prepared
+from pipeline.prepare.prepared import Prepared
 from pipeline.report.buckets import Buckets
 from pipeline.report.matches import Compared, Delivered
 from pipeline.report.metrics import Counted, Coverage

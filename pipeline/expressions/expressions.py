@@ -1,0 +1,112 @@
+"""Expressions of rules as Spark columns, with exactly the meaning that the engine gives them.
+
+Where a value is missing a column is null; conditions are two-valued and never null. What Spark cannot compute with the
+same result (lookups in remote tables, functions that users registered, texts of floats) is refused with a ConfigError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pipeline.expressions.cells import Cell, compared, comparison, computed, constant, negative, none, truth
+from pipeline.expressions.functions import called
+from protocol.errors import ConfigError
+from protocol.expressions import (
+    COMPARISONS,
+    Attribute,
+    Binary,
+    Call,
+    Constant,
+    Expression,
+    Fold,
+    Items,
+    Parameter,
+    Remote,
+    Same,
+    Unary,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+Name = Attribute | Parameter | Fold
+Lookup = Callable[[Name], Cell | None]
+"""The cell that a name stands for (see ``pipeline.expressions.cells.attribute``); None where it never has a value."""
+
+
+def column(expression: Expression, lookup: Lookup, *, exact: bool = True) -> Column:
+    """The value of an expression, null where it has none."""
+    return cell(expression, lookup, exact=exact).column
+
+
+def condition(expression: Expression, lookup: Lookup, *, exact: bool = True) -> Column:
+    """Whether a conjunct holds; never null.
+
+    Functions that Java may round otherwise than Python (power, log, exp, distance) are judged only where their last
+    digits do not matter; where they would, the job ends with a sentence. With ``exact=False`` it takes what Java says.
+    """
+    from pyspark.sql import functions as F
+
+    made = cell(expression, lookup, exact=exact)
+    return truth(made) if made.kind == "bool" else F.lit(False)
+
+
+def equality(expression: Expression, lookup: Lookup) -> Column | None:
+    """``left = right`` as a column that joins can use, or None; null instead of false where a value is missing."""
+    if not (isinstance(expression, Binary) and expression.operator == "="):
+        return None
+    left, right = cell(expression.left, lookup), cell(expression.right, lookup)
+    if left.rough or right.rough or left.nan or right.nan or left.kind != right.kind or left.wide or right.wide:
+        return None
+    return comparison("=", left, right, exact=True)
+
+
+def cell(expression: Expression, lookup: Lookup, *, exact: bool = True) -> Cell:
+    """The value of an expression with its kind."""
+
+    def inner(part: Expression) -> Cell:
+        return cell(part, lookup, exact=exact)
+
+    match expression:
+        case Constant(value):
+            return constant(value)
+        case Attribute() | Parameter() | Fold():
+            return lookup(expression) or none()
+        case Call(name, arguments):
+            return called(name, [inner(argument) for argument in arguments], arguments, exact=exact)
+        case Unary("not", operand):
+            return Cell(~truth(inner(operand)), "bool")
+        case Unary(_, operand):
+            return negative(inner(operand))
+        case Binary("and", left, right):
+            return Cell(truth(inner(left)) & truth(inner(right)), "bool")
+        case Binary("or", left, right):
+            return Cell(truth(inner(left)) | truth(inner(right)), "bool")
+        case Binary("in" | "not in" as operator, left, right):
+            return Cell(_member(inner(left), right, operator == "in", lookup, exact), "bool")
+        case Binary(operator, left, right) if operator in COMPARISONS:
+            return Cell(compared(operator, inner(left), inner(right), exact=exact), "bool")
+        case Binary(operator, left, right):
+            return computed(operator, inner(left), inner(right), exact=exact)
+        case Remote(table, _):
+            raise ConfigError(
+                f"the lookup REMOTE.{table}[..] asks a table outside the trace, which Spark cannot do; leave it out"
+            )
+        case Items() | Same():
+            raise AssertionError(f"{expression!r} is no value of its own")
+
+
+def _member(wanted: Cell, right: Expression, positive: bool, lookup: Lookup, exact: bool) -> Column:
+    from pyspark.sql import functions as F
+
+    if wanted.kind == "none":
+        return F.lit(False)
+    members = right.items if isinstance(right, Items) else (right,)
+    cells = [cell(member, lookup, exact=exact) for member in members]
+    found = reduce(lambda a, b: a | b, [compared("=", wanted, each, exact=exact) for each in cells], F.lit(False))
+    known = wanted.column.isNotNull()
+    if not isinstance(right, Items):  # a single value on the right, which may be missing
+        known = known & cells[0].column.isNotNull()
+    return known & (found if positive else ~found)

@@ -1,1 +1,0 @@
-"""Streams prepared traces to running nodes: what each task of ``pipeline.replay`` does, without Spark."""

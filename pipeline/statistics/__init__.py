@@ -1,0 +1,1 @@
+"""Statistics of prepared traces for planners."""

@@ -1,0 +1,137 @@
+"""Skip till next match: from each first event, every next part is the least later event that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pipeline.verify.joins import Matches, forbid
+from pipeline.verify.relations import HEADER, Refused, Roles, all_of, near_join, without_same
+from pipeline.verify.trees import resolved, roles_in, structural
+from protocol.expressions import Expression, roles_of
+from protocol.pattern import Disjunction, Leaf, Negation, Part, Window
+from protocol.pattern import Sequence as Seq
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+Opening = tuple[Leaf, tuple[Part, ...]]
+
+
+def openings(parts: tuple[Part, ...], rule: str) -> list[Opening]:
+    """What a run may take next when these parts are still to come, each with what is to come after it."""
+    if not parts:
+        return []
+    first, rest = parts[0], parts[1:]
+    match first:
+        case Negation():
+            return openings(rest, rule)
+        case Seq(inner):
+            return openings((*inner, *rest), rule)
+        case Disjunction(branches):
+            return [opening for branch in branches for opening in openings((branch, *rest), rule)]
+        case Leaf():
+            return [(first, rest)]
+    raise Refused(f"rule {rule}: a repeated part under SKIP TILL NEXT MATCH cannot be verified")
+
+
+def next_matches(root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> list[Matches]:
+    """All matches, one relation for each way of choosing the branches of disjunctions."""
+    rule = roles.rule.name
+    found: list[Matches] = []
+    waiting: list[tuple[DataFrame | None, tuple[str, ...], tuple[Part, ...]]] = [(None, (), (root,))]
+    while waiting:
+        frame, bound, rest = waiting.pop()
+        wanted = openings(rest, rule)
+        if not wanted:
+            assert frame is not None
+            found.append(_whole(frame, bound, root, window, where, roles))
+            continue
+        for (leaf, after), taken in zip(wanted, _taken(frame, bound, wanted, root, window, where, roles), strict=True):
+            waiting.append((taken, (*bound, leaf.role), after))
+    return found
+
+
+def _taken(
+    frame: DataFrame | None,
+    bound: tuple[str, ...],
+    wanted: Sequence[Opening],
+    root: Part,
+    window: Window,
+    where: Sequence[Expression],
+    roles: Roles,
+) -> list[DataFrame]:
+    """For each opening the runs that take it next: the least later event that fits any of them decides."""
+    from pyspark.sql import Window as Over
+    from pyspark.sql import functions as F
+
+    candidates = []
+    for number, (leaf, _) in enumerate(wanted):
+        role = leaf.role
+        written = without_same(where, [*bound, role])
+        judged = [each for each in written if roles_of(each) <= {*bound, role}]
+        alone = [each for each in judged if roles_of(each) <= {role}]
+        if frame is None:
+            candidates.append(roles.events(role, alone))
+            continue
+        gap = _gap(root, window, bound, role, roles.rule.name)
+        on = [roles.before(bound[-1], role)]
+        on += [roles.judged(each) for each in judged if role in roles_of(each) and each not in alone]
+        found = near_join(frame, roles.events(role, alone), (roles.ts(bound[-1]), roles.ts(role)), (0, gap), on)
+        key = [column.alias(f"_next_{number_of}") for number_of, column in enumerate(roles.order(role))]
+        candidates.append(found.select("*", *key, F.lit(number).alias("_opening")))
+    if frame is None:
+        return candidates  # every event that fits begins a run
+    together = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), candidates)
+    identity = [column for role in bound for column in roles.identity(role)]
+    least = Over.partitionBy(*identity).orderBy(*(F.col(f"_next_{number}") for number in range(len(HEADER) + 1)))
+    chosen = together.withColumn("_rank", F.rank().over(least)).filter(F.col("_rank") == 1)
+    return [
+        chosen.filter(F.col("_opening") == number).select(
+            *(F.col(f"`{name}`") for name in each.columns if not name.startswith("_"))
+        )
+        for number, each in enumerate(candidates)
+    ]
+
+
+def _gap(root: Part, window: Window, bound: tuple[str, ...], role: str, rule: str) -> int:
+    """How long after the last event of a run the next one may come before some window is broken."""
+    lengths = []
+    for branch in resolved(root):
+        if not {*bound, role} <= set(roles_in(branch)):
+            continue
+        bounds: list[int] = []
+        for operator, own in _windows(branch, window):
+            parts = [roles_in(part) for part in operator.parts if not isinstance(part, Negation)]
+            at = next((i for i, part in enumerate(parts) if role in part), None)
+            if at is None:
+                continue
+            earlier = [each for part in parts[:at] for each in part]
+            within = [each for each in parts[at] if each != role] if own.bounds == "span" else []
+            if set(bound) & {*earlier, *within}:
+                bounds.append(own.length)
+        if not bounds:
+            raise Refused(f"rule {rule}: nothing bounds how long after {bound[-1]} the event {role} may come")
+        lengths.append(min(bounds))
+    return max(lengths)
+
+
+def _windows(part: Part, window: Window | None) -> list[tuple[Seq, Window]]:
+    """The sequences that have a window, the outermost with the one that is given."""
+    if not isinstance(part, Seq):
+        return []
+    made = [(part, window)] if window is not None else []
+    for inner in part.parts:
+        if isinstance(inner, Seq):
+            made += _windows(inner, inner.window)
+    return made
+
+
+def _whole(
+    frame: DataFrame, bound: tuple[str, ...], root: Part, window: Window, where: Sequence[Expression], roles: Roles
+) -> Matches:
+    """Windows only grow wider with every event taken, so that it is enough to look at them in the end."""
+    branch = next(each for each in resolved(root) if set(roles_in(each)) == set(bound))
+    kept = frame.filter(all_of([each.condition for each in structural(branch, window, roles)]))
+    return forbid(Matches(kept, bound), branch, window, where, roles)
