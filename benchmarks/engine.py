@@ -124,7 +124,7 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
 def run_command(folder: Path, *options: str) -> tuple[float, str]:
     """CPU seconds of ``headwater run`` as a process of its own, and what it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "deploy.command", "run", *map(str, folder.glob("rule.*")), "--quiet"]
+    words = [sys.executable, "-m", "deploy.cli.command", "run", *map(str, folder.glob("rule.*")), "--quiet"]
     done = subprocess.run(
         [*words, "--events", str(folder / "events.csv"), *options], stdout=subprocess.PIPE, text=True, check=True
     )

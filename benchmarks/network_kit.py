@@ -265,7 +265,7 @@ def headwater(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """``headwater WORDS`` in a folder; what it said is part of the error if it fails."""
     project = str(Path(__file__).resolve().parent.parent)
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.command", *words],
+        [sys.executable, "-m", "deploy.cli.command", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": project},
         capture_output=True,

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.network_kit import a_folder, cpu_s, load
+from deploy.cli.statistics_task import ROLES_MAX, task_of
 from deploy.reporting.groups import grouped
 from deploy.reporting.page import page
-from deploy.statistics_task import ROLES_MAX, task_of
 from pipeline.generate.generate import made_up
 from pipeline.generate.model import Choice, Generation, Normal, Stream, Uniform
 from pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource

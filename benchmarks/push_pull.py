@@ -11,8 +11,8 @@ import argparse
 import sys
 from dataclasses import replace
 
-from deploy.experiments.generator import build
-from deploy.experiments.sweeps import pull_scenario
+from deploy.experiments.trex.generator import build
+from deploy.experiments.trex.sweeps import pull_scenario
 from deploy.simulation.simulator import simulate
 from node.core import NodeSettings
 

@@ -25,8 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.experiments.generator import build
-from deploy.experiments.sweeps import DEFAULT
+from deploy.experiments.trex.generator import build
+from deploy.experiments.trex.sweeps import DEFAULT
 from deploy.simulation.faults import Faults
 from deploy.simulation.outcome import Delivery
 from deploy.simulation.simulator import SETUP_US, Simulation

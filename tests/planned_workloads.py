@@ -17,7 +17,7 @@ from typing import Any
 from coordinator.inev.plan.description import as_json, in_words
 from coordinator.inev.plan.rollout import InevPlanner
 from coordinator.layout.graphs import laid
-from deploy.commands.plan import planned
+from deploy.cli.plan import planned
 from tests.workloads import workload
 
 ATTEMPTS = 40

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from coordinator.layout.stages import Layout
-from deploy.bringup.local import HOST, PORTS, free_ports
+from deploy.cluster.local import HOST, PORTS, free_ports
 from node.core import NodeSettings
 from node.edge.interfaces import identity
 from protocol.edge import Destination, Feed, FileTo, TraceFeed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.network_file import NetworkFile, read_network
+from deploy.network.file import NetworkFile, read_network
 from deploy.simulation.births import Birth, births
 from protocol.errors import ConfigError, EventError
 

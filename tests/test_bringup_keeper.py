@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from deploy.bringup import log_files
-from deploy.bringup.keeper import how_it_ended
-from deploy.bringup.local import free_ports
-from deploy.bringup.plan import Kind, Plan, Process, file_name, plan_from_json
-from deploy.bringup.processes import usage
-from deploy.bringup.runs import Run, marked, the_run, write_whole
-from deploy.bringup.stage import Stage, Wishes, log_of
-from deploy.bringup.start import Steps, start, start_keeper
-from deploy.bringup.status import rows
-from deploy.bringup.stop import stop
-from deploy.commands.common import RunFailed
-from deploy.network_file import read_network
+from deploy.cli.common import RunFailed
+from deploy.cluster import log_files
+from deploy.cluster.keeper import how_it_ended
+from deploy.cluster.local import free_ports
+from deploy.cluster.plan import Kind, Plan, Process, file_name, plan_from_json
+from deploy.cluster.processes import usage
+from deploy.cluster.runs import Run, marked, the_run, write_whole
+from deploy.cluster.stage import Stage, Wishes, log_of
+from deploy.cluster.start import Steps, start, start_keeper
+from deploy.cluster.status import rows
+from deploy.cluster.stop import stop
+from deploy.network.file import read_network
 from protocol.errors import ConfigError
 from tests.patience import until
 
@@ -173,7 +173,7 @@ def forked(entry: str, log: Path) -> int:
     code = f"""
 import os, signal
 from pathlib import Path
-from deploy.bringup.children import fork
+from deploy.cluster.children import fork
 from tests.test_bringup_keeper import {entry}
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD])
 pid = fork("p1", ["a", "b"], Path({str(log)!r}), entry={entry})

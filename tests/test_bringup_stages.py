@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from deploy.bringup import addresses, machine
-from deploy.bringup.addresses import device_towards, subnets
-from deploy.bringup.children import spawn
-from deploy.bringup.machine import call
-from deploy.bringup.plan import Plan
-from deploy.bringup.runs import Run, marked
-from deploy.bringup.stage import Stage, Wishes, names_of, noted
-from deploy.bringup.stages import stage_of
-from deploy.bringup.stop import stop
-from deploy.commands.common import RunFailed
-from deploy.network_file import read_network
+from deploy.cli.common import RunFailed
+from deploy.cluster import addresses, machine
+from deploy.cluster.addresses import device_towards, subnets
+from deploy.cluster.children import spawn
+from deploy.cluster.machine import call
+from deploy.cluster.plan import Plan
+from deploy.cluster.runs import Run, marked
+from deploy.cluster.stage import Stage, Wishes, names_of, noted
+from deploy.cluster.stages import stage_of
+from deploy.cluster.stop import stop
+from deploy.network.file import read_network
 from protocol.errors import ConfigError
 from protocol.network import Link, Network
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
-from deploy.bringup.local import free_ports
-from deploy.bringup.machine import call
-from deploy.bringup.plan import KINDS
-from deploy.bringup.runs import Run, marked
-from deploy.bringup.stage import short_id
-from deploy.bringup.stages import stage_of
-from deploy.bringup.stop import stop
+from deploy.cluster.local import free_ports
+from deploy.cluster.machine import call
+from deploy.cluster.plan import KINDS
+from deploy.cluster.runs import Run, marked
+from deploy.cluster.stage import short_id
+from deploy.cluster.stages import stage_of
+from deploy.cluster.stop import stop
 from protocol.errors import ConfigError
 from tests.patience import PATIENCE_S, output_of, run_to_its_end, until
 
@@ -59,7 +59,7 @@ class Commands:
 
     def popen(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "deploy.command", *words],
+            [sys.executable, "-m", "deploy.cli.command", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             stdout=subprocess.PIPE,

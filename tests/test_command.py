@@ -20,9 +20,9 @@ import pyarrow.parquet
 import pytest
 import typer
 
-from deploy.bringup.patience import Patience
-from deploy.command import SECTIONS, app, main
-from deploy.output import any_number_of_digits
+from deploy.cli.command import SECTIONS, app, main
+from deploy.cli.output import any_number_of_digits
+from deploy.cluster.patience import Patience
 from node.engine import Engine
 from protocol.errors import RuleError
 from tests.patience import PATIENCE_S, output_of, until
@@ -483,7 +483,7 @@ def test_help_lists_every_command() -> None:
 def command(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     return subprocess.Popen(
-        [sys.executable, "-m", "deploy.command", *arguments],
+        [sys.executable, "-m", "deploy.cli.command", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **options,
     )  # fmt: skip
 
@@ -565,7 +565,7 @@ def test_a_terminal_gets_a_progress_bar(desk: Desk) -> None:
         pytest.skip("this machine has no pseudo-terminals")
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "deploy.command", "run", "r.sase", "--events", "many.csv", "--count"],
+        [sys.executable, "-m", "deploy.cli.command", "run", "r.sase", "--events", "many.csv", "--count"],
         stdout=subprocess.DEVNULL, stderr=slave, env=environment, cwd=desk.folder,
     )  # fmt: skip
     os.close(slave)
@@ -599,7 +599,7 @@ def test_a_type_that_the_trace_does_not_hold_must_be_declared(desk: Desk) -> Non
 def test_a_full_disk_is_a_run_that_failed(desk: Desk) -> None:
     with open("/dev/full", "w") as full:
         process = subprocess.run(
-            [sys.executable, "-m", "deploy.command", "run", "fire.tesla", "--events", "events.csv"],
+            [sys.executable, "-m", "deploy.cli.command", "run", "fire.tesla", "--events", "events.csv"],
             stdout=full, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(PROJECT)}, cwd=desk.folder,
             check=False,
         )  # fmt: skip

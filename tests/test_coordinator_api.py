@@ -17,7 +17,7 @@ from coordinator.daemon.api.routes import ROUTES, Route
 from coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
 from coordinator.daemon.api.server import BODY_BYTES_MAX, Api
 from coordinator.daemon.operations import Refused
-from deploy.network_file import read_network
+from deploy.network.file import read_network
 from protocol.destinations import named
 from protocol.edge import (
     Broker,

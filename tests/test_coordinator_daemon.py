@@ -246,7 +246,7 @@ def test_the_command_says_where_it_listens_and_warns_of_a_file_that_has_changed(
         """Run the command until it listens, and end it; what it printed."""
         (data / "endpoints.json").unlink(missing_ok=True)
         process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.command", "coordinator", str(file), "--data", str(data)],
+            [sys.executable, "-m", "deploy.cli.command", "coordinator", str(file), "--data", str(data)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

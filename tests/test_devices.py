@@ -18,7 +18,7 @@ import aiomqtt
 import pytest
 
 from coordinator.daemon.api.schema import as_json
-from deploy.network_file import NetworkFile, read_network, running_feeds, running_network
+from deploy.network.file import NetworkFile, read_network, running_feeds, running_network
 from node.edge.adapters import make_source
 from node.edge.broker import EmbeddedBroker
 from node.edge.mqtt_client import wildcards

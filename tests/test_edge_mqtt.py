@@ -17,7 +17,7 @@ import aiomqtt
 import msgpack
 import pytest
 
-from deploy.command import main
+from deploy.cli.command import main
 from node.edge.adapters import make_sink, make_source
 from node.edge.broker import EmbeddedBroker
 from node.edge.interfaces import Arrival, Edge
@@ -444,7 +444,7 @@ def test_the_command_says_in_one_line_that_its_port_is_taken() -> None:
     async def scenario() -> None:
         first = EmbeddedBroker("127.0.0.1", free_port())
         await first.start()
-        words = [sys.executable, "-m", "deploy.command", "broker", "--listen", f"127.0.0.1:{first.port}"]
+        words = [sys.executable, "-m", "deploy.cli.command", "broker", "--listen", f"127.0.0.1:{first.port}"]
         process = await asyncio.create_subprocess_exec(
             *words, cwd=Path(__file__).parent.parent, stderr=asyncio.subprocess.PIPE
         )
@@ -466,7 +466,7 @@ def test_the_command_serves_until_it_is_stopped(tmp_path: Path) -> None:
     async def scenario() -> None:
         port = free_port()
         project = Path(__file__).parent.parent
-        words = [sys.executable, "-m", "deploy.command", "broker", "--listen", f"127.0.0.1:{port}"]
+        words = [sys.executable, "-m", "deploy.cli.command", "broker", "--listen", f"127.0.0.1:{port}"]
         process = subprocess.Popen(words, cwd=project, stderr=subprocess.PIPE)
         try:
             taken = Taken()

@@ -35,7 +35,7 @@ class Shell:
 
     def __call__(self, *words: str, code: int = 0) -> str:
         found = run_to_its_end(
-            [sys.executable, "-m", "deploy.command", *words],
+            [sys.executable, "-m", "deploy.cli.command", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT), "SPARK_DRIVER_MEMORY": "1g"},
             text=True,
@@ -60,7 +60,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     yield typed
     for name in STRATEGIES:
         run_to_its_end(
-            [sys.executable, "-m", "deploy.command", "down", "--name", name],
+            [sys.executable, "-m", "deploy.cli.command", "down", "--name", name],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
         )

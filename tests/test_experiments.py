@@ -14,24 +14,24 @@ from pathlib import Path
 
 import pytest
 
-from deploy.bringup.patience import Patience
-from deploy.command import main
-from deploy.commands.experiment_runs import Bar, show_s
+from deploy.cli.command import main
+from deploy.cli.experiment_runs import Bar, show_s
+from deploy.cluster.patience import Patience
 from deploy.experiments import jobs as jobs_module
 from deploy.experiments.conduct import calibrate, conduct, estimate_s, in_order_of_work
 from deploy.experiments.confidence import mean
-from deploy.experiments.findings import findings
-from deploy.experiments.generator import build, expected_deliveries_per_s, rates_per_s
 from deploy.experiments.jobs import Job, Result, bounded_time_s, jobs_of, work
-from deploy.experiments.measures import Measures, measure
 from deploy.experiments.parallel import Failure, run_all
 from deploy.experiments.plots import plot
 from deploy.experiments.results import COLUMNS, Results, Row, rows_of
-from deploy.experiments.scenario import Scenario, degree_for
-from deploy.experiments.sizes import FULL, MODERATE, QUICK
-from deploy.experiments.sweeps import DEFAULT, SWEEPS, pull_scenario
 from deploy.experiments.tables import curves, table
-from deploy.experiments.topology import nearest
+from deploy.experiments.trex.findings import findings
+from deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
+from deploy.experiments.trex.measures import Measures, measure
+from deploy.experiments.trex.scenario import Scenario, degree_for
+from deploy.experiments.trex.sizes import FULL, MODERATE, QUICK
+from deploy.experiments.trex.sweeps import DEFAULT, SWEEPS, pull_scenario
+from deploy.experiments.trex.topology import nearest
 from deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
 from node.engine import Engine
 from protocol.analysis.validate import check_rule

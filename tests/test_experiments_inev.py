@@ -11,8 +11,8 @@ from coordinator.inev.model.patterns import negated, repeated
 from coordinator.inev.plan.plans import plan_from
 from coordinator.inev.plan.well_formed import faults
 from coordinator.inev.search.space import Space
-from deploy.command import main
-from deploy.commands.experiment_inev import chosen_figures, results_in
+from deploy.cli.command import main
+from deploy.cli.experiment_inev import chosen_figures, results_in
 from deploy.experiments.inev.figures import FIGURES, MODERATE, QUICK, case_studies
 from deploy.experiments.inev.findings import findings
 from deploy.experiments.inev.generator import build, draw_case, with_rates

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.inev.plan.well_formed import faults
-from deploy.commands.experiment_inev import studies_in
+from deploy.cli.experiment_inev import studies_in
 from deploy.experiments.inev.case_studies import SPEED, CaseStudy, same_share, study
 from deploy.experiments.inev.figures import QUICK, case_studies
 from deploy.experiments.inev.modelled_studies import ModelledStudy, by_formula, counts

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import node.explain.explain as explain_module
-from deploy.commands.explain import show_explanation
+from deploy.cli.explain import show_explanation
 from node.explain import parts as explain_parts
 from node.explain.explain import Explanation, explain
 from node.explain.expressions import Scope, evaluate, show

@@ -22,8 +22,8 @@ from coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, n
 from coordinator.layout.graphs import Ground, Routes, drafted, shortest_routes
 from coordinator.layout.history import Layings
 from coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
+from deploy.network.file import read_network
 from deploy.network.sheet import NetworkFileError
-from deploy.network_file import read_network
 from deploy.simulation.outcome import Outcome
 from deploy.simulation.simulator import simulate
 from node.core import NodeSettings

@@ -6,7 +6,7 @@ import random
 
 from typer.testing import CliRunner
 
-from deploy.command import app
+from deploy.cli.command import app
 from node.traces.identities import RANGES_MAX, Identities
 
 

@@ -22,8 +22,8 @@ from coordinator.inev.plan.well_formed import faults
 from coordinator.inev.search.baselines import best_centre, central_solution, centralised
 from coordinator.inev.search.search import Bound, Clock, Search
 from coordinator.inev.search.space import Space
-from deploy.command import main
-from deploy.network_file import NetworkFileError, read_network
+from deploy.cli.command import main
+from deploy.network.file import NetworkFileError, read_network
 from protocol.errors import ConfigError
 
 CASES = Path(__file__).parent / "inev_cases"

@@ -438,7 +438,7 @@ def test_layouts_say_who_asks_and_what_waits(text: str, master: str, pulled: set
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deploy.command", "plan", *map(str, arguments)],
+        [sys.executable, "-m", "deploy.cli.command", "plan", *map(str, arguments)],
         capture_output=True, text=True, cwd=PROJECT, check=False,
     )  # fmt: skip
 

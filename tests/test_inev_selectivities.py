@@ -10,8 +10,8 @@ import pytest
 from coordinator.inev.model.physical import PhysicalCosts
 from coordinator.inev.model.problem import Problem, Query, event_network
 from coordinator.inev.model.rules import Statistics, problem_from
-from deploy.network_file import read_network
-from deploy.trace_statistics import sampled
+from deploy.network.file import read_network
+from deploy.network.sampled_statistics import sampled
 from protocol.events import EventType
 from protocol.languages import Source as Text
 from protocol.languages import parse_rules

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deploy.command import main
-from deploy.network_file import NetworkFile, NetworkFileError, read_network, running_feeds, running_network
+from deploy.cli.command import main
+from deploy.network.file import NetworkFile, NetworkFileError, read_network, running_feeds, running_network
 from protocol.edge import (
     Broker,
     ClientFeed,

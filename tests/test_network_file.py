@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.command import main
-from deploy.network_file import MqttFeed, NetworkFile, NetworkFileError, RateFeed, TraceFeed, read_network
-from deploy.units import bandwidth_bps, rate_per_s
+from deploy.cli.command import main
+from deploy.network.file import MqttFeed, NetworkFile, NetworkFileError, RateFeed, TraceFeed, read_network
+from deploy.network.units import bandwidth_bps, rate_per_s
 from protocol.edge import Broker, Choice, Count, Cycle, Normal, Uniform
 from protocol.errors import ConfigError
 from protocol.events import EventType

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from deploy.output import JsonLines, in_key_order
+from deploy.cli.output import JsonLines, in_key_order
 from node.engine import Engine
 from protocol.composites import Composite
 from protocol.events import Event, EventType

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from deploy.bringup.patience import COUNTED, Patience, ended, starved_s
+from deploy.cluster.patience import COUNTED, Patience, ended, starved_s
 from tests.patience import TooSlow, output_of, patiently, run_to_its_end, time_limit, until
 
 

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 
 from coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
-from deploy.network_file import NetworkFileError, read_network, running_feeds
+from deploy.network.file import NetworkFileError, read_network, running_feeds
 from node.edge.devices import device_of_will
 from node.edge.interfaces import Arrival
 from node.edge.mqtt_client import wildcards

@@ -50,7 +50,7 @@ class Place:
         return found.stdout
 
     def headwater(self, *words: str) -> str:
-        return self.run(sys.executable, "-m", "deploy.command", *words)
+        return self.run(sys.executable, "-m", "deploy.cli.command", *words)
 
     def submit(self, *words: str) -> Any:
         """The JSON that a command prints. spark-submit gives everything that it says on one output."""

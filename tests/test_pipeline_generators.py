@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.trace_description import find_description, read_description
+from deploy.descriptions.traces import find_description, read_description
 from pipeline.generate.arrivals import CHUNK_EVENTS, Cell, Chunk, chunks, times_us
 from pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
 from pipeline.generate.generate import alias_table, generate, made_up

@@ -51,7 +51,9 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> pytest.MonkeyPatch
 def typed(folder: Path, *code: str, **environment: str) -> tuple[int, list[str]]:
     """What a process of its own says of a command that needs Spark."""
     (folder / "letters.yaml").write_text(GENERATED, encoding="utf-8")
-    start = "; ".join([*code, "from deploy.command import main", "main(['traces', 'letters.yaml', '--out', 'made'])"])
+    start = "; ".join(
+        [*code, "from deploy.cli.command import main", "main(['traces', 'letters.yaml', '--out', 'made'])"]
+    )
     found = run_to_its_end(
         [sys.executable, "-c", start],
         cwd=folder,

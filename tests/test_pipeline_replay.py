@@ -133,7 +133,7 @@ def test_what_the_network_has_no_source_for_is_named_or_left_out(
 
 def headwater(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    command = [sys.executable, "-m", "deploy.command", *words]
+    command = [sys.executable, "-m", "deploy.cli.command", *words]
     return run_to_its_end(command, cwd=folder, env=environment, text=True)
 
 

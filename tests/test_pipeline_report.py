@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from coordinator.requests import AddSink
-from deploy.command import main
-from deploy.network_file import read_network
+from deploy.cli.command import main
+from deploy.network.file import read_network
 from deploy.reporting.groups import grouped
 from deploy.reporting.inputs import find_runs
 from deploy.reporting.labels import LONGEST, Circle, placed, short_names
@@ -650,7 +650,7 @@ rules:
 def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, str]]]:
     def call(*words: str) -> tuple[int, str, str]:
         done = run_to_its_end(
-            [sys.executable, "-m", "deploy.command", *words],
+            [sys.executable, "-m", "deploy.cli.command", *words],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             text=True,
@@ -732,7 +732,7 @@ def test_what_reads_the_records_is_chosen_by_their_size_or_by_who_asks(
     assert report()[0] == 0
     code, said = report("--engine", "spark")
     assert (code, "pip install 'headwater[spark]'" in said) == (2, True)
-    monkeypatch.setattr("deploy.commands.report.IN_PROCESS_BYTES_MAX", 100)
+    monkeypatch.setattr("deploy.cli.report.IN_PROCESS_BYTES_MAX", 100)
     code, said = report()
     assert (code, "MB of records are for Spark; --engine arrow reads them without it" in said) == (2, True)
     assert report("--engine", "arrow")[0] == 0

@@ -19,13 +19,13 @@ import yaml
 
 import pipeline.statistics.arrivals
 from coordinator.inev.model.rules import Measured
-from deploy.command import main
-from deploy.commands.statistics import statistics
-from deploy.network_file import NetworkFileError, read_network
-from deploy.network_problem import network_problem, statistics_of
-from deploy.statistics_file import HEAD, check_statistics_target
-from deploy.statistics_task import considered, task_of
-from deploy.trace_statistics import sampled
+from deploy.cli.command import main
+from deploy.cli.statistics import statistics
+from deploy.cli.statistics_task import considered, task_of
+from deploy.descriptions.statistics_file import HEAD, check_statistics_target
+from deploy.network.file import NetworkFileError, read_network
+from deploy.network.problem import network_problem, statistics_of
+from deploy.network.sampled_statistics import sampled
 from pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
 from pipeline.prepare.prepared import FORMAT, MANIFEST
 from pipeline.prepare.traces import prepare
@@ -307,7 +307,7 @@ def network(spark: Any, tmp_path: Path) -> Path:
 
 def counting(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Spark has one session in a process, so commands run in one of their own."""
-    command = [sys.executable, "-m", "deploy.command", "statistics", *map(str, words), "--master", "local[2]"]
+    command = [sys.executable, "-m", "deploy.cli.command", "statistics", *map(str, words), "--master", "local[2]"]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": "."})
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from deploy.network_file import read_network
+from deploy.descriptions.traces import find_description, read_description, ready_made
+from deploy.network.file import read_network
 from deploy.simulation.births import births
-from deploy.trace_description import find_description, read_description, ready_made
 from node.traces.of_source import events_of_source, look
 from pipeline.prepare.descriptions import (
     ByHash,

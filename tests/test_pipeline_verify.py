@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from deploy.command import main
-from deploy.commands.verify import in_words
+from deploy.cli.command import main
+from deploy.cli.verify import in_words
 from pipeline.prepare.prepared import open_prepared
 from pipeline.verify.compare import Wanted
 from pipeline.verify.delivered import delivered_files
@@ -476,7 +476,7 @@ def test_a_row_that_spark_cannot_judge_refuses_its_rule_alone(spark: Any, task: 
 def headwater(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Spark has one session in a process, so commands run in one of their own."""
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    command = [sys.executable, "-m", "deploy.command", "verify", *map(str, words), "--master", "local[1]"]
+    command = [sys.executable, "-m", "deploy.cli.command", "verify", *map(str, words), "--master", "local[1]"]
     return run_to_its_end(command, env=environment, text=True)
 
 

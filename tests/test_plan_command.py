@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deploy.network_file import NetworkFileError, read_network
-from deploy.network_problem import network_problem
+from deploy.network.file import NetworkFileError, read_network
+from deploy.network.problem import network_problem
 from protocol.errors import ConfigError
 
 PROJECT = Path(__file__).parent.parent
@@ -24,7 +24,7 @@ FIELDS = {
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deploy.command", "plan", *map(str, arguments)],
+        [sys.executable, "-m", "deploy.cli.command", "plan", *map(str, arguments)],
         capture_output=True, text=True, cwd=PROJECT, check=False,
     )  # fmt: skip
 

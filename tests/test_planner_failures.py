@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import coordinator.inev.plan.rollout
-import deploy.commands.plan
+import deploy.cli.plan
 from coordinator.core import AddSink
 from coordinator.daemon.api.texts import read_rules
 from coordinator.daemon.durable import Durable
@@ -17,7 +17,7 @@ from coordinator.daemon.machine import Machine, Settings
 from coordinator.layout.graphs import Ground, Routes
 from coordinator.layout.history import Layings
 from coordinator.layout.stages import Layout, Stage, at_one_node
-from deploy.command import app
+from deploy.cli.command import app
 from deploy.simulation.simulator import simulate
 from protocol.analysis.bounds import horizon_us
 from protocol.edge import FileTo

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from deploy.network_file import read_network
+from deploy.network.file import read_network
 from deploy.simulation.births import births
 from deploy.simulation.simulator import simulate
 from protocol.events import Event

@@ -6,7 +6,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from deploy.remote_files import load_remote_table, load_remote_tables
+from deploy.descriptions.remote_files import load_remote_table, load_remote_tables
 from protocol.errors import ConfigError, EventError
 from protocol.remote import RemoteEntry, RemoteTable
 

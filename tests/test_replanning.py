@@ -11,8 +11,8 @@ import pytest
 
 from coordinator.daemon.replanning import measured, moved
 from coordinator.inev.model.rules import Statistics
+from deploy.network.file import read_network
 from deploy.network.sheet import NetworkFileError
-from deploy.network_file import read_network
 from protocol.messages.control import encode_statistics
 from tests.fault_kit import a_load, finish, some_time, under_load
 from tests.live_coordinator import a_live_network

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from deploy.bringup.runs import Run
-from deploy.bringup.stop import stop
-from deploy.command import main
-from deploy.running import in_reading_order
+from deploy.cli.command import main
+from deploy.cli.running_network import in_reading_order
+from deploy.cluster.runs import Run
+from deploy.cluster.stop import stop
 
 PROJECT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 180.0
@@ -69,7 +69,7 @@ class Desk:
     def start(self, *words: str) -> subprocess.Popen[str]:
         """The command in a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "deploy.command", *words],
+            [sys.executable, "-m", "deploy.cli.command", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             stdout=subprocess.PIPE,

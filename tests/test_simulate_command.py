@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from deploy.command import main
-from deploy.network_file import read_network
+from deploy.cli.command import main
+from deploy.network.file import read_network
 from deploy.simulation.checkers import Checkers
 from deploy.simulation.figures import delivery_line, figures
 from deploy.simulation.outcome import Delivery, Outcome
@@ -82,7 +82,7 @@ class Bench:
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path, capsys, TraceFeed(str(tmp_path / "smoke.csv")))
     for module, name, stand_in in (
-        ("deploy.network_file", "read_network", made.read_network),
+        ("deploy.network.file", "read_network", made.read_network),
         ("deploy.simulation.births", "births", made.births),
         ("deploy.simulation.simulator", "simulate", made.run_simulation),
     ):

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deploy.command import main
-from deploy.network_file import read_network
+from deploy.cli.command import main
+from deploy.network.file import read_network
 from deploy.simulation.births import births
 from deploy.simulation.comparison import MEASURES, RELATIVE
 from deploy.simulation.figures import figures

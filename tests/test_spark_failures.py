@@ -81,7 +81,7 @@ def test_ctrl_c_ends_a_command_quietly_and_leaves_nothing(tmp_path: Path, during
         "generate: {duration: 10d, nodes: 3, streams: [{type: A, rate: 100/s, attributes: {v: {normal: [0, 1]}}}]}\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "deploy.command", "traces", "much.yaml", "--out", "much", "--master", "local[1]"],
+        [sys.executable, "-m", "deploy.cli.command", "traces", "much.yaml", "--out", "much", "--master", "local[1]"],
         cwd=tmp_path,
         env={**os.environ, "SPARK_DRIVER_MEMORY": "1g", "PYTHONPATH": str(Path(__file__).parent.parent)},
         stderr=subprocess.PIPE,

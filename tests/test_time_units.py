@@ -14,9 +14,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from deploy.command import main
-from deploy.network_file import NetworkFileError, read_network
-from deploy.remote_files import load_remote_table
+from deploy.cli.command import main
+from deploy.descriptions.remote_files import load_remote_table
+from deploy.network.file import NetworkFileError, read_network
 from deploy.simulation.births import births
 from node.edge.adapters import make_source
 from node.edge.interfaces import Arrival

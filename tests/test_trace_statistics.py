@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.command import main
-from deploy.network_file import read_network
-from deploy.network_problem import statistics_of
-from deploy.trace_statistics import sampled
+from deploy.cli.command import main
+from deploy.network.file import read_network
+from deploy.network.problem import statistics_of
+from deploy.network.sampled_statistics import sampled
 from protocol.errors import ConfigError
 
 NETWORK = """

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.units import duration_us
+from deploy.network.units import duration_us
 from node.traces.reader import OutOfOrder, TraceReader, survey
 from node.traces.rows import JsonRows, PipeLines, TraceSource
 from node.traces.times import iso_us, parse_ts

@@ -8,7 +8,7 @@ from typing import Any, Final
 from deploy.experiments.jobs import Job, Runner, work
 from deploy.experiments.parallel import Failure, run_all
 from deploy.experiments.results import Results, Row, rows_of
-from deploy.experiments.sweeps import DEFAULT
+from deploy.experiments.trex.sweeps import DEFAULT
 
 CALIBRATION_S: Final = 10.0
 """Time of the network in the runs that tell how fast this machine is."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from deploy.experiments.generator import build, expected_deliveries_per_s, rates_per_s
-from deploy.experiments.measures import Measures, measure
-from deploy.experiments.scenario import Scenario
-from deploy.experiments.sweeps import Sweep
+from deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
+from deploy.experiments.trex.measures import Measures, measure
+from deploy.experiments.trex.scenario import Scenario
+from deploy.experiments.trex.sweeps import Sweep
 
 WARM_UP_S: Final = 30.0
 """Nothing is measured in this time after the first sources begin to publish."""

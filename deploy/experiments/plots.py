@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from deploy.experiments.results import Row
-from deploy.experiments.sweeps import Sweep
 from deploy.experiments.tables import Curve, curves
+from deploy.experiments.trex.sweeps import Sweep
 from protocol.errors import ConfigError
 
 STYLES: Final = {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from deploy.experiments.jobs import Figure, Job, Result
-from deploy.experiments.measures import HEADLINE_KINDS
+from deploy.experiments.trex.measures import HEADLINE_KINDS
 from deploy.simulation.figures import OVERHEAD_KINDS
 from deploy.simulation.outcome import KINDS
 from protocol.errors import ConfigError

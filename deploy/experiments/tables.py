@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from deploy.experiments.confidence import Mean, mean
 from deploy.experiments.jobs import Figure
 from deploy.experiments.results import Row
-from deploy.experiments.sweeps import Sweep
+from deploy.experiments.trex.sweeps import Sweep
 from protocol.network import TREE_STRATEGIES
 
 Curve = Mapping[float, Mean]

@@ -13,7 +13,7 @@ from deploy.network.generators import read_values
 from deploy.network.mqtt_feeds import read_mqtt
 from deploy.network.readings import Entries, quantity, read_qos, read_unit
 from deploy.network.sheet import Sheet
-from deploy.units import delimiter_of, rate_per_s
+from deploy.network.units import delimiter_of, rate_per_s
 from node.traces.folders import any_file, is_prepared
 from node.traces.rows import EXTENSIONS, TraceSource
 from protocol.destinations import PLAIN, WAYS, why_no_address, why_no_topic

@@ -8,7 +8,7 @@ from typing import TypeVar
 import yaml
 
 from deploy.network.sheet import Sheet
-from deploy.units import UNIT_WORDS
+from deploy.network.units import UNIT_WORDS
 from protocol.edge import TIME_UNITS, TimeUnit
 from protocol.errors import ConfigError
 from protocol.languages.diagnostics import closest, listed

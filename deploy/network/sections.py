@@ -14,7 +14,7 @@ from deploy.network.brokers import Brokers, host_and_port
 from deploy.network.ends import FEED_KEYS, FEED_OPTIONS, read_destination, read_feeds
 from deploy.network.readings import quantity
 from deploy.network.sheet import Sheet, is_null, scalars, without
-from deploy.units import bandwidth_bps, duration_us
+from deploy.network.units import bandwidth_bps, duration_us
 from protocol.destinations import named
 from protocol.edge import Destination, Feed
 from protocol.errors import ConfigError

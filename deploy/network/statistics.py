@@ -13,7 +13,7 @@ from coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
 from coordinator.inev.model.rules import Measured
 from deploy.network.readings import one_of, quantity
 from deploy.network.sheet import NetworkFileError, Sheet, is_null
-from deploy.units import rate_per_s
+from deploy.network.units import rate_per_s
 from protocol.errors import ConfigError
 from protocol.languages.diagnostics import suggestion
 from protocol.pattern import Rule, leaves

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.bringup.plan import COORDINATOR
-from deploy.bringup.runs import Run, runs_in
-from deploy.network_file import read_network, running_network
+from deploy.cluster.plan import COORDINATOR
+from deploy.cluster.runs import Run, runs_in
+from deploy.network.file import read_network, running_network
 from deploy.reporting.shapes import shape_of
 from pipeline.report.inputs import Recorded
 from pipeline.report.shape import RECORDING, Shape, read_recording
@@ -42,7 +42,7 @@ def _folder(name: str, home: Path) -> Path:
 def _recorded(folder: Path, said: list[str]) -> Recorded:
     if (folder / RECORDING).is_file():
         shape = read_recording(folder)
-        from deploy.bringup.plan import file_name
+        from deploy.cluster.plan import file_name
 
         return Recorded(
             folder.name, shape, {node: folder / "data" / file_name(node) / "records" for node in shape.nodes}

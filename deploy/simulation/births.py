@@ -14,7 +14,7 @@ from itertools import chain
 from math import inf
 from random import Random
 
-from deploy.network_file import NetworkFile
+from deploy.network.file import NetworkFile
 from node.edge.made_up import Stamped, made_up
 from node.traces.of_source import events_of_source, look
 from protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.output import JsonLines
+from deploy.cli.output import JsonLines
 from deploy.simulation.outcome import Delivery, Outcome
 from node.explain.parts import show_us
 from node.observe.accounts import KINDS, Traffic

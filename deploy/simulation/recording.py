@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.bringup.plan import file_name
+from deploy.cluster.plan import file_name
 from deploy.simulation.outcome import Delivery
 from deploy.simulation.simulator import Simulation
 from node.observe.metrics.counters import NodeCounters

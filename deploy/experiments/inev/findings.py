@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from deploy.experiments.findings import Finding
 from deploy.experiments.inev.figures import FIGURES
 from deploy.experiments.results import Row
 from deploy.experiments.tables import curves
+from deploy.experiments.trex.findings import Finding
 
 SIMILAR: Final = 2.0
 """Two ratios are similar if neither is more than so many times the other."""

@@ -10,9 +10,9 @@ from typing import Final
 
 from coordinator.inev.model.patterns import Pattern
 from coordinator.inev.model.rules import Statistics
-from deploy.experiments.generator import poisson_births
 from deploy.experiments.inev.bricks import nested, ring, sources
 from deploy.experiments.inev.simulated import Ruled, compared, network_of
+from deploy.experiments.trex.generator import poisson_births
 from deploy.simulation.simulator import Birth
 
 RULES_VERSION: Final = 2

@@ -1,0 +1,214 @@
+"""``headwater check``: are these rules right, and this network, and what do they do?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.common import (
+    DelimiterOption,
+    TimeColumnOption,
+    TimeUnitOption,
+    TypeColumnOption,
+    declared_types,
+    layout_of,
+    load_functions,
+    prepare,
+    primitive_types,
+    read_sources,
+    say,
+    the_trace,
+)
+from deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
+from deploy.network.file import NetworkFile, check_running, read_network
+from node.explain.parts import show_us
+from node.traces.reader import TraceSource
+from protocol.edge import USUAL
+from protocol.errors import ConfigError, HeadwaterError
+from protocol.events import EventType
+from protocol.functions import Functions
+from protocol.languages import parse_rules
+from protocol.pattern import (
+    Chain,
+    Leaf,
+    Negation,
+    Part,
+    Pattern,
+    Repetition,
+    Rule,
+    Selection,
+    Window,
+    Within,
+)
+
+NETWORK_FILES = (".yaml", ".yml")
+
+
+def check(
+    files: Annotated[
+        list[Path], typer.Argument(help="Rule files (.tesla, .sase) or network files (.yaml).", metavar="FILE")
+    ],
+    events: Annotated[
+        list[str] | None,
+        typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE"),
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="csv, jsonl or parquet.", metavar="FORMAT")] = None,
+    time_unit: TimeUnitOption = None,
+    time_column: TimeColumnOption = "ts",
+    type_column: TypeColumnOption = "type",
+    delimiter: DelimiterOption = ",",
+    functions: Annotated[
+        Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
+    ] = None,
+) -> None:
+    """Check rules and networks and say what they do.
+
+    For each rule: what it emits, from which events, how far it reaches and when it is decided. For a network: its size,
+    its rules, and whether everything that is asked for can happen.
+
+    All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
+    are taken on trust.
+    """
+    networks = [file for file in files if file.suffix.lower() in NETWORK_FILES]
+    if networks and events:
+        raise ConfigError("--events is for rule files; a network file names its own traces (trace: FILE)")
+    if networks and functions is not None:
+        raise ConfigError(
+            "--functions is for rule files; the nodes of a network have only the built-in functions: check the network "
+            "without it"
+        )
+    layout = layout_of(time_unit, time_column, type_column, delimiter)
+    if layout != USUAL and not events:
+        raise ConfigError("--time-unit, --time-column, --type-column and --delimiter go with --events")
+    rule_files = [file for file in files if file not in networks]
+    mistakes = [*_check_networks(networks)]
+    if rule_files:
+        try:
+            source = TraceSource.at(the_trace(events), format, layout) if events else None
+            check_rules(rule_files, source, load_functions(functions))
+        except HeadwaterError as error:
+            mistakes.append(error)
+    if len(mistakes) == 1:
+        raise mistakes[0]
+    if mistakes:
+        raise ConfigError("\n".join(map(str, mistakes)))
+
+
+def _check_networks(files: list[Path]) -> Iterator[HeadwaterError]:
+    """Prints what each network is; gives what is wrong with those that are none."""
+    for file in files:
+        try:
+            found = read_network(file)
+            check_running(found)
+        except HeadwaterError as error:
+            yield error
+            continue
+        print(describe_network(found))
+        for rule in found.network.rules:
+            print(describe(rule))
+        print("ok")
+        for warning in found.warnings:
+            say(str(warning))
+        warn_of_cost(found.network.rules)
+
+
+def check_rules(files: list[Path], trace: TraceSource | None, registered: Functions) -> None:
+    sources = read_sources(files)
+    taken: list[EventType] = []
+    if trace is None:
+        parsed = parse_rules(sources, (), registered)
+        rules = parsed.rules
+        unknown = sorted(primitive_types(rules) - declared_types(sources))
+    else:
+        work = prepare(sources, trace, registered)
+        if work.survey is None:
+            rows = trace.open()
+            rows.refuse_another_unit()
+            rows.close()
+        parsed = work.rules
+        rules = parsed.rules
+        unknown = []
+        taken = [work.rules.types[name] for name in sorted(primitive_types(rules) - declared_types(sources))]
+    for rule in rules:
+        print(describe(rule))
+    print("ok")
+    warn_of_slips(parsed)
+    warn_of_cost(rules)
+    if trace is not None and taken:
+        say(f"types taken from {trace.name}:")
+        for made in taken:
+            attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in made.declaration()[1])
+            say(f"  event {made.name}({attributes})")
+    if unknown:
+        say(f"not declared, so their attributes are unchecked: {', '.join(unknown)} (--events FILE checks them)")
+
+
+def describe_network(found: NetworkFile) -> str:
+    """One line: how large it is, and how its rules are evaluated."""
+    network = found.network
+    sizes = [
+        f"{len(items)} {name if len(items) == 1 else name + 's'}"
+        for name, items in (
+            ("node", network.nodes),
+            ("link", network.links),
+            ("source", network.sources),
+            ("sink", network.sinks),
+            ("rule", network.rules),
+        )
+    ]
+    length = f", for {show_us(found.duration_us)}" if found.duration_us is not None else ""
+    return f"{found.path}: {', '.join(sizes)}; strategy {network.strategy}{length}"
+
+
+def describe(rule: Rule) -> str:
+    """One line: name, what it emits, roles and types, window, and when it is decided."""
+    attributes = ", ".join(f"{each.name}: {each.kind}" for each in rule.attributes)
+    when = "fires at once" if is_monotone(rule.pattern) else "waits for the watermark"
+    return (
+        f"{rule.name}: emits {rule.emits}({attributes}) from {show_part(rule.pattern.root)}; "
+        f"{horizon(rule.pattern)}; {when}"
+    )
+
+
+def horizon(pattern: Pattern) -> str:
+    """How far back from its latest event a match can reach."""
+    root = pattern.root
+    if isinstance(root, Chain):
+        reach = {root.anchor.role: 0}
+        for step in root.steps:
+            bounds = step.within if isinstance(step, Selection) else step.range
+            if isinstance(bounds, Within):
+                length = reach.get(bounds.origin, 0) + bounds.length_us
+            else:
+                length = max(reach.get(bounds.one, 0), reach.get(bounds.other, 0))
+            reach[step.leaf.role] = length
+        return f"reaches back {show_us(max(reach.values()))}"
+    window: Window | None = getattr(root, "window", None)
+    if window is None:
+        return "no window"
+    return f"within {show_us(window.length)}" if window.unit == "us" else f"within {window.length} events"
+
+
+def is_monotone(pattern: Pattern) -> bool:
+    """Whether no later event can take a match back, so that it is emitted as soon as its parts are there."""
+    root = pattern.root
+    if isinstance(root, Chain):
+        return all(isinstance(step, Selection) and step.policy == "each" for step in root.steps)
+    window: Window | None = getattr(root, "window", None)
+    counts_events = window is not None and window.unit == "events"
+    return pattern.skip == "any" and not counts_events and _only_grows(root)
+
+
+def _only_grows(part: Part) -> bool:
+    match part:
+        case Leaf():
+            return True
+        case Negation():
+            return False
+        case Repetition(_, limit):
+            return limit is None
+        case _:
+            return all(_only_grows(inner) for inner in part.parts)

@@ -1,0 +1,162 @@
+"""``headwater coordinator``: what holds a running network together, and the place to change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli.common import say
+from protocol.errors import ConfigError, HeadwaterError
+from protocol.network import STRATEGIES
+
+if TYPE_CHECKING:
+    from coordinator.daemon.inputs import Setup, Started
+    from protocol.links import Keys
+
+
+def coordinator(
+    network: Annotated[Path, typer.Argument(help="The network file.", metavar="NETWORK.yaml")],
+    data: Annotated[Path, typer.Option(help="The folder in which it keeps what must survive.", metavar="DIR")],
+    listen: Annotated[str, typer.Option(help="Where nodes reach it.")] = "tcp://127.0.0.1:0",
+    http: Annotated[str, typer.Option(help="Where its HTTP API is, HOST:PORT.")] = "127.0.0.1:0",
+    advertise: Annotated[str | None, typer.Option(help="Where nodes reach it, if not where it listens.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="A folder of keys made by `headwater keys`.", metavar="DIR")] = None,
+    name: Annotated[
+        str, typer.Option("--network", help="The name of the network; its nodes have the same.", metavar="NAME")
+    ] = "headwater",
+    strategy: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: as the file says]", metavar="STRATEGY"),
+    ] = None,
+    broker: Annotated[
+        str | None, typer.Option(help="Where the embedded broker is, HOST:PORT. [default: as the file says]")
+    ] = None,
+    addresses: Annotated[
+        Path | None,
+        typer.Option(
+            help='A JSON file: for a node where it dials its neighbours, as in {"p1": {"p2": "tcp://10.0.0.2:7001"}}.',
+            metavar="FILE",
+        ),
+    ] = None,
+    change_timeout: Annotated[
+        str, typer.Option(help="A change that not all nodes have prepared by then is given up.", metavar="DURATION")
+    ] = "10 s",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say more.")] = False,
+) -> None:
+    """Run the coordinator of a network until SIGTERM.
+
+    Nodes register with it and are told what to do. It is not in the way of events: while it is down the network goes
+    on detecting, and only changes have to wait. It keeps a journal in its data folder and goes on where it was.
+
+    The network file is read when the data folder is new. If the nodes remember a coordinator before it, what was
+    decided since is found with them. Later changes are made over HTTP; the token that they need is
+    in the file `token` of the data folder. Where it listens is written to `endpoints.json` there.
+    """
+    import logging
+
+    from coordinator.daemon.folder import DataFolder
+    from coordinator.daemon.machine import Settings
+    from coordinator.daemon.process import ProcessSettings, run_coordinator
+    from deploy.cli.command import version_text
+    from deploy.network.units import duration_us
+    from node.daemon.process import set_up_logging
+    from protocol.analysis.bounds import horizon_us
+    from protocol.links import Keys
+    from protocol.messages.control import COORDINATOR
+
+    set_up_logging(logging.DEBUG if verbose else logging.INFO)
+    timeout_us = duration_us(change_timeout)
+    known_keys = None if keys is None else Keys.read(keys, COORDINATOR)
+    folder = DataFolder(data)
+    setup = folder.setup()
+    if setup is None:
+        setup = _setup(network, name, strategy, known_keys)
+        folder.keep_setup(setup)
+    elif setup.id != name:
+        raise ConfigError(f"{data} belongs to the network {setup.id!r}, not {name!r}; give another folder")
+    else:
+        _warn_of_changes(network, setup, strategy, known_keys)
+    settings = ProcessSettings(
+        listen=listen,
+        advertise=advertise,
+        http=http,
+        keys=known_keys,
+        version=version_text(),
+        started=_started(broker, addresses, setup),
+        machine=Settings(timeout_us),
+    )
+    run_coordinator(folder, setup, horizon_us, settings, said=lambda line: print(line, flush=True))
+
+
+def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Setup:
+    """What the coordinator must know of the file, as plain values."""
+    import secrets
+    from hashlib import blake2b
+
+    from coordinator.daemon.inputs import Setup
+    from deploy.network.file import read_network, running_feeds, running_network
+    from deploy.network.problem import statistics_of
+
+    if strategy is not None and strategy not in STRATEGIES:
+        raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
+    found = read_network(file, strategy=strategy)
+    for warning in found.warnings:
+        say(str(warning))
+    network, feeds = running_network(found), running_feeds(found)
+    public = [] if keys is None else [(node, keys.public_key_of(node)) for node in network.nodes]
+    read = (network, feeds, found.destinations, found.durability, found.lost_after_us)
+    return Setup(
+        id=name,
+        network=network,
+        feeds=feeds,
+        destinations=found.destinations,
+        durability=found.durability,
+        public_keys=tuple((node, key) for node, key in public if key is not None),
+        lost_after_us=found.lost_after_us,
+        replan_us=found.replan_us,
+        falls_back=found.falls_back,
+        embedded_broker=found.embedded_broker,
+        statistics=statistics_of(found),
+        digest=blake2b(repr(read).encode(), digest_size=16).hexdigest(),
+        run=secrets.token_hex(8),
+    )
+
+
+def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys | None) -> None:
+    """What holds is what was decided since the first start; whoever has edited the file must know."""
+    try:
+        if _setup(file, setup.id, strategy, keys).digest == setup.digest:
+            return
+        what = "has changed since this coordinator first started"
+    except HeadwaterError as error:
+        what = f"cannot be read ({error})"
+    say(
+        f"headwater: {file} {what}; the network goes on as it was. Change it over HTTP (POST /rules, /subscriptions, "
+        f"/sources), or begin anew with empty data folders, those of the nodes included"
+    )
+
+
+def _started(broker: str | None, addresses: Path | None, setup: Setup) -> Started:
+    import json
+
+    from coordinator.daemon.inputs import Started
+
+    place = None
+    if broker is not None:
+        host, _, port = broker.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ConfigError(f"--broker is {broker!r}; write HOST:PORT, as in 127.0.0.1:1883")
+        place = (host, int(port))
+    if addresses is None:
+        return Started(place)
+    try:
+        read = json.loads(addresses.read_text(encoding="utf-8"))
+        dialled = sorted((node, peer, str(at)) for node, around in read.items() for peer, at in around.items())
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConfigError(f"--addresses {addresses}: {error}; expected a JSON object of JSON objects") from None
+    strangers = sorted({each for node, peer, _ in dialled for each in (node, peer)} - set(setup.network.nodes))
+    if strangers:
+        raise ConfigError(f"--addresses {addresses} names {', '.join(strangers)}, which the network does not have")
+    return Started(place, tuple(dialled))

@@ -1,0 +1,144 @@
+"""``headwater deploy`` and ``undeploy``: rules of a running network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli.common import read_sources, say
+from deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile, held_until, since, waiting
+from protocol.errors import ConfigError
+from protocol.languages import Diagnostic, RuleTextError, Source, rule_names
+from protocol.languages.diagnostics import closest, listed
+from protocol.languages.sources import decode
+
+if TYPE_CHECKING:
+    from deploy.cli.running_network import Json, Running
+
+
+def deploy(
+    files: Annotated[list[Path], typer.Argument(help="Rule files (.tesla, .sase).", metavar="FILE..")],
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Put them in the place of rules of the same names that are deployed.")
+    ] = False,
+    name: RunName = None,
+    folder: RunFolder = HOME,
+    coordinator: CoordinatorUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object, as the coordinator answers.")] = False,
+) -> None:
+    """Deploy rules in a running network.
+
+    The command ends when all nodes have them. A rule then sees the events from the time that is printed on, as if there
+    had been none before; event types that the files declare are known to the network from then on. Mistakes are shown
+    as `headwater check` shows them, and then nothing is deployed.
+
+    What rules find goes to those who have subscribed: sinks in the network file, or `headwater subscribe`.
+
+    \b
+    headwater deploy fire.tesla alarm.sase
+    headwater deploy --replace fire.tesla
+    """
+    from deploy.cli.running_network import Conflict, reached
+
+    sources = read_sources(files)
+    bodies = [{"text": _text(source), "language": source.language, "name": source.name} for source in sources]
+    network = reached(name, folder, coordinator, token, token_file, purpose="change")
+    before = {rule["name"]: rule for rule in network.rules() if rule["until_us"] is None}
+    path = "/rules?replace=true" if replace else "/rules"
+    try:
+        with waiting("waiting until all nodes have the rules"):
+            answer = network.change("POST", path, {"files": bodies})
+    except Conflict as error:
+        known = [each for each in rule_names(sources) if each in before]
+        raise ConfigError(_already(known, files) if known and not replace else str(error)) from None
+    if as_json:
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    after = {rule["name"]: rule for rule in network.rules() if rule["until_us"] is None}
+    for each in answer["rules"]:
+        print(_told(each, before.get(each), after.get(each)))
+    _say_unheard(network, [after[each] for each in answer["rules"] if each in after], list(after.values()))
+
+
+def _text(source: Source) -> str:
+    found = decode(source)
+    if isinstance(found, Diagnostic):
+        raise RuleTextError([found])
+    return found.text
+
+
+def _already(known: Sequence[str], files: Sequence[Path]) -> str:
+    are, them = ("is", "it") if len(known) == 1 else ("are", "them")
+    return (
+        f"{listed(known)} {are} deployed already; `headwater deploy --replace {' '.join(map(str, files))}` puts the "
+        f"new in the place of the old, `headwater undeploy {' '.join(known)}` ends {them}"
+    )
+
+
+def _told(name: str, before: Json | None, after: Json | None) -> str:
+    if after is None:
+        return f"{name} was deployed, and is undeployed again"
+    holds = since(after["since_us"])
+    if before is None:
+        return f"{name} is deployed; it holds {holds}"
+    if after["version"] == before["version"]:
+        return f"{name} is deployed as it is already; it holds {holds}"
+    return f"{name} is replaced; version {after['version']} holds {holds}"
+
+
+def _say_unheard(network: Running, deployed: Sequence[Json], rules: Sequence[Json]) -> None:
+    """A rule whose composites nobody wants is evaluated nowhere: better said than wondered about."""
+    wanted = {each["subscribe"].partition("(")[0].strip() for each in network.subscriptions()}
+    wanted |= {kind for rule in rules for kind in rule["reads"]}
+    for kind in dict.fromkeys(rule["emits"] for rule in deployed):
+        if kind not in wanted:
+            say(f"nobody has subscribed to {kind} yet; to see what is found: headwater subscribe {kind}")
+
+
+def undeploy(
+    names: Annotated[list[str], typer.Argument(help="Rules, by their names.", metavar="NAME..")],
+    name: RunName = None,
+    folder: RunFolder = HOME,
+    coordinator: CoordinatorUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each rule, one per line.")] = False,
+) -> None:
+    """End rules of a running network.
+
+    The command ends when all nodes know of it. Composite events that end before the time that is printed are still
+    delivered. A rule whose composite events another one reads cannot end before that one; name both.
+
+    \b
+    headwater undeploy Fire
+    """
+    from deploy.cli.running_network import in_reading_order, reached
+
+    network = reached(name, folder, coordinator, token, token_file, purpose="change")
+    rules = [rule for rule in network.rules() if rule["until_us"] is None]
+    known = [rule["name"] for rule in rules]
+    for each in names:
+        if each not in known:
+            raise ConfigError(_unknown(each, known))
+    for each in in_reading_order(names, rules):
+        with waiting(f"waiting until all nodes know that {each} ends"):
+            answer = network.change("DELETE", f"/rules/{each}")
+        if as_json:
+            print(json.dumps(answer, ensure_ascii=False))
+        else:
+            print(f"{each} is undeployed{held_until(answer['holds_from_us'])}")
+
+
+def _unknown(name: str, known: Sequence[str]) -> str:
+    near = closest(name, known)
+    if near is not None:
+        return f"no rule {name!r} is deployed; did you mean {near!r}?"
+    return (
+        f"no rule {name!r} is deployed; there {'are' if len(known) > 1 else 'is'}: {listed(known) or 'no rule at all'}"
+    )

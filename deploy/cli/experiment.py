@@ -1,0 +1,154 @@
+"""``headwater experiment``: repeat the experiments of papers in the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.common import say
+from deploy.cli.experiment_inev import inev
+from deploy.cli.experiment_runs import chosen, run_left, words
+from deploy.experiments.conduct import calibrate, estimate_s
+from deploy.experiments.jobs import Job, run_job
+from deploy.experiments.parallel import cores
+from deploy.experiments.plots import check_plotting, plot
+from deploy.experiments.results import Results, Row
+from deploy.experiments.tables import table
+from deploy.experiments.trex.findings import findings
+from deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, Size
+from deploy.experiments.trex.sweeps import SWEEPS
+from deploy.network.units import duration_us
+from protocol.errors import ConfigError
+from protocol.network import TREE_STRATEGIES
+
+experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat experiments of papers.")
+
+
+@experiment.callback()
+def _experiment() -> None:
+    """Repeat the experiments of papers in the simulator.
+
+    \b
+    headwater experiment trex --quick            do the findings of the T-Rex paper come out? (minutes)
+    headwater experiment trex --figure 12        one figure, with its CSV file and its picture
+    headwater experiment inev --quick            do the findings of the INEv paper come out? (minutes)
+    """
+
+
+experiment.command()(inev)
+
+
+@experiment.command()
+def trex(
+    figure: Annotated[
+        list[str] | None,
+        typer.Option("--figure", "-f", help="Only these figures, 10 to 20: -f 10 -f 12, or -f 10,12.", metavar="N"),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of every point, each with another seed.", metavar="K")] = None,
+    time: Annotated[
+        str | None, typer.Option("--time", help="Time of the network that is measured: 20min, 24h.", metavar="T")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only what answers the four findings, with one seed.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The paper's size: 24 h of network time, 10 seeds.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for CSV files and pictures.", metavar="DIR")] = Path("trex-results"),
+    strategies: Annotated[
+        list[str] | None,
+        typer.Option("--strategies", "-s", help="Only these: -s st -s mt, or -s st,mt.", metavar="NAME"),
+    ] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-j", help="Runs at the same time; by default one for each core.")
+    ] = None,
+    plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the pictures (needs matplotlib).")] = True,
+    yes: Annotated[bool, typer.Option("--yes", help="Begin, however long it takes.")] = False,
+) -> None:
+    """Repeat the evaluation of the T-Rex deployment strategies.
+
+    Figures 10 to 20: delay and traffic of centr, st, mt, st-pp and mt-pp over the number of rules, subscriptions,
+    processors and so on. By default 3 seeds and 20 minutes of network time; the time it will take is told beforehand.
+
+    Every finished run is kept in DIR; the same command goes on where it was stopped.
+    """
+    size = _size(quick, full, seeds, time)
+    figures = _figures(figure, size)
+    names = chosen("strategy", words(strategies), TREE_STRATEGIES) or TREE_STRATEGIES
+    at_once = cores() if processes is None else processes
+    if at_once < 1:
+        raise ConfigError("--processes must be at least 1")
+    if plots:
+        check_plotting()
+    jobs = size.jobs(figures, names)
+    if not jobs:
+        raise ConfigError("--quick makes no runs of these figures with these strategies; leave --quick out")
+    _say_shortened(jobs, size)
+    results = Results(out)
+    _run(jobs, results, at_once, asks=full and not yes)
+    rows = results.of(jobs)
+    _report(rows, results, plots)
+
+
+def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> Size:
+    if quick and full:
+        raise ConfigError("--quick and --full exclude each other")
+    size = QUICK if quick else FULL if full else MODERATE
+    if seeds is not None:
+        if seeds < 1:
+            raise ConfigError("--seeds must be at least 1")
+        size = replace(size, seeds=seeds)
+    if time_text is not None:
+        time_us = duration_us(time_text)
+        if time_us < 1_000_000:
+            raise ConfigError(f"--time {time_text} is too short to measure anything; give it at least 1s")
+        size = replace(size, time_s=time_us / 1e6)
+    return size
+
+
+def _figures(given: Sequence[str] | None, size: Size) -> list[int]:
+    known = SWEEPS if size.points is None else size.points
+    wanted = chosen("figure", words(given), [str(figure) for figure in SWEEPS])
+    return [figure for figure in known if not wanted or str(figure) in wanted]
+
+
+def _say_shortened(jobs: Sequence[Job], size: Size) -> None:
+    full = replace(size, bounded=False)
+    shortened = {
+        (figure, x): job.time_s
+        for job in jobs
+        if job.time_s < full.time_of(job.scenario, job.seed)
+        for figure, x in job.places
+    }
+    for (figure, x), time_s in sorted(shortened.items()):
+        say(f"figure {figure} at {x:g}: only {time_s:g} s of network time, since it makes so many composite events")
+
+
+def _run(jobs: Sequence[Job], results: Results, processes: int, *, asks: bool) -> None:
+    def estimated_s(left: Sequence[Job]) -> float:
+        say("a short calibration tells how long they take ..")
+        speeds = calibrate(sorted({job.strategy for job in left}, key=TREE_STRATEGIES.index), run_job, processes)
+        return estimate_s(left, speeds, processes)
+
+    refusal = (
+        "and keeps every event of a run in memory; add --yes to begin, or choose a smaller --time or --seeds"
+        if asks
+        else None
+    )
+    run_left(jobs, results, run_job, processes, estimated_s, refusal=refusal)
+
+
+def _report(rows: Sequence[Row], results: Results, plots: bool) -> None:
+    written = []
+    for figure in sorted({row.figure for row in rows}):
+        of_figure = [row for row in rows if row.figure == figure]
+        sweep = SWEEPS[int(figure)]
+        print(table(of_figure, sweep) + "\n")
+        written.append(results.path(figure))
+        if plots:
+            written.append(results.path(figure, "png"))
+            plot(of_figure, sweep, written[-1])
+    print("findings")
+    for finding in findings(rows):
+        print(finding.text())
+    say(f"written: {', '.join(map(str, written))}")

@@ -1,0 +1,163 @@
+"""``headwater experiment inev``: what plans save, on random networks and on recorded streams."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from deploy.cli.common import RunFailed, say
+from deploy.cli.experiment_runs import chosen, run_left, words
+from deploy.experiments.inev.figures import (
+    FIGURES,
+    FULL,
+    LARGE,
+    MODELLED_TABLE,
+    MODERATE,
+    QUICK,
+    TABLE,
+    Figure,
+    case_studies,
+    modelled_studies,
+)
+from deploy.experiments.inev.findings import findings
+from deploy.experiments.inev.modelled_studies import STREAMS
+from deploy.experiments.inev.recordings import RECORDINGS, TABLE_3, present
+from deploy.experiments.inev.runs import COLUMNS, run_job, seconds_of
+from deploy.experiments.inev.tables import plot, table
+from deploy.experiments.jobs import Job
+from deploy.experiments.parallel import cores
+from deploy.experiments.plots import check_plotting
+from deploy.experiments.results import Results, Row, rows_at
+from protocol.errors import ConfigError
+
+DATA_VARIABLE: Final = "HEADWATER_DATA"
+DAYS_MAX: Final = math.ceil(RECORDINGS[LARGE].days)
+
+
+def inev(
+    figure: Annotated[
+        list[str] | None,
+        typer.Option("--figure", "-f", help="Only these: -f 6a -f 9b, or -f 6 for 6a to 6d.", metavar="NAME"),
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs of every point, each with another seed.", metavar="K")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few points, 3 seeds, short searches: minutes.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="The paper's size: 50 seeds, long searches.")] = False,
+    out: Annotated[Path, typer.Option(help="Folder for CSV files and pictures.", metavar="DIR")] = Path("inev-results"),
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder with recorded streams (inev-citibike-bikes/ ..): adds the case studies.",
+            metavar="DIR",
+            envvar=DATA_VARIABLE,
+        ),
+    ] = None,
+    days: Annotated[int | None, typer.Option(help="Of the largest recording: 1 to 31.", metavar="N")] = None,
+    processes: Annotated[
+        int | None, typer.Option("--processes", "-j", help="Runs at the same time; by default one for each core.")
+    ] = None,
+    plots: Annotated[bool, typer.Option("--plots/--no-plots", help="Draw the pictures (needs matplotlib).")] = True,
+    yes: Annotated[bool, typer.Option("--yes", help="Begin, however long it takes.")] = False,
+) -> None:
+    """Repeat the evaluation of INEv graphs.
+
+    Figures 4 to 12: what plans cost beside centralised evaluation, over the skew of rates, the size of the network, the
+    number of queries and so on; and, where --data gives the streams, the case studies of table 3. By default 10 seeds.
+
+    Every finished run is kept in DIR; the same command goes on where it was stopped.
+    """
+    if quick and full:
+        raise ConfigError("--quick and --full exclude each other")
+    size = QUICK if quick else FULL if full else MODERATE
+    if seeds is not None:
+        if seeds < 1:
+            raise ConfigError("--seeds must be at least 1")
+        size = replace(size, seeds=seeds)
+    if days is not None:
+        if not 1 <= days <= DAYS_MAX:
+            raise ConfigError(f"--days must be between 1 and {DAYS_MAX}: so many days are recorded")
+        size = replace(size, days=days)
+    figures = chosen_figures(figure, [] if data is None else studies_in(data, size.days))
+    at_once = cores() if processes is None else processes
+    if at_once < 1:
+        raise ConfigError("--processes must be at least 1")
+    if plots:
+        check_plotting()
+    jobs = size.jobs(figures)
+    results = results_in(out)
+
+    def estimated_s(left: Sequence[Job]) -> float:
+        return sum(map(seconds_of, left)) / at_once
+
+    refusal = "; add --yes to begin, or choose fewer --seeds" if full and not yes else None
+    failed = None
+    try:
+        run_left(
+            jobs, results, run_job, at_once, estimated_s, refusal=refusal, weigh=seconds_of, rows=rows_at, reuse=True
+        )
+    except RunFailed as error:
+        failed = error  # what the other runs gave is worth showing
+    _report(results.of(jobs), figures, results, plots)
+    if failed is not None:
+        raise failed
+
+
+def results_in(folder: Path) -> Results:
+    """The results of this experiment in a folder."""
+    known = dict.fromkeys(line for figure in FIGURES.values() for line in figure.lines)
+    return Results(folder, COLUMNS, list(known), numbered=False)
+
+
+def studies_in(data: Path, days: int) -> list[Figure]:
+    """The case studies whose streams are in a folder; what is left out is said, and ConfigError if none is there."""
+    if not data.is_dir():
+        raise ConfigError(f"there is no folder {data}; --data (or {DATA_VARIABLE}) is the folder with recorded streams")
+    known = dict.fromkeys([*(each.folder for each in RECORDINGS.values()), *(each.folder for each in STREAMS.values())])
+    there = [name for name in known if present(data, name)]
+    if not there:
+        raise ConfigError(f"{data} has none of the recorded streams; there should be folders {', '.join(known)} in it")
+    if len(there) < len(known):
+        say(f"left out, since {data} does not have them: {', '.join(name for name in known if name not in there)}")
+    folder = str(data.absolute())
+    recorded = [name for name, each in RECORDINGS.items() if each.folder in there]
+    for name in recorded:
+        RECORDINGS[name].check(data)
+    found = [case_studies(folder, days, recorded), modelled_studies(folder, there)]
+    return [study for study in found if study.lines]
+
+
+def chosen_figures(given: Sequence[str] | None, studies: Iterable[Figure] = ()) -> list[Figure]:
+    """Those named; a number stands for all of its parts."""
+    known = {**FIGURES, **{study.name: study for study in studies}}
+    names: list[str] = []
+    for word in words(given):
+        if word in (TABLE, MODELLED_TABLE) and word not in known:
+            raise ConfigError(f"{word} needs recorded streams: name their folder with --data or {DATA_VARIABLE}")
+        parts = [name for name in known if word.isdecimal() and name.partition("-")[0].rstrip("abcde") == word]
+        names += parts or chosen("figure", [word], list(known))
+    return [each for name, each in known.items() if not names or name in names]
+
+
+def _report(found: Sequence[Row], figures: Sequence[Figure], results: Results, plots: bool) -> None:
+    written = []
+    for figure in figures:
+        of_figure = [row for row in found if row.figure == figure.name]
+        if not of_figure:
+            continue
+        print(table(of_figure, figure))
+        if figure.name in (TABLE, MODELLED_TABLE):
+            for name, ratios in TABLE_3.items():
+                print(f"  the paper, {name}: " + ", ".join(f"Q{at} {ratio:g}" for at, ratio in ratios.items()))
+        print()
+        written.append(results.path(figure.name))
+        if plots:
+            written.append(results.path(figure.name, "png"))
+            plot(of_figure, figure, written[-1])
+    print("findings")
+    for finding in findings(found):
+        print(finding.text())
+    say(f"written: {', '.join(map(str, written))}")

@@ -1,0 +1,124 @@
+"""What all experiments share on the command line: the bar, the runs that are left, and names that were chosen."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Any, Final
+
+from deploy.cli.common import RunFailed, say
+from deploy.experiments.conduct import conduct
+from deploy.experiments.jobs import Job, Runner
+from deploy.experiments.results import Results
+from protocol.errors import ConfigError
+
+TRUSTED_SHARE: Final = 0.02  # of the work that must be done before the time left is told from it
+
+
+def run_left(
+    jobs: Sequence[Job],
+    results: Results,
+    run: Runner,
+    processes: int,
+    estimated_s: Callable[[Sequence[Job]], float],
+    *,
+    refusal: str | None = None,
+    **how: Any,
+) -> None:
+    """Make the runs that have no results yet, with a bar; RunFailed if any failed.
+
+    ``estimated_s`` tells how long some runs will take. With a ``refusal`` nothing is run: it is said why, and how long
+    it would take. ``how`` goes to ``conduct``.
+    """
+    left = results.missing(jobs)
+    if not left:
+        say(f"all {count(len(jobs), 'run')} are in {results.folder} already")
+        return
+    kept = f" ({len(jobs) - len(left):,} of {len(jobs):,} are there already)" if len(left) < len(jobs) else ""
+    say(f"{count(len(left), 'run')} to make{kept}")
+    expected_s = estimated_s(left)
+    if expected_s:
+        say(f"about {show_s(expected_s)} on {count(processes, 'core')}")
+    if refusal is not None:
+        raise ConfigError(f"the full size takes about {show_s(expected_s)} {refusal}")
+    try:
+        with Bar(expected_s) as bar:
+            failures = conduct(left, results, run, processes, bar.update, **how)
+    except KeyboardInterrupt:
+        say(f"what was finished is in {results.folder}; the same command goes on from there")
+        raise
+    for failure in failures:
+        say(f"failed: {failure.job.name()}: {failure.reason}")
+    if failures:
+        raise RunFailed(
+            f"{len(failures):,} of {count(len(left), 'run')} failed; the others are in {results.folder}, "
+            "and the same command makes only those that are missing"
+        )
+
+
+def words(given: Sequence[str] | None) -> list[str]:
+    return [word.strip() for text in given or () for word in text.split(",") if word.strip()]
+
+
+def chosen(what: str, named: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The known ones that were named, in their own order."""
+    for word in named:
+        if word not in known:
+            raise ConfigError(f"there is no {what} {word!r}; there are {', '.join(known)}")
+    return [name for name in known if name in named]
+
+
+def count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def show_s(seconds: float) -> str:
+    """A time to wait, as people say it."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:,.1f} h"
+
+
+class Bar:
+    """How much of the work is done and how long the rest takes, on a terminal; nothing at all in a pipe."""
+
+    def __init__(self, expected_s: float, *, shown: bool | None = None) -> None:
+        self._expected_s = expected_s
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._began = time.monotonic()
+        self._bar: Any = None
+
+    def __enter__(self) -> Bar:
+        if self._shown:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("runs"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f} %  about {task.fields[left]} left"),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._task = self._bar.add_task("runs", total=1.0, left=show_s(self._expected_s))
+            self._bar.start()
+        return self
+
+    def update(self, share: float) -> None:
+        if self._bar is not None:
+            self._bar.update(self._task, completed=share, left=show_s(self.left_s(share)))
+
+    def left_s(self, share: float) -> float:
+        """What is left, from the time taken so far; before that says much, from the estimate."""
+        taken_s = time.monotonic() - self._began
+        if share < TRUSTED_SHARE:
+            return max(0.0, self._expected_s - taken_s)
+        return taken_s * (1 - share) / share
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()

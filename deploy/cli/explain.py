@@ -1,0 +1,158 @@
+"""``headwater explain``: why did my pattern not fire?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.common import (
+    DelimiterOption,
+    TimeColumnOption,
+    TimeUnitOption,
+    TypeColumnOption,
+    layout_of,
+    load_functions,
+    prepare,
+    read_sources,
+    say,
+    the_trace,
+)
+from deploy.cli.output import any_number_of_digits, show_count
+from deploy.cli.rule_warnings import warn_of_slips
+from deploy.descriptions.remote_files import check_lookups, load_remote_tables
+from node.explain.explain import Explanation
+from node.explain.explain import explain as explain_rule
+from node.explain.parts import StepReport
+from node.traces.reader import TraceSource
+from protocol.errors import ConfigError
+
+MISS_WIDTH = 100  # a miss that is longer is shown with its reason on a line of its own
+
+
+def explain(
+    rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULE")],
+    events: Annotated[
+        list[str], typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")
+    ],
+    near: Annotated[int, typer.Option(help="How many of the nearest misses to show.", min=0, metavar="N")] = 3,
+    only: Annotated[
+        list[str] | None, typer.Option("--rule", help="Explain only the rule of this name.", metavar="NAME")
+    ] = None,
+    format: Annotated[str | None, typer.Option(help="csv, jsonl or parquet.", metavar="FORMAT")] = None,
+    time_unit: TimeUnitOption = None,
+    time_column: TimeColumnOption = "ts",
+    type_column: TypeColumnOption = "type",
+    delimiter: DelimiterOption = ",",
+    remote: Annotated[list[str] | None, typer.Option(help="A table for REMOTE.", metavar="NAME=FILE")] = None,
+    functions: Annotated[
+        Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
+    ] = None,
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave malformed rows out and count them.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per rule.")] = False,
+) -> None:
+    """Answer "why did my pattern not fire?"
+
+    For each step of the pattern: how many events there were, how many were turned away by which predicate, window,
+    order or negation, and how many open matches were left. Then the nearest misses: the open matches that came
+    furthest, and what ended each of them.
+
+    The whole trace is read into memory. Of a long one only a part is looked at, and what that part does not tell is
+    marked "at least": take a part of the trace that shows the problem.
+    """
+    layout = layout_of(time_unit, time_column, type_column, delimiter)
+    registered = load_functions(functions)
+    tables = load_remote_tables(remote or (), layout.time_unit)
+    work = prepare(read_sources(rules), TraceSource.at(the_trace(events), format, layout), registered)
+    warn_of_slips(work.rules)
+    check_lookups(work.rules.rules, tables)
+    chosen = [rule for rule in work.rules.rules if not only or rule.name in only]
+    unknown = sorted(set(only or ()) - {rule.name for rule in chosen})
+    if unknown:
+        known = ", ".join(rule.name for rule in work.rules.rules)
+        raise ConfigError(f"there is no rule {unknown[0]!r}; there is: {known}")
+    reader = work.reader(skip_bad=skip_bad)
+    try:
+        trace = reader.whole()
+    finally:
+        reader.rows.close()
+    for number, rule in enumerate(chosen):
+        found = explain_rule(
+            rule,
+            work.rules.rules,
+            trace,
+            work.rules.types.values(),
+            functions=registered,
+            remote=tables,
+            near=near,
+        )
+        if as_json:
+            with any_number_of_digits():
+                print(json.dumps(found.to_json(), ensure_ascii=True))
+        else:
+            if number:
+                print()
+            print("\n".join(show_explanation(found, near)))
+    tally = reader.tally
+    if tally.repeated:
+        say(f"{tally.repeated:,} row{'s' * (tally.repeated != 1)} with the node and seq of an earlier row left out")
+    if tally.bad:
+        say(f"{tally.bad:,} malformed row{'s' * (tally.bad != 1)} left out, the first of them:")
+        for example in tally.examples:
+            say(f"  {example}")
+
+
+def show_explanation(found: Explanation, near: int) -> list[str]:
+    lines = [f"{found.rule}: {_matches(found)}"]
+    for branch in found.branches:
+        if len(found.branches) > 1:
+            lines.append(f"  with {', '.join(branch.roles)}:")
+        for number, step in enumerate(branch.steps, 1):
+            lines.extend(_show_step(number, step))
+    among = " among what was looked at" if found.partial else ""
+    if found.misses:
+        lines.append(f"nearest miss{'es' * (len(found.misses) != 1)}{among}:")
+        for miss in found.misses:
+            text = str(miss)
+            if len(text) > MISS_WIDTH and miss.events:
+                lines.append(f"  {', '.join(miss.events)}:")
+                lines.append(f"      {miss.reason}")
+            else:
+                lines.append(f"  {text}")
+    elif near:
+        lines.append(
+            f"no near misses{among}" if found.partial else "no near misses: every open match went on to the end"
+        )
+    lines.extend(f"note: {note}" for note in found.notes)
+    return lines
+
+
+def _matches(found: Explanation) -> str:
+    if found.matches is None:
+        return "more matches than can be counted"
+    return f"{show_count(found.matches)} match{'es' * (found.matches != 1)}"
+
+
+def _show_step(number: int, step: StepReport) -> list[str]:
+    least = "at least " if step.partial else ""
+    parts = [f"{step.events:,} {step.type} event{'s' * (step.events != 1)}"] if step.type else []
+    if number == 1:
+        if step.looked_at < step.events:
+            parts = [f"looked at the first {step.looked_at:,} of {parts[0]}"]
+        parts.append(_open_matches(least, step.kept) + " left")
+    else:
+        before = _open_matches("at least " if step.before_partial else "", step.before)
+        looked = f"looked at the first {step.looked_at:,} of" if step.looked_at < step.before else "from"
+        parts.append(f"{looked} {before}, {_open_matches(least, step.kept)} left")
+    lines = [f"  {number}. {step.text}", f"       {'; '.join(parts)}"]
+    for reason, times in step.turned_away.most_common():
+        lines.append(f"       {least}{times:>10,} turned away: {reason}")
+    if step.undecided:
+        lines.append(f"       {step.undecided:>10,} not decided: too many choices of elements to try")
+    return lines
+
+
+def _open_matches(least: str, number: int) -> str:
+    return f"{least}{number:,} open match{'es' * (number != 1)}"

@@ -1,0 +1,36 @@
+"""``headwater job``: the commands on Spark, packaged for spark-submit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from deploy.cli.common import say
+from pipeline.prepare.prepared import Unfinished
+from pipeline.spark.shipping import write_code
+
+CODE: Final = "headwater.zip"
+MAIN: Final = "headwater_job.py"
+
+
+def job(
+    out: Annotated[Path, typer.Option(help=f"The folder to make, with {CODE} and {MAIN}.", metavar="FOLDER")],
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a job that is there already.")] = False,
+) -> None:
+    """Package all commands for spark-submit.
+
+    The zip file holds Headwater itself; what it needs (pip install 'headwater[spark]') must be where the driver and the
+    tasks run.
+
+    Example: spark-submit --master spark://host:7077 --py-files job/headwater.zip job/headwater_job.py traces zeek ..
+    """
+    from importlib.resources import files
+
+    with Unfinished(out, overwrite=overwrite, mark=MAIN, what="job") as unfinished:
+        write_code(unfinished.folder / CODE)
+        (unfinished.folder / MAIN).write_bytes((files("deploy") / "spark_job.py").read_bytes())
+        unfinished.publish()
+    say("for commands as in headwater COMMAND .., write:")
+    print(f"spark-submit --master URL --py-files {out / CODE} {out / MAIN} COMMAND ..")

@@ -1,0 +1,46 @@
+"""``headwater keys``: the keys with which the processes of a network know each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from protocol.errors import ConfigError
+
+
+def keys(
+    folder: Annotated[Path, typer.Argument(help="Where the keys are, or will be.", metavar="FOLDER")],
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Nodes and client programs that need keys.", metavar="NAME")
+    ] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(help="For all nodes of this network file, and for its coordinator.", metavar="FILE"),
+    ] = None,
+) -> None:
+    """Make the keys that encrypt links and tell friends from strangers.
+
+    NAME.key is secret and belongs on the machine of NAME alone; NAME.pub belongs on every machine that talks to it.
+    Keys that exist are never changed: run it again when somebody is new.
+
+    \b
+    headwater keys keys/ --network fire.yaml      for every node, and for the coordinator
+    headwater keys keys/ laptop                   for a client program called laptop
+    """
+    from protocol.links.keys import make_keys
+    from protocol.messages.control import COORDINATOR
+
+    wanted = list(names or ())
+    if network is not None:
+        from deploy.network.file import read_network
+
+        wanted += [*read_network(network).network.nodes, COORDINATOR]
+    if not wanted:
+        raise ConfigError("nobody needs keys; name somebody, or a network with --network FILE")
+    made = make_keys(folder, wanted)
+    for name in made:
+        print(f"{folder / name}.key {folder / name}.pub")
+    if not made:
+        print("everybody named has keys already")

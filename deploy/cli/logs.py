@@ -1,0 +1,77 @@
+"""``headwater logs``: what the processes of a run say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from deploy.cluster.runs import Run
+
+LOOK_S: Final = 0.3  # how often files are looked at while they are followed
+
+
+def logs(
+    node: Annotated[
+        str | None,
+        typer.Argument(
+            help="A node, coordinator, broker or keeper. [default: all]", metavar="NODE", show_default=False
+        ),
+    ] = None,
+    following: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.")] = False,
+    lines: Annotated[int, typer.Option("--lines", "-n", help="How many of the last lines.", min=0)] = 50,
+    name: Annotated[
+        str | None, typer.Option(help="The run, if there are several.", metavar="NAME", show_default=False)
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
+) -> None:
+    """Show the last lines of logs, each under the name of its process."""
+    from deploy.cluster.log_files import last_lines
+    from deploy.cluster.runs import the_run
+
+    run = the_run(folder, name, purpose="read")
+    files = _files(run, node)
+    for shown, file in files.items():
+        for line in last_lines(file, lines):
+            print(_labelled(shown, line, files))
+    if following:
+        follow(run, node)
+
+
+def follow(run: Run, node: str | None) -> None:
+    """Print what is added to logs, until interrupted or the run has ended."""
+    from deploy.cluster.log_files import Follower
+
+    files = _files(run, node)
+    followed = {shown: Follower(file) for shown, file in files.items()}
+    while True:
+        was_kept = run.is_kept()
+        for shown, follower in followed.items():
+            for line in follower.lines():
+                print(_labelled(shown, line, files), flush=True)
+        if not was_kept:
+            return
+        time.sleep(LOOK_S)
+
+
+def _labelled(shown: str, line: str, files: dict[str, Path]) -> str:
+    return line if len(files) == 1 else f"{shown:<{max(map(len, files))}} | {line}"
+
+
+def _files(run: Run, node: str | None) -> dict[str, Path]:
+    plan = run.plan()
+    files = {process.name: Path(process.log) for process in plan.processes}
+    if node is None:
+        return {name.removeprefix("@"): file for name, file in files.items()}
+    if node == "keeper" and node not in files:
+        return {node: run.keeper_log}
+    for name in (node, f"@{node}"):
+        if name in files:
+            return {node: files[name]}
+    names = ", ".join(name.removeprefix("@") for name in files)
+    raise ConfigError(f"{run.name} has no process {node!r}; there are {names} and keeper")

@@ -1,0 +1,46 @@
+"""``headwater node``: one node of a running network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def node(
+    name: Annotated[str, typer.Argument(help="The name of the node in the network file.")],
+    coordinator: Annotated[str, typer.Option(help="Where the coordinator listens, as in tcp://10.0.0.1:7000.")],
+    data: Annotated[Path, typer.Option(help="The folder in which the node keeps what must survive.")],
+    network: Annotated[str, typer.Option(help="The name of the network; the coordinator has the same.")] = "headwater",
+    listen: Annotated[str, typer.Option(help="Where neighbours and programs reach the node.")] = "tcp://127.0.0.1:0",
+    advertise: Annotated[str | None, typer.Option(help="Where they reach it, if not where it listens.")] = None,
+    http: Annotated[str | None, typer.Option(help="Where health, metrics and tables are served, HOST:PORT.")] = None,
+    keys: Annotated[Path | None, typer.Option(help="A folder of keys made by `headwater keys`.")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say more.")] = False,
+) -> None:
+    """Run one node until SIGTERM: it registers with the coordinator and does what it is told to.
+
+    It keeps a journal in its data folder. After a crash it goes on where it was; start it again with the same options.
+    """
+    import logging
+
+    from deploy.cli.command import version_text
+    from node.daemon.daemon import DaemonSettings
+    from node.daemon.process import run_node, set_up_logging
+    from protocol.links import Keys
+
+    set_up_logging(logging.DEBUG if verbose else logging.INFO)
+    run_node(
+        DaemonSettings(
+            name=name,
+            data=data,
+            coordinator=coordinator,
+            network=network,
+            listen=listen,
+            advertise=advertise,
+            http=http,
+            keys=None if keys is None else Keys.read(keys, name),
+            version=version_text(),
+        )
+    )

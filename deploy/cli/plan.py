@@ -1,0 +1,210 @@
+"""``headwater plan``: where rules are evaluated, what crosses which links, and what that costs."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+import traceback
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from coordinator.inev.model.case_files import read_case
+from coordinator.inev.model.costs import estimate
+from coordinator.inev.model.latency import latency
+from coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
+from coordinator.inev.model.problem import Problem
+from coordinator.inev.plan.description import Outcome, as_json, in_words
+from coordinator.inev.plan.drawing import as_dot, as_svg
+from coordinator.inev.plan.fallback import with_fall_backs
+from coordinator.inev.plan.plans import Plan
+from coordinator.inev.plan.well_formed import faults
+from coordinator.inev.search.baselines import centralised
+from coordinator.inev.search.exact import exact_plan
+from coordinator.inev.search.push_pull import push_pull_plan
+from coordinator.inev.search.search import Bound, inev_plan
+from deploy.cli.common import say
+from deploy.network.file import read_network
+from deploy.network.problem import network_problem
+from protocol.errors import ConfigError
+
+PLANNERS: Final = ("inev", "exact", "centr", "push-pull")
+PULLING: Final = ("inev", "exact")
+"""Those that can be told whether to pull; the others always do, or never."""
+
+CASE_SUFFIX: Final = ".json"
+
+
+def plan(
+    given: Annotated[Path, typer.Argument(help="A network file, or a case file (.json).", metavar="NETWORK|CASE.json")],
+    planner: Annotated[str, typer.Option(help=f"One of {', '.join(PLANNERS)}.", metavar="PLANNER")] = "inev",
+    json_: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+    dot: Annotated[bool, typer.Option("--dot", help="Print the plan for Graphviz.")] = False,
+    svg: Annotated[
+        Path | None, typer.Option(help="Draw the plan on the network into this file.", metavar="FILE")
+    ] = None,
+    budget: Annotated[
+        float | None,
+        typer.Option(
+            help="Stop with the best plan that a usual machine finds in so many seconds: steps are counted, not time, "
+            "so that equal budgets give equal plans.",
+            metavar="SECONDS",
+        ),
+    ] = None,
+    pull: Annotated[
+        bool | None,
+        typer.Option(
+            "--pull/--no-pull",
+            help="Whether events may stay at their sources until somebody asks for them, where that is cheaper. "
+            "Without it: for network files yes, for case files no.",
+            show_default=False,
+        ),
+    ] = None,
+    sample: Annotated[
+        bool,
+        typer.Option(
+            "--sample", help="Count rates and selectivities in the network's own traces, where none are given."
+        ),
+    ] = False,
+    statistics: Annotated[
+        Path | None,
+        typer.Option(
+            help="What headwater statistics has counted; what the network file says itself outweighs it.",
+            metavar="FILE",
+        ),
+    ] = None,
+    latency_bound: Annotated[
+        str | None,
+        typer.Option(
+            help="off, centr (no slower than centralised), 3x (three times that) or a number. Without: what the "
+            f"network file says, or else {USUAL}; for a case file off.",
+            metavar="BOUND",
+        ),
+    ] = None,
+    latency_factor: Annotated[
+        float | None,
+        typer.Option(
+            help="What work at a node counts beside a hop: what the network file says, or else 1.", metavar="FACTOR"
+        ),
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Equal seeds give equal plans.", metavar="N")] = 0,
+) -> None:
+    """Plan where rules are evaluated, so that as little as possible crosses the network.
+
+    For a network file the rates are those of its sources or of its section statistics, and delivery to the sinks is
+    part of every cost. A case file brings rates, selectivities and its own definition of cost.
+
+    Says what the plan costs beside centralised evaluation, and per query what runs where, what travels, and why.
+    """
+    if planner not in PLANNERS:
+        raise ConfigError(f"unknown planner {planner!r}; planners are {', '.join(PLANNERS)}")
+    if json_ and dot:
+        raise ConfigError("--json and --dot both print the plan; ask for one of them (--svg FILE goes with either)")
+    if budget is not None and not 0 < budget < math.inf:
+        raise ConfigError(f"a budget of {budget:g} seconds leaves no time; write a number above 0")
+    is_case = given.suffix.lower() == CASE_SUFFIX
+    if pull is not None and planner not in PULLING:
+        raise ConfigError(
+            f"--pull and --no-pull are for the planners {' and '.join(PULLING)}; leave the option out, or {planner}"
+        )
+    if is_case and statistics is not None:
+        raise ConfigError("a case file brings its own statistics; --statistics is for network files")
+    problem, terms, usually = _case_problem(given) if is_case else _network_problem(given, sample, statistics)
+    terms = LatencyTerms(
+        terms.bound if latency_bound is None else latency_bound,
+        terms.factor if latency_factor is None else latency_factor,
+    )
+    pulls = planner in PULLING and (usually if pull is None else pull)
+    outcome = planned(problem, planner, budget, terms, seed, pull=pulls)
+    for warning in outcome.warnings:
+        say(f"warning: {warning}")
+    if svg is not None:
+        try:
+            svg.write_text(as_svg(outcome.plan), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {svg}: {error.strerror}") from None
+    if json_:
+        print(json.dumps(as_json(outcome, numbers=is_case), indent=1))
+    elif dot:
+        print(as_dot(outcome.plan))
+    else:
+        for line in in_words(outcome):
+            print(line)
+
+
+def _case_problem(given: Path) -> tuple[Problem, LatencyTerms, bool]:
+    return read_case(given).problem, LatencyTerms(OFF), False
+
+
+def _network_problem(given: Path, sample: bool, statistics: Path | None) -> tuple[Problem, LatencyTerms, bool]:
+    """The problem, how slow plans may be, and whether they may pull."""
+    found = read_network(given, statistics=statistics)
+    for warning in found.warnings:
+        if found.statistics.file is not None and warning.file == str(found.statistics.file):
+            say(str(warning))
+    told = found.statistics
+    if not sample:
+        return network_problem(found), told.latency, told.pull
+    from deploy.network.sampled_statistics import sampled
+
+    return network_problem(found, sampled(found)), told.latency, told.pull
+
+
+def planned(
+    problem: Problem, planner: str, budget_s: float | None, terms: LatencyTerms, seed: int, *, pull: bool
+) -> Outcome:
+    """Plans, and compares with centralised evaluation."""
+    centre = centralised(problem)
+    central_latency = latency(centre, terms.factor)
+    limit = terms.limit(central_latency)
+    start = time.perf_counter()
+    bound = None if limit is None else Bound(limit, terms.factor)
+    failed = None
+    try:
+        found = _checked(_plan(problem, planner, budget_s, bound, seed, centre, pull=pull))
+    except ConfigError:
+        raise
+    except Exception as error:
+        found, failed = centre, _failed(planner, error)
+    seconds = time.perf_counter() - start
+    exact = planner == "exact" and failed is None
+    return Outcome(
+        plan=found,
+        centralised=centre,
+        lower_bound=found.cost if exact else estimate(problem),
+        lower_bound_is="bound" if exact else "estimate",
+        latency=latency(found, terms.factor),
+        latency_bound=limit,
+        centralised_latency=central_latency,
+        latency_factor=terms.factor,
+        seconds=seconds,
+        failed=failed,
+    )
+
+
+def _checked(found: Plan) -> Plan:
+    """The plan with fall-backs and with rates as precise as may be. AssertionError if it would not find everything."""
+    if found.planner in ("inev", "exact"):
+        found = with_fall_backs(found)
+    found = found.refined()
+    wrong = faults(found)
+    assert not wrong, "; ".join(wrong)
+    return found
+
+
+def _failed(planner: str, error: Exception) -> str:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    where = f"{type(error).__name__} in {Path(last.filename).name}, line {last.lineno}: {error}"
+    return f"the planner {planner} failed (a bug: {where}); this is centralised evaluation, which always works"
+
+
+def _plan(
+    problem: Problem, planner: str, budget_s: float | None, bound: Bound | None, seed: int, centre: Plan, *, pull: bool
+) -> Plan:
+    if planner == "inev":
+        return inev_plan(problem, budget_s, bound, seed, pull)
+    if planner == "exact":
+        return exact_plan(problem, budget_s, pull)
+    return centre if planner == "centr" else push_pull_plan(problem)

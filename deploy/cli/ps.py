@@ -1,0 +1,88 @@
+"""``headwater ps``: the processes of runs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from deploy.cluster.runs import Run
+    from deploy.cluster.status import Row
+
+
+def ps(
+    name: Annotated[
+        str | None, typer.Option(help="Only this run. [default: all of the folder]", metavar="NAME", show_default=False)
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each run, one per line.")] = False,
+) -> None:
+    """Show the processes of a running network.
+
+    A process is up (it says that it is ready), starting, restarting (it died and is started again) or dead.
+    """
+    from deploy.cluster.runs import runs_in, the_run
+    from deploy.cluster.status import rows
+
+    runs = [the_run(folder, name, purpose="show")] if name is not None else runs_in(folder)
+    if not runs and not as_json:
+        print(f"there are no runs in {folder}")
+    for run in runs:
+        found = rows(run)
+        if as_json:
+            _print_json(run, found)
+        else:
+            _print(run, found)
+
+
+def _print_json(run: Run, found: list[Row]) -> None:
+    state = run.state()
+    told = {
+        "name": run.name,
+        "kind": state.get("kind"),
+        "state": state_of(run),
+        "network": state.get("network"),
+        "folder": str(run.folder),
+        "keeper": state.get("keeper"),
+        "token_file": state.get("token_file"),
+        "processes": [asdict(row) for row in found],
+    }
+    print(json.dumps(told, ensure_ascii=False))
+
+
+def state_of(run: Run) -> str:
+    """up, stopping or down; or lost, if its keeper was killed and it is not taken down yet."""
+    told = run.state().get("state", "down")
+    if run.is_kept():
+        return str(told)
+    return "down" if told == "down" else "lost"
+
+
+def _print(run: Run, found: list[Row]) -> None:
+    state = state_of(run)
+    says = {"lost": "has lost its keeper: nothing is started again; headwater down cleans up"}.get(state, f"is {state}")
+    print(f"{run.name} on {run.state().get('kind', '?')} {says}")
+    if state == "down":
+        return
+    header = ("NAME", "STATE", "PID", "RESTARTS", "MEMORY", "CPU", "ADDRESS", "HTTP")
+    table = [header, *(_cells(row) for row in found)]
+    widths = [max(len(line[column]) for line in table) for column in range(len(header))]
+    for line in table:
+        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.name,
+        row.state,
+        "-" if row.pid is None else str(row.pid),
+        str(row.restarts),
+        "-" if row.memory_bytes is None else f"{row.memory_bytes / 1e6:.0f} MB",
+        "-" if row.cpu_s is None else f"{row.cpu_s:.1f} s",
+        row.address or "-",
+        row.http or "-",
+    )

@@ -1,0 +1,180 @@
+"""``headwater replay``: a prepared trace into a running network."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deploy.cli.common import RunFailed, say
+from deploy.cli.progress import Progress
+from deploy.network.ends import speed_of
+from pipeline.prepare.prepared import Manifest, open_prepared
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.replay.council import Progress as TaskProgress
+    from pipeline.replay.replay import Outcome
+
+
+def replay(
+    trace: Annotated[Path, typer.Argument(help="A trace that headwater traces has prepared.", metavar="TRACE")],
+    name: Annotated[
+        str | None, typer.Option(help="The run, if there are several.", metavar="NAME", show_default=False)
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
+    speed: Annotated[
+        str, typer.Option(help="How many times faster than the times say, as in 10; max: as fast as nodes take it.")
+    ] = "max",
+    tasks: Annotated[
+        int | None,
+        typer.Option(help="Tasks that stream at once. [default: as many as there are cores]", show_default=False),
+    ] = None,
+    only_known: Annotated[
+        bool, typer.Option("--only-known", help="Leave out events for which the network has no source.")
+    ] = False,
+    no_end: Annotated[
+        bool, typer.Option("--no-end", help="Leave the sources open; what waits for more stays undecided.")
+    ] = False,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Do not wait until everything has arrived at the sinks.")
+    ] = False,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print what was done as JSON.")] = False,
+) -> None:
+    """Stream a prepared trace into a running network, in the order of its time.
+
+    The sources of the network file say replay: any. A replay that was stopped, killed or given up is started again
+    with the same command and goes on where it was: no event is born twice.
+    """
+    from deploy.cli.replay_targets import takers, targets_of, wait_until_drained
+    from deploy.cluster.runs import the_run
+    from pipeline.replay.replay import ReplayFailed
+    from pipeline.replay.replay import replay as replay_into
+    from pipeline.replay.sender import Refused
+    from pipeline.spark.session import spark_session
+
+    pace = _speed(speed)
+    prepared = open_prepared(trace)
+    for warning in prepared.manifest.warnings:
+        say(f"warning: {warning}")
+    into = the_run(folder, name, purpose="replay into")
+    found = takers(into)
+    targets = targets_of(into, found, prepared, only_known=only_known)
+    say("starting Spark")
+    with spark_session("replay", master) as spark, _Watch(prepared.manifest, pace) as watch:
+        try:
+            outcome = replay_into(
+                spark,
+                prepared,
+                targets,
+                speed=pace,
+                tasks=tasks,
+                ends=not no_end,
+                only_known=only_known,
+                tell=say,
+                watch=watch,
+            )
+        except Refused as error:
+            raise ConfigError(str(error)) from None
+        except ReplayFailed as error:
+            raise RunFailed(f"{error}; the same command goes on where this one was") from error
+        seconds = watch.seconds()
+    if not no_end and not no_wait:
+        say("waiting until the network has drained")
+        wait_until_drained(found, say)
+    told = _told(outcome, prepared.manifest, seconds, watch.seconds())
+    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(_in_words(told, into.name, paced=bool(pace))))
+
+
+def _speed(text: str) -> float:
+    try:
+        return speed_of(text)
+    except ConfigError as error:
+        raise ConfigError(f"--speed: {error}") from None
+
+
+class _Watch:
+    """Shows how far the tasks have come. Called in another thread."""
+
+    def __init__(self, manifest: Manifest, speed: float) -> None:
+        self._progress: Progress | None = None
+        self._manifest = manifest
+        self._paced = bool(speed)
+        self._began_s: float | None = None
+
+    def __enter__(self) -> _Watch:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._progress is not None:
+            self._progress.__exit__(kind, error, at)
+
+    def seconds(self) -> float:
+        """Since the first task was ready."""
+        return 0.0 if self._began_s is None else time.monotonic() - self._began_s
+
+    def __call__(self, tasks: dict[int, TaskProgress]) -> None:
+        from pipeline.prepare.traces import moment
+
+        if self._progress is None and any(each.slices is not None for each in tasks.values()):
+            self._began_s = time.monotonic()
+            self._progress = Progress("replaying").__enter__()
+        behind = min(tasks.values(), key=lambda each: each.ts if each.ts is not None else -(1 << 62))
+        if behind.ts is None or self._progress is None:
+            return
+        manifest = self._manifest
+        span_us = max(1, manifest.last_us - manifest.first_us)
+        lag = f", {max(each.lag_s for each in tasks.values()):.1f} s behind" if self._paced else ""
+        self._progress.label(f"{moment(behind.ts)}{lag}, slowest {behind.behind}")
+        self._progress.update(sum(each.events for each in tasks.values()), (behind.ts - manifest.first_us) / span_us)
+
+
+def _told(outcome: Outcome, manifest: Manifest, seconds: float, drained_s: float) -> dict[str, Any]:
+    means = [each.lag_mean_s for each in outcome.fed]
+    return {
+        "trace": manifest.name,
+        "checksum": manifest.checksum,
+        "events": outcome.born,
+        "before": outcome.before,
+        "repeated": outcome.repeated,
+        "late": outcome.late,
+        "left_out": outcome.left_out,
+        "seconds": round(seconds, 3),
+        "events_per_s": round(outcome.born / seconds, 1) if seconds else None,
+        "drained_s": round(drained_s, 3),
+        "tasks": outcome.tasks,
+        "lag_max_s": round(max((each.lag_max_s for each in outcome.fed), default=0.0), 3),
+        "lag_mean_s": round(sum(means) / len(means), 3) if means else 0.0,
+        "nodes": {
+            each.node: {"events": each.born, "repeated": each.repeated, "late": each.late}
+            for each in sorted(outcome.fed, key=lambda each: each.node.encode())
+        },
+    }
+
+
+def _in_words(told: dict[str, Any], run: str, *, paced: bool) -> list[str]:
+    rate = f" ({told['events_per_s']:,.0f}/s)" if told["events_per_s"] is not None else ""
+    lines = [
+        f"{told['trace']} into {run}: {told['events']:,} events to {len(told['nodes'])} nodes "
+        f"in {told['seconds']:,.1f} s{rate}, by {told['tasks']} tasks",
+    ]
+    if paced:
+        lines.append(f"behind the pace by {told['lag_mean_s']:.2f} s on average, {told['lag_max_s']:.2f} s at most")
+    lines += [
+        f"{told[key]:,} events {what}"
+        for key, what in (
+            ("before", "were there already"),
+            ("repeated", "were sent again after a crash, and not taken twice"),
+            ("late", "came too late and are no part of the trace; they are in late.jsonl of their nodes"),
+            ("left_out", "were left out: the network has no source for them"),
+        )
+        if told[key]
+    ]
+    return lines

@@ -1,0 +1,121 @@
+"""``headwater report``: what runs sent, found and took; tables, and a page to look at."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from deploy.cli.common import say
+from pipeline.report.job import IN_PROCESS_BYTES_MAX, check_runs, report_tables
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipeline.prepare.prepared import Prepared
+    from pipeline.report.inputs import Found, Recorded
+    from pipeline.report.tables import Tables
+
+ENGINES: Final = ("auto", "arrow", "spark")
+
+
+def report(
+    runs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Runs by name, or their folders: of `headwater up`, or of `headwater simulate --record`.",
+            metavar="RUN..",
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to make: tables/ and report.html.", metavar="FOLDER")],
+    trace: Annotated[
+        Path | None,
+        typer.Option(help="The prepared trace that was replayed: centralised is counted over it.", metavar="FOLDER"),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+    ] = None,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="What reads the records: spark, for any size; arrow, this process alone, which needs no Java; auto: "
+            f"arrow up to {IN_PROCESS_BYTES_MAX >> 20} MiB of records, and spark beyond or with --master.",
+            metavar="ENGINE",
+        ),
+    ] = "auto",
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a report that is there already.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print a summary as one JSON object.")] = False,
+) -> None:
+    """Report on runs from the records that their nodes have left.
+
+    What crossed which link and why, against sending everything to one node; how long composite events took; what nodes
+    did and held; what was late or lost. Several runs are laid side by side, and those that had the same events are
+    compared: did they deliver the same?
+
+    Example: headwater report fire --out fire-report
+    """
+    from deploy.reporting.groups import grouped
+    from deploy.reporting.inputs import find_runs
+    from deploy.reporting.page import page
+    from deploy.reporting.terminal import render, to_json
+    from pipeline.prepare.prepared import Unfinished, open_prepared
+    from pipeline.report.tables import write_tables
+
+    _check_engine(engine, master)
+    found, said = find_runs(runs, folder)
+    for line in said:
+        say(line)
+    is_on_spark = _is_on_spark(engine, master, check_runs(found))
+    prepared = None if trace is None else open_prepared(trace)
+    with Unfinished(out, overwrite=overwrite, mark="report.html", what="report") as unfinished:
+        tables = grouped(
+            _tables(found, prepared, master) if is_on_spark else report_tables(None, found, trace=prepared)
+        )
+        say("writing tables and the page")
+        write_tables(tables, unfinished.folder / "tables")
+        shapes = {run.label: run.shape for run in found}
+        try:
+            (unfinished.folder / "report.html").write_text(page(tables, shapes), encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"cannot write {unfinished.folder}: {error.strerror}") from None
+        unfinished.publish()
+    for row in tables["notes"]:
+        say(f"note: {row['run']}: {row['note']}")
+    print(json.dumps(to_json(tables), ensure_ascii=False) if json_ else render(tables))
+    say(f"the page is {out / 'report.html'}")
+
+
+def _check_engine(engine: str, master: str | None) -> None:
+    if engine not in ENGINES:
+        raise ConfigError(f"--engine: there is no {engine!r}; there is: {', '.join(ENGINES)}")
+    if engine == "arrow" and master is not None:
+        raise ConfigError("--master names a Spark that --engine arrow does not use; leave one of them out")
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ConfigError(
+            "reports are written with pyarrow, which is not installed; write: pip install 'headwater[report]'"
+        )
+
+
+def _is_on_spark(engine: str, master: str | None, found: Sequence[Found]) -> bool:
+    """Whether Spark reads the records; where nobody has said, their size decides."""
+    if engine != "auto" or master is not None:
+        return engine != "arrow"
+    size = sum(each.bytes() for each in found)
+    if size > IN_PROCESS_BYTES_MAX:
+        say(
+            f"{size / 1e6:,.0f} MB of records are for Spark; --engine arrow reads them without it, if memory some ten "
+            "times as large is there"
+        )
+    return size > IN_PROCESS_BYTES_MAX
+
+
+def _tables(runs: Sequence[Recorded], trace: Prepared | None, master: str | None) -> Tables:
+    from pipeline.spark.session import spark_session
+
+    say("starting Spark")
+    with spark_session("report", master) as spark:
+        return report_tables(spark, runs, trace=trace, tell=say)

@@ -1,0 +1,77 @@
+"""``headwater rules``: what a running network looks for."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli.common import say
+from deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, print_table
+from protocol.errors import ConfigError
+from protocol.languages.diagnostics import closest, listed
+
+if TYPE_CHECKING:
+    from deploy.cli.running_network import Json
+
+
+def rules(
+    rule: Annotated[
+        str | None, typer.Argument(help="Show the text of this one.", metavar="RULE", show_default=False)
+    ] = None,
+    name: RunName = None,
+    folder: RunFolder = HOME,
+    coordinator: CoordinatorUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each rule, one per line.")] = False,
+) -> None:
+    """List the rules of a running network: since when each holds, and which nodes evaluate it.
+
+    \b
+    headwater rules
+    headwater rules Fire
+    """
+    from deploy.cli.running_network import reached
+
+    network = reached(name, folder, coordinator, None, None, purpose="look at")
+    found = network.rules()
+    if rule is not None:
+        found = [each for each in found if each["name"] == rule] or _missing(rule, [each["name"] for each in found])
+    places = network.evaluated_at()
+    if as_json:
+        for each in found:
+            print(json.dumps({**each, "evaluated_at": places.get(each["name"], [])}, ensure_ascii=False))
+    elif rule is not None:
+        for each in found:
+            print(each["text"].rstrip())
+    elif not found:
+        print("no rule is deployed")
+    else:
+        print_table(
+            ("NAME", "VERSION", "EMITS", "READS", "HOLDS FROM", "EVALUATED AT"),
+            [_cells(each, places.get(each["name"], [])) for each in found],
+        )
+        if any(each["name"] not in places for each in found):
+            say("-: no node says that it evaluates the rule; as long as nobody wants what it finds, none need")
+
+
+def _missing(rule: str, known: list[str]) -> list[Json]:
+    near = closest(rule, known)
+    hint = f"did you mean {near!r}?" if near else f"there are: {listed(known) or 'none'}"
+    raise ConfigError(f"there is no rule {rule!r}; {hint}")
+
+
+def _cells(rule: Json, places: list[str]) -> tuple[str, ...]:
+    from node.explain.parts import show_ts
+
+    holds = "the beginning" if rule["since_us"] is None else show_ts(rule["since_us"])
+    if rule["until_us"] is not None:
+        holds += f" until {show_ts(rule['until_us'])}"
+    return (
+        rule["name"],
+        str(rule["version"]),
+        rule["emits"],
+        listed(rule["reads"], 4),
+        holds,
+        listed(places, 6) or "-",
+    )

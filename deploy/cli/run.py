@@ -1,0 +1,350 @@
+"""``headwater run``: one engine over one trace."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import IO, Annotated, Any, Final
+
+import typer
+
+from deploy.cli.common import (
+    DelimiterOption,
+    RunFailed,
+    TimeColumnOption,
+    TimeUnitOption,
+    TypeColumnOption,
+    layout_of,
+    load_functions,
+    prepare,
+    read_sources,
+    say,
+    the_trace,
+)
+from deploy.cli.output import JsonLines, any_number_of_digits, in_key_order, show_count
+from deploy.cli.progress import Progress
+from deploy.cli.rule_warnings import warn_of_slips
+from deploy.descriptions.remote_files import check_lookups, load_remote_tables
+from deploy.network.units import duration_us
+from node.engine import Engine
+from node.traces.reader import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
+from protocol.composites import Composite
+from protocol.errors import ConfigError
+from protocol.events import Event
+
+NAMES_MAX: Final = 12  # how many types or attributes a line of the summary names
+
+
+def run(
+    rules: Annotated[list[Path], typer.Argument(help="Rule files, .tesla or .sase.", metavar="RULES")],
+    events: Annotated[
+        list[str], typer.Option("--events", "-e", help="The trace, or - for standard input.", metavar="FILE")
+    ],
+    format: Annotated[
+        str | None, typer.Option(help="csv, jsonl or parquet, where the file's name does not tell.", metavar="FORMAT")
+    ] = None,
+    time_unit: TimeUnitOption = None,
+    time_column: TimeColumnOption = "ts",
+    type_column: TypeColumnOption = "type",
+    delimiter: DelimiterOption = ",",
+    lateness: Annotated[
+        str | None,
+        typer.Option(
+            help="Read as a stream whose rows may be this late (5s, 200ms); a row later still is left out, counted "
+            "and said. Without it a file is put in order first and nothing is late; standard input must be in order.",
+            metavar="DURATION",
+        ),
+    ] = None,
+    count: Annotated[bool, typer.Option("--count", help="Only count the composite events of each rule.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="With --count: a JSON object, rule to number.")] = False,
+    remote: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A table for REMOTE: columns key (or key1, key2..), value, optionally ts.", metavar="NAME=FILE"
+        ),
+    ] = None,
+    functions: Annotated[
+        Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
+    ] = None,
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave malformed rows out, count them and show the first few.")
+    ] = False,
+    late_out: Annotated[
+        Path | None, typer.Option(help="Write the rows that came too late here, as JSON lines.", metavar="FILE")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the composite events here instead of standard output.", metavar="FILE")
+    ] = None,
+    live: Annotated[
+        bool | None,
+        typer.Option(
+            "--live/--sorted",
+            help="Print composite events as they are found, or at the end in the order of time. "
+            "[default: sorted for a file, live for standard input]",
+            show_default=False,
+        ),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No summary, unless rows were skipped or came late.")
+    ] = False,
+) -> None:
+    """Find composite events in a trace.
+
+    One engine evaluates RULES over the trace and prints the composite events as JSON lines.
+
+    The trace is CSV, JSON lines (either may be .gz) or Parquet with the columns type and ts (integer microseconds, ISO
+    8601, or what --time-unit says), optionally node and seq, and the attributes of the events. Rows need not be sorted.
+    Event types that the rules do not declare are taken from the trace.
+
+    Example: headwater run fire.tesla --events events.csv
+    """
+    if as_json and not count:
+        raise ConfigError("--json goes with --count; composite events are JSON lines already")
+    trace = the_trace(events)
+    layout = layout_of(time_unit, time_column, type_column, delimiter)
+    source = TraceSource.at(trace, format, layout)
+    lateness_us = None if lateness is None else duration_us(lateness)
+    emit_live = source.is_stream if live is None else live
+    registered = load_functions(functions)
+    tables = load_remote_tables(remote or (), layout.time_unit)
+    sources = read_sources(rules)
+    tables_at = [option.partition("=")[2] for option in remote or ()]
+    _refuse_to_overwrite([trace, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
+    streaming = source.is_stream or lateness_us is not None
+    started = time.perf_counter()
+    with Progress("looking at the types") as progress:
+        work = prepare(sources, source, registered, look_first=emit_live and not streaming, watch=progress.update)
+
+    if not quiet:
+        warn_of_slips(work.rules)
+    check_lookups(work.rules.rules, tables)
+
+    def new_engine() -> Engine:
+        return Engine(
+            work.rules.rules, work.rules.types.values(), functions=registered, remote=tables, count_only=count
+        )
+
+    interrupted = False
+    with _naming(out), contextlib.ExitStack() as stack:
+        output = _open_output(out, stack)
+        late = _late_sink(late_out, stack)
+        progress = stack.enter_context(Progress("reading"))
+        sink = _Sink(output, live=emit_live)
+        engine = new_engine()
+        reader = work.reader(skip_bad=skip_bad)
+        try:
+            if streaming:
+                _feed(engine, reader.batches(lateness_us=lateness_us or 0, late=late), reader, sink, progress)
+            elif work.survey is None or work.survey.in_order:
+                try:
+                    _feed(engine, reader.batches(), reader, sink, progress)
+                except OutOfOrder:
+                    # Nothing has been printed yet: start again with the rows put in order.
+                    assert not emit_live
+                    reader, engine, sink = work.reader(skip_bad=skip_bad), new_engine(), _Sink(output, live=False)
+                    _feed(engine, _in_order(reader, progress), reader, sink, progress)
+            else:
+                _feed(engine, _in_order(reader, progress), reader, sink, progress)
+            sink.take(engine.close())
+            sink.finish()
+        except KeyboardInterrupt:
+            # Ctrl-C is how a stream that has no end is ended: what was found so far counts.
+            if not source.is_stream:
+                raise
+            interrupted = True
+            sink.finish()
+        finally:
+            reader.rows.close()
+        if count:
+            _print_counts(output, engine.counts(), as_json)
+    seconds = time.perf_counter() - started
+    found = sum(engine.counts().values()) if count else sink.count
+    for line in summary(reader.tally, engine, found, seconds, quiet=quiet, lateness=lateness, late_out=late_out):
+        say(line)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+Batches = Iterator[tuple[list[Event], int]]
+
+
+def _feed(engine: Engine, batches: Batches, reader: TraceReader, sink: _Sink, progress: Progress) -> None:
+    tally = reader.tally
+    for batch, watermark in batches:
+        if batch:
+            sink.take(engine.feed(batch))
+        sink.take(engine.advance(watermark))
+        sink.flush()
+        progress.update(tally.read, reader.rows.done_share())
+
+
+def _in_order(reader: TraceReader, progress: Progress) -> Batches:
+    progress.label("sorting")
+    events = reader.whole()
+    progress.label("running")
+    for start in range(0, len(events), BATCH_EVENTS):
+        batch = events[start : start + BATCH_EVENTS]
+        yield batch, batch[-1][0] - 1
+
+
+class _Sink:
+    """Composite events on their way out: at once, or at the end in the order of their keys."""
+
+    def __init__(self, output: IO[str], *, live: bool) -> None:
+        self.count = 0
+        self._output = output
+        self._live = live
+        self._kept: list[Composite] = []
+        self._lines = JsonLines()
+
+    def take(self, composites: Sequence[Composite]) -> None:
+        if not composites:
+            return
+        self.count += len(composites)
+        if self._live:
+            self._write(composites)
+        else:
+            self._kept.extend(composites)
+
+    def _write(self, composites: Iterable[Composite]) -> None:
+        self._output.writelines(map(self._lines.line, composites))
+
+    def flush(self) -> None:
+        if self._live:
+            self._output.flush()
+
+    def finish(self) -> None:
+        self._write(in_key_order(self._kept))
+        self._output.flush()
+
+
+def _refuse_to_overwrite(read: Iterable[str | Path], *written: Path | None) -> None:
+    """An output that is also an input would be emptied before it is read."""
+    outputs = [path for path in written if path is not None]
+    inputs = [Path(path) for path in read]
+    for number, output in enumerate(outputs):
+        for other in (*inputs, *outputs[:number]):
+            if output == other or (output.exists() and other.exists() and output.samefile(other)):
+                if output.exists() and not output.is_file():
+                    continue  # a terminal or /dev/null may well be both
+                raise ConfigError(f"{output} would be overwritten while it is in use; write to another file")
+
+
+@contextlib.contextmanager
+def _naming(out: Path | None) -> Iterator[None]:
+    """A full disk does not say which file did not fit."""
+    try:
+        yield
+    except OSError as error:
+        if out is None or error.filename is not None or isinstance(error, BrokenPipeError):
+            raise
+        raise RunFailed(f"cannot write {out}: {error.strerror or error}") from None
+
+
+def _open_output(file: Path | None, stack: contextlib.ExitStack) -> IO[str]:
+    if file is None and sys.stdout is None:
+        raise ConfigError("standard output is closed; --out FILE writes the composite events to a file")
+    if file is None:
+        with contextlib.suppress(AttributeError, ValueError):
+            # A lone surrogate, which JSON can say and UTF-8 cannot, leaves as the escape it came as.
+            sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+        return sys.stdout
+    return stack.enter_context(_open_for_writing(file))
+
+
+def _open_for_writing(file: Path) -> IO[str]:
+    try:
+        return open(file, "w", encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ConfigError(f"cannot write {file}: {error.strerror}") from None
+
+
+def _late_sink(file: Path | None, stack: contextlib.ExitStack) -> Callable[[dict[str, Any]], None]:
+    if file is None:
+        return lambda record: None
+    output = stack.enter_context(_open_for_writing(file))
+
+    def write(record: dict[str, Any]) -> None:
+        try:
+            output.write(json.dumps(record, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise RunFailed(f"cannot write {file}: {error.strerror}") from None
+
+    return write
+
+
+def _print_counts(output: IO[str], counts: dict[str, int], as_json: bool) -> None:
+    if as_json:
+        with any_number_of_digits():
+            output.write(json.dumps(dict(sorted(counts.items()))) + "\n")
+    else:
+        shown = {rule: show_count(number) for rule, number in sorted(counts.items())}
+        width = max([len("rule"), *map(len, counts)])
+        digits = max([len("composites"), *map(len, shown.values())])
+        output.write(f"{'rule':<{width}}  {'composites':>{digits}}\n")
+        for rule, number in shown.items():
+            output.write(f"{rule:<{width}}  {number:>{digits}}\n")
+    output.flush()
+
+
+def summary(
+    tally: Tally,
+    engine: Engine,
+    composites: int,
+    seconds: float,
+    *,
+    quiet: bool,
+    lateness: str | None,
+    late_out: Path | None,
+) -> list[str]:
+    """What became of every row, for standard error."""
+    unnamed = sum(tally.unnamed.values())
+    rows = tally.read + unnamed + tally.late + tally.bad + tally.repeated
+    lines = []
+    if not quiet or tally.bad or tally.late:
+        speed = f"{rows / seconds:,.0f} rows/s" if seconds > 0 else ""
+        lines.append(
+            f"{rows:,} row{'s' * (rows != 1)} read, {tally.bad:,} skipped, {tally.late:,} late; "
+            f"{show_count(composites)} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
+        )
+    if tally.repeated:
+        repeats, count = ("repeats", "counts") if tally.repeated == 1 else ("repeat", "count")
+        lines.append(
+            f"{tally.repeated:,} row{'s' * (tally.repeated != 1)} {repeats} the node and seq of an earlier row and "
+            f"{count} as the same event; number the rows of each node over all types if that is not meant"
+        )
+    if tally.bad:
+        lines.append(f"{tally.bad:,} malformed row{'s' * (tally.bad != 1)} left out, the first of them:")
+        lines.extend(f"  {example}" for example in tally.examples)
+    if tally.late:
+        by = f"more than {lateness} " if lateness is not None else ""
+        they, them, are = ("they", "them", "are") if tally.late != 1 else ("it", "it", "is")
+        kept = f"; {they} {are} in {late_out}" if late_out else f"; --late-out FILE keeps {them}"
+        if lateness is None:
+            kept += f", --lateness DURATION waits for {them}"
+        what = f"{tally.late:,} row{'s' * (tally.late != 1)}"
+        lines.append(f"{what} came {by}behind an earlier row and {are} left out{kept}")
+    if not quiet:
+        if unnamed:
+            named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items())[:NAMES_MAX])
+            named += ", .." if len(tally.unnamed) > NAMES_MAX else ""
+            lines.append(f"{unnamed:,} row{'s' * (unnamed != 1)} of types that no rule names: {named}")
+        if tally.ignored:
+            named = ", ".join(f"{name}.{column}" for name, column in sorted(tally.ignored)[:NAMES_MAX])
+            named += ", .." if len(tally.ignored) > NAMES_MAX else ""
+            lines.append(f"in the trace, but not declared and so not read: {named}")
+    lines.extend(_figure(name, number) for name, number in sorted(engine.counters().items()) if number)
+    return lines
+
+
+def _figure(name: str, number: int) -> str:
+    """A counter of the engine in words."""
+    kind, _, rule = name.partition(":")
+    if kind != "over_limit":
+        return f"{name}: {number:,}"
+    times = "once" if number == 1 else f"{number:,} times"
+    return f"{rule}: {times} a repetition had more events to choose from than its LIMIT, and no match was made"

@@ -1,0 +1,393 @@
+"""``headwater simulate``: a whole network in virtual time, and what it cost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from coordinator.requests import FallBack
+from deploy.cli.common import RunFailed, say
+from deploy.cli.progress import Progress
+from deploy.network.units import duration_us
+from deploy.simulation.figures import delivery_lines, figures, render
+from deploy.simulation.outcome import Delivery, Outcome
+from node.explain.parts import show_us
+from protocol.composites import Composite
+from protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
+from protocol.errors import ConfigError, HeadwaterError
+from protocol.events import Event
+from protocol.languages.diagnostics import closest
+from protocol.network import STRATEGIES
+
+if TYPE_CHECKING:
+    from deploy.network.file import NetworkFile
+    from deploy.simulation.simulator import Watcher
+
+SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
+RULE_SUFFIXES: Final = (".tesla", ".sase")
+UNITS_US: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
+EXAMPLES_MAX: Final = 3  # of each kind of difference between two runs
+
+
+def simulate(
+    network: Annotated[Path, typer.Argument(help="The network file.", metavar="NETWORK.yaml")],
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help=f"One of {', '.join(STRATEGIES)}; or several beside each other, as in st,mt; or all. "
+            "[default: as the file says]",
+            metavar="STRATEGY",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Equal seeds give equal runs, to the byte. [default: as the file says, or 0]", metavar="N"),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="Compare over so many seeds, from --seed on. [default: 1]", metavar="N", min=1),
+    ] = None,
+    chart: Annotated[
+        Path | None,
+        typer.Option(help="Write the comparison as a page to look at.", metavar="FILE.html"),
+    ] = None,
+    duration: Annotated[
+        str | None,
+        typer.Option(
+            help="How long events are born (10s, 5 min). [default: as the file says, or as long as its traces]",
+            metavar="DURATION",
+        ),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Watch what nodes promise and keep; a broken promise ends the run.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write what sinks received here, as JSON lines in order of arrival.", metavar="FILE"),
+    ] = None,
+    tables: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write every node's tables here, as one JSON object, as they are at the end.", metavar="FILE"
+        ),
+    ] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(
+            help="Make a folder of records, as nodes of a running network leave them; `headwater report` reads it.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a recording that is there already.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The figures as one JSON object.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No report; only --json, --out and what fails.")] = False,
+) -> None:
+    """Run a network in virtual time.
+
+    All nodes of the network run in this process: sources give their events, nodes evaluate the rules as the strategy
+    distributes them, links delay and lose frames. Then the report says what the sinks received, what crossed the
+    links, how long composite events took, and which node did what.
+
+    Unless the strategy is centr (every event to one node), centr runs over the same events, too: the report compares
+    the two, and it is a failure if their sinks received different composite events.
+
+    Several strategies (or all), over one or more seeds, are compared in one table: each beside one centr over the same
+    events, means with 95 % confidence intervals.
+
+    Example: headwater simulate fire.yaml --strategy mt --out fires.jsonl
+
+    Example: headwater simulate fire.yaml --strategy all --seeds 5 --chart strategies.html
+    """
+    from deploy.network.file import read_network
+
+    strategies = _strategies(strategy)
+    given_us = None if duration is None else duration_us(duration)
+    if len(strategies) > 1 or seeds is not None or chart is not None:
+        from deploy.cli.simulate_several import simulate_several
+
+        for name, given in (("--out", out), ("--tables", tables), ("--record", record)):
+            if given is not None:
+                raise ConfigError(
+                    f"{name} is for one run; leave it out, or simulate one strategy without --seeds or --chart"
+                )
+        simulate_several(
+            network,
+            strategies,
+            seed=seed,
+            seeds=seeds or 1,
+            duration_us=given_us,
+            check=check,
+            chart=chart,
+            as_json=as_json,
+            quiet=quiet,
+        )
+        return
+    strategy = strategies[0] if strategies else None
+    file = read_network(network, strategy=strategy, duration_us=given_us)
+    for warning in file.warnings:
+        say(str(warning))
+    plan = Plan.of(file, network, seed, check=check)
+    check_feeds(plan)
+    refuse_to_overwrite(plan, out)
+    refuse_to_overwrite(plan, tables)
+    if out is not None and tables is not None and out.absolute() == tables.absolute():
+        raise ConfigError(f"--out and --tables both name {out}; write to two files")
+    started = time.perf_counter()
+    with contextlib.ExitStack() as stack:
+        output = _open_output(out, stack)
+        tables_output = _open_output(tables, stack)
+        outcome, central = _both(plan) if record is None else _recorded(plan, record, overwrite=overwrite)
+        if tables_output is not None:
+            json.dump(outcome.tables, tables_output, indent=2, ensure_ascii=False)
+            tables_output.write("\n")
+        if output is not None:
+            try:
+                output.writelines(delivery_lines(outcome.delivered))
+                output.flush()
+            except OSError as error:
+                raise RunFailed(f"cannot write {out}: {error.strerror or error}") from None
+    for sentence in dict.fromkeys(outcome.planner_failures):
+        say(f"warning: {sentence}")
+    if central is not None and (wrong := difference(plan, outcome, central)) is not None:
+        raise RunFailed(wrong)
+    found = figures(outcome, central)
+    if as_json:
+        print(json.dumps(found.to_json(), ensure_ascii=False))
+    elif not quiet:
+        print(render(found))
+    if not quiet:
+        for change, from_us in outcome.held_from:
+            if isinstance(change, FallBack):
+                say(f"after {_show_span(from_us - min(event.ts for event in outcome.born))}: {change.why}")
+        seconds = time.perf_counter() - started
+        born = len(outcome.born)
+        span = _show_span(_span_us(plan, outcome))
+        say(f"{born:,} event{'s' * (born != 1)} in {span} of virtual time, seed {plan.seed}; took {seconds:.2f} s")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be simulated."""
+
+    file: NetworkFile
+    path: Path
+    strategy: str
+    seed: int
+    until_us: int | None
+    check: bool
+
+    @classmethod
+    def of(cls, file: NetworkFile, path: Path, seed: int | None, *, check: bool) -> Plan:
+        """As a file says, unless the command line says otherwise."""
+        chosen = next((each for each in (seed, file.seed) if each is not None), SEED)
+        return cls(file, path, file.network.strategy, chosen, file.duration_us, check)
+
+    def command(self) -> str:
+        """What repeats the run."""
+        words = ["headwater", "simulate", str(self.path), "--strategy", self.strategy, "--seed", str(self.seed)]
+        if self.until_us is not None:
+            words += ["--duration", f"{self.until_us}us"]
+        if self.check:
+            words.append("--check")
+        return shlex.join(words)
+
+
+def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
+    """Who decides what is evaluated where, for a strategy that needs somebody to."""
+    if strategy != "inev":
+        return {}
+    from coordinator.inev.plan.rollout import InevPlanner
+    from deploy.network.problem import statistics_of
+    from deploy.network.sampled_statistics import sampled
+
+    lay_out = InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))
+    return {"lay_out": lay_out, "falls_back": plan.file.falls_back}
+
+
+def _both(plan: Plan, watcher: Watcher | None = None) -> tuple[Outcome, Outcome | None]:
+    """The run that was asked for, and beside it centr over the same events, unless it is centr itself."""
+    outcome = run(plan, plan.strategy, watcher)
+    return outcome, None if plan.strategy == "centr" else run(plan, "centr")
+
+
+def _recorded(plan: Plan, folder: Path, *, overwrite: bool) -> tuple[Outcome, Outcome | None]:
+    """As ``_both``, with records of the run that was asked for; the folder appears when they are complete."""
+    from deploy.reporting.shapes import shape_of
+    from deploy.simulation.recording import Recorder
+    from pipeline.prepare.prepared import Unfinished
+    from pipeline.report.shape import RECORDING, write_recording
+
+    network, path = plan.file.network, plan.path.resolve()
+    name = path.parent.name if path.stem == "network" else path.stem
+    births = (network.types, network.sources, plan.file.feeds, plan.seed, plan.until_us)
+    events, identity = _digest(births), _digest((network, plan.strategy, births))
+    with Unfinished(folder, overwrite=overwrite, mark=RECORDING, what="recording") as unfinished:
+        outcome, central = _both(plan, Recorder(unfinished.folder, name, identity))
+        centr_bytes = None if central is None else sum(sent.bytes for sent in central.traffic.values())
+        shape = shape_of(
+            network,
+            name,
+            plan.strategy,
+            run=identity,
+            seed=plan.seed,
+            simulated=True,
+            events=events,
+            centr_bytes=centr_bytes,
+        )
+        write_recording(unfinished.folder, shape)
+        unfinished.publish()
+    return outcome, central
+
+
+def _digest(what: object) -> str:
+    return blake2b(repr(what).encode(), digest_size=8).hexdigest()
+
+
+def run(plan: Plan, strategy: str, watcher: Watcher | None = None, *, label: str = "") -> Outcome:
+    """The run itself, with a progress bar on a terminal."""
+    from deploy.simulation.births import births
+    from deploy.simulation.simulator import simulate as run_simulation
+
+    born, first_us = 0, 0
+
+    def counted(events: Iterable[tuple[int, int, Event]]) -> Iterator[tuple[int, int, Event]]:
+        nonlocal born, first_us
+        for each in events:
+            if not born:
+                first_us = each[0]
+            born += 1
+            yield each
+
+    with Progress(label or f"simulating {strategy}") as progress:
+
+        def watch(now_us: int) -> None:
+            progress.update(born, min(1.0, (now_us - first_us) / plan.until_us) if plan.until_us else None)
+
+        try:
+            return run_simulation(
+                plan.file.network,
+                counted(births(plan.file, seed=plan.seed, until_us=plan.until_us)),
+                strategy=strategy,
+                seed=plan.seed,
+                on_progress=watch,
+                check=plan.check,
+                watcher=watcher,
+                **_planning(plan, strategy),
+            )
+        except Exception as error:
+            # Wrong input says what is wrong; whatever else goes wrong must be possible to look at again.
+            if isinstance(error, RunFailed) or not isinstance(error, HeadwaterError):
+                say(f"strategy {strategy} failed with seed {plan.seed}; to repeat it: {plan.command()}")
+            raise
+
+
+def difference(plan: Plan, outcome: Outcome, central: Outcome) -> str | None:
+    """What sinks received under a strategy and not under centr, or the other way round; None as it must be: no strategy
+    may change what sinks receive."""
+    ours, theirs = (Counter(map(_identity, each.delivered)) for each in (outcome, central))
+    if ours == theirs:
+        return None
+    shown = {_identity(each): each for each in (*outcome.delivered, *central.delivered)}
+    surplus = [shown[identity] for identity in (ours - theirs).elements()]
+    missing = [shown[identity] for identity in (theirs - ours).elements()]
+    examples = [f"  too many at {each.node}: {each.item!r}" for each in surplus[:EXAMPLES_MAX]]
+    examples += [f"  missing at {each.node}: {each.item!r}" for each in missing[:EXAMPLES_MAX]]
+    return (
+        f"{plan.strategy} and centr delivered different events ({len(surplus):,} only with {plan.strategy}, "
+        f"{len(missing):,} only with centr), which is a bug; seed {plan.seed}, to repeat it: {plan.command()}\n"
+        + "\n".join(examples)
+    )
+
+
+def _identity(delivery: Delivery) -> tuple[Any, ...]:
+    item = delivery.item
+    if isinstance(item, Composite):
+        return delivery.sink, item.id, *item.attributes.values()
+    return delivery.sink, item.node, item.seq
+
+
+def _strategies(given: str | None) -> list[str]:
+    """The strategies that --strategy names, each once; none where it says nothing."""
+    if given is None:
+        return []
+    found: list[str] = []
+    for name in given.split(","):
+        strategy = name.strip()
+        found += STRATEGIES if strategy == "all" else [_checked(strategy)]
+    return list(dict.fromkeys(found))
+
+
+def _checked(strategy: str) -> str:
+    if strategy in STRATEGIES:
+        return strategy
+    near = closest(strategy, (*STRATEGIES, "all"))
+    hint = f"did you mean {near!r}?" if near else f"there is: {', '.join(STRATEGIES)}, or all"
+    raise ConfigError(f"there is no strategy {strategy!r}; {hint}")
+
+
+def check_feeds(plan: Plan) -> None:
+    """Only what a simulation can bring about, and only so much of it that it ends."""
+    if plan.until_us is not None and plan.until_us <= 0:
+        raise ConfigError("a run of no duration has no events; give it more, as in --duration 10s")
+    for source, feed in zip(plan.file.network.sources, plan.file.feeds, strict=True):
+        where = f"{plan.path}: the source of {source.type} at {source.node}"
+        if isinstance(feed, MqttFeed):
+            raise ConfigError(
+                f"{where} reads {feed.topic!r} from a broker, which a simulation has not; give it a trace or a rate"
+            )
+        if isinstance(feed, ClientFeed):
+            raise ConfigError(f"{where} is fed by programs, which a simulation has not; give it a trace or a rate")
+        if isinstance(feed, ReplayFeed):
+            raise ConfigError(
+                f"{where} is fed by headwater replay, which a simulation has not; "
+                "give it the trace, too (trace: FOLDER)"
+            )
+        if isinstance(feed, RateFeed) and plan.until_us is None:
+            raise ConfigError(
+                f"{where} makes events for ever; say how long with duration: in the file, or with --duration 10s"
+            )
+
+
+def _span_us(plan: Plan, outcome: Outcome) -> int:
+    """From the first possible birth to the end of the births: rates last for the duration, traces end by themselves."""
+    if plan.until_us is not None and any(isinstance(feed, RateFeed) for feed in plan.file.feeds):
+        return plan.until_us
+    times = [event.ts for event in outcome.born]
+    return max(times) - min(times) if times else 0
+
+
+def _show_span(span_us: int) -> str:
+    """A duration with at most two decimals."""
+    length = next((each for each in UNITS_US if span_us >= each), 100)
+    hundredth = length // 100
+    return show_us(round(span_us / hundredth) * hundredth)
+
+
+def refuse_to_overwrite(plan: Plan, out: Path | None) -> None:
+    """An output that is also an input would be emptied before it is read."""
+    if out is None or not out.is_file():  # a terminal or /dev/null is no harm
+        return
+    if out.suffix in RULE_SUFFIXES:
+        raise ConfigError(f"{out} is a rule file; write what sinks receive to another file")
+    for read in (plan.path, *(Path(feed.path) for feed in plan.file.feeds if isinstance(feed, TraceFeed))):
+        if read.exists() and out.samefile(read):
+            raise ConfigError(f"{out} would be overwritten while it is in use; write to another file")
+
+
+def _open_output(out: Path | None, stack: contextlib.ExitStack) -> IO[str] | None:
+    if out is None:
+        return None
+    try:
+        return stack.enter_context(open(out, "w", encoding="utf-8", errors="backslashreplace"))
+    except OSError as error:
+        raise ConfigError(f"cannot write {out}: {error.strerror}") from None

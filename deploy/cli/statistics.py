@@ -1,0 +1,129 @@
+"""``headwater statistics``: what a prepared trace tells planners."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from deploy.cli.common import say
+from deploy.cli.statistics_task import ROLES_LIMIT, ROLES_MAX, Task, task_of
+from protocol.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from deploy.descriptions.statistics_file import Counted
+
+AUTO: Final = "auto"
+EXACT: Final = "exact"
+
+
+def statistics(
+    trace: Annotated[Path, typer.Argument(help="A folder that headwater traces has prepared.", metavar="TRACE")],
+    rules: Annotated[
+        list[Path] | None, typer.Option(help="Rules whose conditions are counted; may be repeated.", metavar="FILE")
+    ] = None,
+    network: Annotated[
+        Path | None,
+        typer.Option(help="A network: its rules, and only the types and nodes of its sources.", metavar="NETWORK"),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The file to write, for headwater plan --statistics.", metavar="FILE")
+    ] = None,
+    sample: Annotated[
+        str,
+        typer.Option(
+            help="exact, a share of the trace's time (0.1), or auto: exact wherever that takes reasonable time.",
+            metavar="SHARE",
+        ),
+    ] = AUTO,
+    roles: Annotated[
+        int, typer.Option(help=f"Count matches of up to so many roles together (2 to {ROLES_LIMIT}).", metavar="N")
+    ] = ROLES_MAX,
+    seed: Annotated[int, typer.Option(help="Which stretches of time a sample takes.", metavar="N")] = 1,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Count what planners need in a prepared trace: rates, burstiness, selectivities, matches.
+
+    Rates, gaps and burstiness are counted exactly. For rules, so are conditions on single events, and pairs that only
+    time, order and equal values bind; other combinations are joined, in a sample of the time where there are too many.
+    """
+    from deploy.descriptions.statistics_file import (
+        as_yaml,
+        check_statistics_target,
+        document,
+        in_words,
+        write_statistics,
+    )
+    from pipeline.spark.session import spark_session
+
+    share = _share(sample)
+    task = task_of(trace, rules or (), network, roles)
+    if out is not None:
+        check_statistics_target(out)
+    for warning in task.warnings:
+        say(f"warning: {warning}")
+    say("starting Spark")
+    with spark_session("statistics", master) as spark:
+        counted = _counted(spark, task, share, sample, seed)
+    if out is not None:
+        write_statistics(out, as_yaml(counted))
+        say(f"{out} is written")
+    if json_:
+        print(json.dumps(document(counted), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(in_words(counted)))
+
+
+def _share(sample: str) -> float | None:
+    if sample == AUTO:
+        return None
+    try:
+        share = 1.0 if sample == EXACT else float(sample)
+    except ValueError:
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ConfigError(f"--sample {sample!r} is no share; write a number above 0 and at most 1, exact or auto")
+    return share
+
+
+def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, seed: int) -> Counted:
+    from deploy.descriptions.statistics_file import Counted
+    from pipeline.statistics.arrivals import arrivals
+    from pipeline.statistics.rules import TraceFacts, rule_statistics
+
+    manifest = task.trace.manifest
+    events = _of_sources(task.trace.events(spark), task)
+    say(f"counting how {manifest.events:,} events arrive")
+    arrived = arrivals(events, manifest.first_us, manifest.last_us, manifest.events)
+    if not arrived:
+        raise ConfigError(
+            f"{task.trace.folder} has no events of the types and nodes that the network has sources of; "
+            "prepare a trace for this network"
+        )
+    seen = sum(each.events for (_, node), each in arrived.items() if node is None)
+    if task.sources is None and seen != manifest.events:
+        raise ConfigError(
+            f"{task.trace.folder} has {seen:,} events, and its manifest speaks of {manifest.events:,}; prepare it anew"
+        )
+    facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
+    found = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}
+    return Counted(task, arrived, found, sample, seed)
+
+
+def _of_sources(events: DataFrame, task: Task) -> DataFrame:
+    """The events of the network's sources, or all of them."""
+    from pyspark.sql import functions as F
+
+    if task.sources is None:
+        return events
+    wanted = F.array(
+        *(F.struct(F.lit(type).alias("type"), F.lit(node).alias("node")) for type, node in sorted(task.sources))
+    )
+    return events.where(F.array_contains(wanted, F.struct("type", "node")))

@@ -1,0 +1,230 @@
+"""``headwater subscribe``, ``subscriptions`` and ``unsubscribe``: who hears of what a running network finds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from deploy.cli.common import say
+from deploy.cli.reaching import (
+    HOME,
+    CoordinatorUrl,
+    RunFolder,
+    RunName,
+    Token,
+    TokenFile,
+    held_until,
+    print_table,
+    since,
+    waiting,
+)
+from protocol.destinations import WAYS
+from protocol.errors import ConfigError
+from protocol.languages.diagnostics import closest, listed
+
+if TYPE_CHECKING:
+    from deploy.cli.running_network import Json, Running
+
+TO_EXAMPLE: Final = "write --to file:PATH, mqtt:TOPIC, webhook:URL, client:NAME or stdout"
+
+
+def subscribe(
+    subscription: Annotated[
+        str, typer.Argument(help="A type and conditions, as in \"Fire(area = 'A1')\".", metavar="SUBSCRIPTION")
+    ],
+    at: Annotated[
+        str | None,
+        typer.Option("--at", help="The node that delivers. [default: the first]", metavar="NODE", show_default=False),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            help="file:PATH, mqtt:TOPIC, webhook:URL, client:NAME or stdout (the node's). [default: this terminal]",
+            metavar="WHERE",
+            show_default=False,
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", help="End after so many.", metavar="N", min=1, show_default=False)
+    ] = None,
+    program: Annotated[
+        str | None,
+        typer.Option(
+            "--as",
+            help="Be the program of this name: what is found meanwhile waits for it, also after the command has ended.",
+            metavar="NAME",
+            show_default=False,
+        ),
+    ] = None,
+    keys: Annotated[
+        Path | None,
+        typer.Option(help="With --coordinator, where links are encrypted: the folder of keys.", metavar="DIR"),
+    ] = None,
+    name: RunName = None,
+    folder: RunFolder = HOME,
+    coordinator: CoordinatorUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --to, as one JSON object, as the coordinator answers.")
+    ] = False,
+) -> None:
+    """Hear of what a running network finds.
+
+    Prints each composite event, or event, as a JSON line as soon as it is found, until Ctrl-C or --count. The
+    subscription ends with the command. It holds from the time that is printed first: earlier ones do not come.
+
+    With --to, the network delivers elsewhere, and goes on doing so after the command has ended; `headwater
+    subscriptions` lists these, `headwater unsubscribe` ends them. A relative PATH is in the data folder of the node.
+
+    \b
+    headwater subscribe Fire
+    headwater subscribe "Fire(area = 'A1')" --at p2 --count 10
+    headwater subscribe Fire --at p1 --to webhook:https://example.org/fires
+    """
+    from deploy.cli.running_network import reached
+
+    destination = None if to is None else _destination(to)
+    if destination is not None and (count is not None or program is not None or keys is not None):
+        raise ConfigError(
+            "--count, --as and --keys are for what is printed here; with --to the network delivers elsewhere"
+        )
+    network = reached(name, folder, coordinator, token, token_file, purpose="look at")
+    node = _node(network, at)
+    if destination is None:
+        _print_live(network, node, subscription, count, program, keys)
+        return
+    with waiting(f"waiting until {node['name']} delivers"):
+        asked = {"node": node["name"], "subscribe": subscription, "to": destination}
+        answer = network.change("POST", "/subscriptions", asked)
+    if as_json:
+        print(json.dumps(answer, ensure_ascii=False))
+        return
+    number = answer["subscription"]
+    print(f"subscription {number}: what ends {since(answer['holds_from_us'])} goes from {node['name']} to {to}")
+    say(f"headwater unsubscribe {number} ends it")
+
+
+def _destination(to: str) -> Any:
+    """``file:x`` as network files and the coordinator write it."""
+    if to in ("stdout", "client"):
+        return to
+    way, colon, name = to.partition(":")
+    if not colon or way not in WAYS or not name.strip():
+        near = closest(way, (*WAYS, "stdout"))
+        hint = f"did you mean {near!r}? " if near is not None and near != way else ""
+        raise ConfigError(f"a subscription cannot go to {to!r}; {hint}{TO_EXAMPLE}")
+    return {way: name.strip()}
+
+
+def _node(network: Running, at: str | None) -> Json:
+    """The node that is meant; without a name the first that is up."""
+    nodes = network.nodes()
+    if at is None:
+        return next((node for node in nodes if node["state"] == "up"), nodes[0])
+    found = next((node for node in nodes if node["name"] == at), None)
+    if found is None:
+        names = [node["name"] for node in nodes]
+        near = closest(at, names)
+        hint = f"did you mean {near!r}?" if near else f"there are: {listed(names)}"
+        raise ConfigError(f"the network has no node {at!r}; {hint}")
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- on this terminal
+
+
+def _print_live(
+    network: Running, node: Json, text: str, count: int | None, program: str | None, keys: Path | None
+) -> None:
+    from deploy.cli.listening import Listener, address_of, keys_of
+
+    name = program or f"terminal-{secrets.token_hex(4)}"
+    address = address_of(network, node)
+    with keys_of(network, name, keys, lasting=program is not None) as found:
+        listener = Listener(
+            node["name"], address, name, str(network.look("/network")["id"]), found, lasting=program is not None
+        )
+
+        def subscribed() -> None:
+            known = [each for each in network.subscriptions() if each["to"] == {"client": name}]
+            holds = since(known[-1]["since_us"]) if known else "from now on"
+            say(f"{node['name']} delivers {text} {holds}; Ctrl-C ends")
+
+        def show(item: Json) -> None:
+            shown = {key: value for key, value in item.items() if key != "delivery"}
+            print(json.dumps(shown, ensure_ascii=False), flush=True)
+
+        asyncio.run(listener.listen(text, count, subscribed, show))
+        if program is not None:
+            say(f"the subscription stays: what is found waits at {node['name']} for {name}; "
+                f"headwater subscriptions lists it, headwater unsubscribe ends it")  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------------------ those that stay
+
+
+def subscriptions(
+    name: RunName = None,
+    folder: RunFolder = HOME,
+    coordinator: CoordinatorUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each, one per line.")] = False,
+) -> None:
+    """List the subscriptions of a running network, those of the network file among them."""
+    from deploy.cli.running_network import reached
+
+    found = reached(name, folder, coordinator, None, None, purpose="look at").subscriptions()
+    if as_json:
+        for each in found:
+            print(json.dumps(each, ensure_ascii=False))
+    elif not found:
+        print("nobody has subscribed to anything")
+    else:
+        print_table(("NUMBER", "NODE", "SUBSCRIPTION", "TO", "HOLDS FROM"), [_cells(each) for each in found])
+
+
+def _cells(found: Json) -> tuple[str, ...]:
+    from node.explain.parts import show_ts
+
+    to = found["to"]
+    where = to if isinstance(to, str) else next(f"{way}:{to[way]}" for way in WAYS if way in to)
+    holds = "the beginning" if found["since_us"] is None else show_ts(found["since_us"])
+    return str(found["number"]), found["node"], found["subscribe"], where, holds
+
+
+def unsubscribe(
+    numbers: Annotated[
+        list[int], typer.Argument(help="Subscriptions, by the numbers that `subscriptions` shows.", metavar="NUMBER..")
+    ],
+    name: RunName = None,
+    folder: RunFolder = HOME,
+    coordinator: CoordinatorUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each, one per line.")] = False,
+) -> None:
+    """End subscriptions of a running network.
+
+    The command ends when all nodes know of it. What ends before the time that is printed is still delivered.
+    """
+    from deploy.cli.running_network import reached
+
+    network = reached(name, folder, coordinator, token, token_file, purpose="change")
+    known = [each["number"] for each in network.subscriptions()]
+    for number in numbers:
+        if number not in known:
+            there = f"there are: {listed(map(str, known))}" if known else "there is none at all"
+            raise ConfigError(f"there is no subscription {number}; {there}")
+    for number in dict.fromkeys(numbers):
+        with waiting(f"waiting until all nodes know that subscription {number} ends"):
+            answer = network.change("DELETE", f"/subscriptions/{number}")
+        if as_json:
+            print(json.dumps(answer, ensure_ascii=False))
+        else:
+            print(f"subscription {number} is ended{held_until(answer['holds_from_us'])}")

@@ -1,0 +1,149 @@
+"""``headwater traces``: raw data to event streams by node."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deploy.cli.common import say
+from deploy.descriptions.generated import with_seed
+from deploy.descriptions.traces import find_description, read_description, ready_made
+from deploy.reporting.words import some
+from pipeline.generate.model import Generation
+from pipeline.prepare.prepared import Manifest, check_target, open_prepared
+from protocol.errors import ConfigError
+
+
+def traces(
+    description: Annotated[
+        str | None,
+        typer.Argument(help="A description (.yaml), or the name of a ready-made one.", metavar="DESCRIPTION"),
+    ] = None,
+    input_: Annotated[
+        Path | None, typer.Option("--input", help="The folder with the raw files.", metavar="FOLDER")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to make: Parquet by node, and a manifest.", metavar="FOLDER")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="A Spark master; otherwise all cores of this machine.", metavar="URL")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a trace that is there already.")] = False,
+    seed: Annotated[
+        int | None, typer.Option(help="Another seed than the description's, for events that are made up.", metavar="N")
+    ] = None,
+    check: Annotated[
+        Path | None, typer.Option(help="Count and sum a prepared trace again instead.", metavar="FOLDER")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the manifest as JSON.")] = False,
+) -> None:
+    """Turn raw data into event streams: typed, timed, born at nodes, sorted and numbered; or make such streams up.
+
+    Without a description, lists the ready-made ones. Those with generate: need no raw data. Rows that cannot become
+    events are kept in the folder bad-rows, each with its reason.
+    """
+    from pipeline.generate.generate import generate
+    from pipeline.prepare.traces import check_input, prepare
+    from pipeline.spark.session import spark_session
+
+    if check is not None:
+        if description is not None or out is not None:
+            raise ConfigError("--check looks at a trace that is there; leave the description and --out away")
+        trace = open_prepared(check)
+        say("starting Spark")
+        with spark_session("traces", master) as spark:
+            say(f"counting {trace.manifest.events:,} events")
+            trace.check(spark)
+        say(f"{check} holds what its manifest says")
+        return
+    if description is None:
+        _list()
+        return
+    found = read_description(find_description(description))
+    if out is None:
+        raise ConfigError("name the folder to make with --out")
+    if isinstance(found, Generation):
+        if input_ is not None:
+            raise ConfigError(f"{found.name} makes its events up and reads no files; leave --input out")
+        made_up = found if seed is None else with_seed(found, seed)
+        check_target(out, overwrite=overwrite)
+        say("starting Spark")
+        with spark_session("traces", master) as spark:
+            manifest = generate(spark, made_up, out, overwrite=overwrite, tell=say).manifest
+    else:
+        if input_ is None:
+            raise ConfigError("name the folder of the raw data with --input")
+        if seed is not None:
+            raise ConfigError(f"{found.name} is made of files, and a seed changes nothing about them; leave --seed out")
+        check_input(found, input_)
+        check_target(out, overwrite=overwrite)
+        say("starting Spark")
+        with spark_session("traces", master) as spark:
+            manifest = prepare(spark, found, input_, out, overwrite=overwrite, tell=say).manifest
+    for warning in manifest.warnings:
+        say(f"warning: {warning}")
+    if manifest.bad_rows:
+        say(f"{some(sum(manifest.bad_rows.values()), 'row')} became no event; see {out / 'bad-rows'}:")
+        for reason, number in manifest.bad_rows.items():
+            say(f"  {number:>9,}  {reason}")
+    if json_:
+        print(json.dumps(manifest.to_json(), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(in_words(manifest, out)))
+
+
+def _list() -> None:
+    """What is ready-made: what of files, and what needs none."""
+    found = [read_description(path) for path in ready_made().values()]
+    print("Made of raw files, which are in the folder that --input names:")
+    for each in found:
+        if not isinstance(each, Generation):
+            print(f"  {each.name:<20} {each.about}")
+            patterns = ", ".join(pattern for source in each.sources for pattern in source.files.patterns)
+            print(textwrap.fill(f"from {patterns}", 110, initial_indent=" " * 25, subsequent_indent=" " * 25))
+    print("\nMade up, without files:")
+    for each in found:
+        if isinstance(each, Generation):
+            print(f"  {each.name:<20} {each.about}")
+            print(f"{'':<24} about {each.expected():,} events")
+
+
+def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
+    """What a person wants to know of a trace: how much, when, of what, where."""
+    wide = max(18, *map(len, manifest.types))
+    span_s = (manifest.last_us - manifest.first_us) / 1e6
+    lines = [
+        f"{out}: {some(manifest.events, 'event')} of {some(len(manifest.types), 'type')} at "
+        f"{some(len(manifest.nodes), 'node')}",
+        _when(manifest),
+        "",
+        f"{'type':<{wide}} {'events':>11} {'per hour':>11}  attributes",
+    ]
+    for name, each in manifest.types.items():
+        attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in each.attributes.items())
+        rate = each.events / span_s * 3600 if span_s else 0.0
+        shown = f"{rate:,.1f}" if rate >= 100 else f"{rate:.3g}"
+        lines.append(f"{name:<{wide}} {each.events:>11,} {shown:>11}  {attributes}".rstrip())
+    most = max(manifest.nodes.items(), key=lambda pair: pair[1].events)
+    least = min(manifest.nodes.items(), key=lambda pair: pair[1].events)
+    if most[1].events == least[1].events:
+        lines += ["", f"{some(most[1].events, 'event')} at every node"]
+    else:
+        lines += ["", f"most events at {most[0]} ({most[1].events:,}), fewest at {least[0]} ({least[1].events:,})"]
+    return lines
+
+
+def _when(manifest: Manifest) -> str:
+    """From when to when: as dates, unless the times do not count from 1970."""
+    from pipeline.prepare.traces import EARLIEST_US, moment
+
+    span_s = (manifest.last_us - manifest.first_us) / 1e6
+    if manifest.last_us >= EARLIEST_US:
+        return f"from {moment(manifest.first_us)} to {moment(manifest.last_us)} ({span_s:,.0f} s)"
+    first, last = (f"{each / 1e6:,.0f} s" for each in (manifest.first_us, manifest.last_us))
+    return f"from {first} to {last} since the data set began ({span_s:,.0f} s)"

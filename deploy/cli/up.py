@@ -1,0 +1,165 @@
+"""``headwater up``: a network of real processes on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deploy.cli.common import say
+from deploy.cluster.plan import KINDS
+from protocol.errors import ConfigError
+from protocol.languages.diagnostics import closest
+from protocol.network import STRATEGIES
+
+if TYPE_CHECKING:
+    from deploy.cluster.plan import Plan
+    from deploy.cluster.runs import Run
+    from deploy.cluster.start import Steps
+
+
+def up(
+    network: Annotated[Path, typer.Argument(help="The network file.", metavar="NETWORK.yaml")],
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            help="local (processes on loopback), netns (a network namespace for each node), mininet, or containers.",
+            metavar="KIND",
+        ),
+    ] = "local",
+    name: Annotated[
+        str | None, typer.Option(help="The name of the run. [default: that of the file]", metavar="NAME")
+    ] = None,
+    folder: Annotated[
+        Path, typer.Option(help="Where runs have their folders.", metavar="DIR", show_default=True)
+    ] = Path(".headwater"),
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Where nodes keep their data. [default: data/ in the folder of the run]", metavar="DIR"),
+    ] = None,
+    strategy: Annotated[
+        str | None,
+        typer.Option(help=f"One of {', '.join(STRATEGIES)}. [default: as the file says]", metavar="STRATEGY"),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Forget what an earlier run of this name has kept, and begin anew.")
+    ] = False,
+    foreground: Annotated[
+        bool, typer.Option("--foreground", help="Show what all nodes log; Ctrl-C takes the network down.")
+    ] = False,
+    image: Annotated[
+        str | None,
+        typer.Option(help="The image for containers. [default: built from the sources]", metavar="IMAGE"),
+    ] = None,
+) -> None:
+    """Start a network and leave it running: one process for each node, and a coordinator.
+
+    When the command ends, all nodes have registered, know their rules and are connected. What dies is started again.
+    `headwater ps` shows the processes, `headwater logs` what they say, `headwater down` ends them.
+
+    Started again after `down`, a network goes on where it was; --fresh makes it forget.
+
+    Example: headwater up fire.yaml --on netns
+    """
+    from deploy.cluster.runs import Run
+    from deploy.cluster.stage import Wishes
+    from deploy.cluster.stages import stage_of
+    from deploy.cluster.start import start
+    from deploy.network.file import check_running, read_network
+
+    if on not in KINDS:
+        near = closest(on, KINDS)
+        hint = f"did you mean {near}? " if near else ""
+        raise ConfigError(f"a network cannot run on {on!r}; {hint}it runs on {', '.join(KINDS)}")
+    if strategy is not None and strategy not in STRATEGIES:
+        near = closest(strategy, STRATEGIES)
+        hint = f"did you mean {near}? " if near else ""
+        raise ConfigError(f"unknown strategy {strategy!r}; {hint}strategies: {', '.join(STRATEGIES)}")
+    stage = stage_of(on, image)
+    stage.check()
+    file = read_network(network, strategy=strategy)
+    check_running(file)
+    for warning in file.warnings:
+        if "never ends" not in warning.message:  # of a simulation; here that is what sources do
+            say(str(warning))
+    given = name or network.stem
+    if not re.fullmatch(r"[^\W_][\w.\- ]{0,99}", given):
+        raise ConfigError(f"{given!r} cannot be the name of a run; give it one of letters and digits with --name")
+    run = Run(folder / given)
+    kept = data.absolute() if data is not None else run.folder / "data"
+    if fresh and not run.is_kept():
+        _forget(run, kept)
+    with _steps() as steps:
+        wishes = Wishes(file=file, data=kept, strategy=strategy, say=steps.say)
+        begun = time.perf_counter()
+        plan = start(run, stage, wishes, steps)
+    _report(run, plan, time.perf_counter() - begun)
+    if foreground:
+        _follow(run)
+
+
+def _forget(run: Run, data: Path) -> None:
+    """Remove what a run has kept; only what is known to be of a run, whatever folder was named."""
+    from deploy.cluster.stop import stop
+
+    if not run.exists():
+        return
+    stop(run)
+    for process in run.plan().processes:
+        if process.data is not None:
+            shutil.rmtree(process.data, ignore_errors=True)
+    for log in run.logs.glob("*.log*"):
+        log.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _steps() -> Iterator[Steps]:
+    """On a terminal a line that changes; in a pipe only steps that take long."""
+    from deploy.cluster.start import Steps
+
+    if not sys.stderr.isatty():
+        yield Steps(say=say)
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    with console.status("starting") as status:
+
+        def ready(done: int, of: int, waiting_for: str) -> None:
+            status.update(f"{done} of {of} nodes run" + (f"; {waiting_for}" if waiting_for else ""))
+
+        yield Steps(say=lambda text: status.update(text), ready=ready)
+
+
+def _report(run: Run, plan: Plan, seconds: float) -> None:
+    nodes = plan.nodes()
+    coordinator = plan.coordinator()
+    say(f"{run.name} is up: {len(nodes)} {'node' if len(nodes) == 1 else 'nodes'} on {plan.kind}, in {seconds:.1f} s")
+    rows: list[tuple[str, str]] = [("coordinator", f"http://{coordinator.http}  ({coordinator.address})")]
+    rows += [("MQTT broker", str(each.address)) for each in plan.processes if each.role == "broker"]
+    rows += [(each.name, f"http://{each.http}  ({each.address})") for each in nodes]
+    if plan.token_file is not None:
+        rows.append(("token", plan.token_file))
+    rows.append(("folder", str(run.folder)))
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
+        say(f"  {name:<{width}}  {text}")
+    say("headwater ps shows it, headwater logs -f what it says, headwater down ends it")
+
+
+def _follow(run: Run) -> None:
+    from deploy.cli.logs import follow
+    from deploy.cluster.stop import stop
+
+    with contextlib.suppress(KeyboardInterrupt):
+        follow(run, None)
+    say("taking it down")
+    stop(run)

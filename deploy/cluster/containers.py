@@ -1,0 +1,191 @@
+"""One container for each process, joined by a network of their own; podman runs them.
+
+The client that holds a container is a child of the keeper: its output is the log, and when the container ends, so does
+it. A container is made once and started again when it has ended, with the same name, address and data.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.cluster import addresses, keys
+from deploy.cluster.image import OPTIONS, exists, image
+from deploy.cluster.inputs import named_files, readable_for
+from deploy.cluster.machine import call, require_linux, require_root, require_tools, succeeds, tool
+from deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process
+from deploy.cluster.runs import Run
+from deploy.cluster.stage import (
+    HTTP_PORT,
+    NODE_PORT,
+    Layout,
+    Place,
+    Wishes,
+    names_of,
+    note,
+    processes,
+    short_id,
+    token_of,
+)
+from protocol.errors import ConfigError
+from protocol.network import Network
+
+USER: Final = 10001  # of the image
+COORDINATOR_PORT: Final = 5001
+BROKER_PORT: Final = 1883
+STOP_S: Final = 9  # a second before the keeper loses patience
+DATA: Final = "/data"
+KEYS: Final = "/keys"
+ADDRESSES_SKIPPED: Final = 2  # of the network itself, and of this machine in it
+
+SETTINGS: Final = """\
+[containers]
+default_ulimits = []
+[engine]
+cgroup_manager = "cgroupfs"
+events_logger = "none"
+"""
+"""Podman is told by options and by this file; nothing of the machine's own configuration is changed."""
+
+
+class Containers:
+    kind: Kind = "containers"
+
+    def __init__(self, image_name: str | None = None) -> None:
+        self._image = image_name
+
+    def check(self) -> None:
+        require_linux("--on containers")
+        require_root("--on containers")
+        tools = {"podman": "podman", "runc": "runc", "ip": "iproute2", "iptables": "iptables"}
+        if self._image is None:
+            tools["buildah"] = "buildah"
+        require_tools("--on containers", tools)
+        helpers = ("/usr/lib/podman/netavark", "/usr/libexec/podman/netavark", "/usr/local/libexec/podman/netavark")
+        if tool("netavark") is None and not any(map(os.path.exists, helpers)):
+            raise ConfigError(
+                "--on containers needs netavark, which joins containers; install it "
+                "(on Debian or Ubuntu: apt-get install -y --no-install-recommends netavark), or use --on local"
+            )
+
+    def build(self, run: Run, wishes: Wishes) -> Plan:
+        environment = _environment(run)
+        if self._image is not None and not exists(self._image, environment):
+            raise ConfigError(f"there is no image {self._image}; build or pull it first, or leave --image out")
+        name = self._image or image(environment, wishes.say)
+        network = wishes.file.network
+        made = addresses.subnets(network, [*addresses.used_here(), *_kept_by_podman(run)])
+        names = names_of(run, network.nodes)
+        names |= {COORDINATOR: f"{short_id(run)}.coordinator", BROKER: f"{short_id(run)}.broker"}
+        note(run, self.kind, {"network": short_id(run)})
+        layout = _layout(network, made.management, broker=wishes.file.embedded_broker is not None)
+        layout = keys.with_keys(run, layout, owner=USER)
+        planned = processes(run, wishes, layout)
+        wishes.say("making the containers")
+        podman(run, "network", "create", "--disable-dns", "--subnet", str(made.management), short_id(run))
+        mounts = _mounts(run, wishes)
+        contained = [_contained(run, process, names[process.name], name, mounts, layout) for process in planned]
+        return Plan(
+            name=run.name,
+            kind=self.kind,
+            network=str(wishes.file.path.resolve()),
+            token_file=token_of(wishes),
+            processes=tuple(contained),
+            stage={"containers": names, "network": short_id(run), "image": name},
+        )
+
+    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
+        found = podman(run, "ps", "--all", "--quiet", "--filter", f"label=headwater.run={short_id(run)}").split()
+        if found:
+            podman(run, "rm", "--force", "--time", "2", *found)
+        if "network" in made and succeeds(
+            ["podman", *OPTIONS, "network", "exists", made["network"]], environment=_environment(run)
+        ):
+            podman(run, "network", "rm", "--force", made["network"])
+
+
+def podman(run: Run, *words: str) -> str:
+    return call(["podman", *OPTIONS, *words], environment=_environment(run), timeout_s=120)
+
+
+def _kept_by_podman(run: Run) -> list[ipaddress.IPv4Network]:
+    """The subnets of podman's networks, also of those whose devices are gone: it gives none of them twice."""
+    names = podman(run, "network", "ls", "--quiet").split()
+    known = json.loads(podman(run, "network", "inspect", *names)) if names else []
+    kept = [each["subnet"] for network in known for each in network.get("subnets") or ()]
+    return [ipaddress.IPv4Network(subnet) for subnet in kept if ":" not in subnet]
+
+
+def _environment(run: Run) -> dict[str, str]:
+    file = run.folder / "containers.conf"
+    if not file.exists():
+        file.write_text(SETTINGS, encoding="utf-8")
+    return {"CONTAINERS_CONF": str(file)}
+
+
+def _layout(network: Network, subnet: Any, *, broker: bool) -> Layout:
+    def place(number: int, port: int) -> Place:
+        host = str(subnet[number + ADDRESSES_SKIPPED])
+        return Place(
+            listen=f"tcp://{host}:{port}",
+            reach=f"tcp://{host}:{port}",
+            http_listen=f"{host}:{HTTP_PORT}",
+            http_reach=f"{host}:{HTTP_PORT}",
+        )
+
+    return Layout(
+        coordinator=place(0, COORDINATOR_PORT),
+        broker=place(1, BROKER_PORT) if broker else None,
+        nodes={node: place(number, NODE_PORT) for number, node in enumerate(network.nodes, 2)},
+    )
+
+
+def _mounts(run: Run, wishes: Wishes) -> list[str]:
+    """What a network file names is read in containers under the same names as here."""
+    words = []
+    for file in named_files(wishes.file):
+        words += ["--volume", f"{readable_for(run, file, USER)}:{file}:ro"]
+    return words
+
+
+def _give(folder: Path) -> None:
+    """The user of the image owns the folder and all in it, also what an earlier run of another kind has left."""
+    for path in [folder, *folder.rglob("*")]:
+        os.chown(path, USER, USER, follow_symlinks=False)
+
+
+def _contained(run: Run, process: Process, name: str, image_name: str, mounts: list[str], layout: Layout) -> Process:
+    """Make the container of a process; the process that holds it."""
+    assert process.address is not None
+    options = ["--name", name, "--hostname", name.replace(".", "-"), "--label", f"headwater.run={short_id(run)}"]
+    options += ["--network", short_id(run), "--ip", process.address.partition("//")[2].rpartition(":")[0]]
+    options += ["--log-driver", "none", "--pidfile", str(run.folder / f"{name}.pid")]
+    options += ["--stop-timeout", str(STOP_S), "--cap-drop", "all", "--security-opt", "no-new-privileges"]
+    if not Path("/run/systemd/system").exists():
+        options.append("--no-healthcheck")  # podman leaves the clock of health checks to systemd
+    arguments = list(process.arguments)
+    if process.data is not None:
+        _give(Path(process.data))
+        options += ["--volume", f"{process.data}:{DATA}"]
+        arguments[arguments.index("--data") + 1] = DATA
+    if layout.keys is not None and "--keys" in arguments:
+        options += ["--volume", f"{layout.keys}:{KEYS}:ro"]
+        arguments[arguments.index("--keys") + 1] = KEYS
+    if process.role != "broker":
+        options += mounts
+    podman(run, "create", *options, image_name, *arguments)
+    environment = f"CONTAINERS_CONF={_environment(run)['CONTAINERS_CONF']}"
+    client = ("env", environment, tool("podman") or "podman", *OPTIONS)
+    return replace(
+        process,
+        command=(*client, "start", "--attach", name),
+        # A client that is signalled while it sets up the network of a container leaves that network behind.
+        ending=(*client, "stop", "--time", str(STOP_S), name),
+        arguments=(),
+        pid_file=str(run.folder / f"{name}.pid"),
+    )

@@ -1,0 +1,52 @@
+"""The files that a network file names: what must be readable wherever its nodes and its coordinator run."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import yaml
+
+from deploy.cluster.plan import file_name
+from deploy.cluster.runs import Run
+from deploy.network.file import NetworkFile
+from protocol.edge import MqttFeed, MqttTo, TraceFeed
+from protocol.languages.sources import LANGUAGES
+
+
+def named_files(file: NetworkFile) -> list[Path]:
+    """The network file itself and all it names: rules, statistics, traces, secrets for brokers. Without doubles, in
+    order."""
+    found = [file.path, *_rule_files(file.path)]
+    found += [file.statistics.file] if file.statistics.file is not None else []
+    found += [Path(feed.path) for feed in (*file.running(), *file.feeds) if isinstance(feed, TraceFeed)]
+    for end in (*file.running(), *file.destinations):
+        if isinstance(end, MqttFeed | MqttTo):
+            broker = end.broker
+            given = (broker.password_file, broker.ca_file, broker.cert_file, broker.key_file)
+            found += [Path(name) for name in given if name is not None]
+    return list(dict.fromkeys(Path(os.path.abspath(each)) for each in found))
+
+
+def _rule_files(file: Path) -> list[Path]:
+    """The file has been read and found right; only the names are wanted."""
+    read = yaml.safe_load(file.read_text(encoding="utf-8"))
+    rules = read.get("rules") or []
+    texts = [str(each).strip() for each in ([rules] if isinstance(rules, str) else rules)]
+    return [file.parent / text for text in texts if "\n" not in text and Path(text).suffix.lower() in LANGUAGES]
+
+
+def readable_for(run: Run, path: Path, user: int) -> Path:
+    """The file, or a copy of it in the folder of the run, if this user could not read the file itself."""
+    if path.stat().st_mode & stat.S_IROTH:
+        return path
+    folder = run.folder / "inputs"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    copy = folder / file_name(str(path))[-200:]
+    copy.unlink(missing_ok=True)
+    shutil.copyfile(path, copy)
+    copy.chmod(0o400)
+    os.chown(copy, user, user)
+    return copy

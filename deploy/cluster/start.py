@@ -1,0 +1,182 @@
+"""``up``: prepare the stage, start the keeper, wait until the network is ready; if it never is, undo it all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from deploy.cli.common import RunFailed
+from deploy.cluster.children import open_log
+from deploy.cluster.log_files import last_lines
+from deploy.cluster.pages import ask
+from deploy.cluster.patience import Patience
+from deploy.cluster.plan import Plan, Process
+from deploy.cluster.runs import MARK, Run, marked, write_whole
+from deploy.cluster.stage import Stage, Wishes
+from deploy.cluster.stop import stop
+from protocol.errors import ConfigError
+
+STILL_S_MAX: Final = 60.0
+"""After so long without any progress a network that is not ready is a failure; on a busy machine after longer."""
+STILLS_MAX: Final = 10
+"""Processes that never come to an end with what they do are waited for so many times as long."""
+LOOK_S: Final = 0.1
+ANSWER_S: Final = 10.0
+"""For an answer of a process that listens; it may have no processor."""
+SAY_EVERY_S: Final = 15.0
+"""How often those hear what is waited for who do not see it."""
+ASKED_AT_ONCE: Final = 8
+SHOWN_LINES: Final = 15
+PROJECT: Final = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Who wants to hear how far things are."""
+
+    say: Callable[[str], None] = lambda text: None
+    ready: Callable[[int, int, str], None] = lambda done, of, waiting_for: None
+
+
+def start(run: Run, stage: Stage, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX) -> Plan:
+    """Bring a network up; when this returns it is ready and runs by itself. Otherwise nothing is left of it."""
+    stage.check()
+    _refuse_if_up(run)
+    run.folder.mkdir(parents=True, exist_ok=True)
+    stop(run)  # what is left of a run whose keeper was killed, or of a machine that was switched off
+    try:
+        plan = stage.build(run, wishes)
+        write_whole(run.plan_file, plan.to_json())
+        run.state_file.unlink(missing_ok=True)
+        start_keeper(run)
+        _wait(run, plan, steps, patience_s)
+    except BaseException:
+        steps.say("taking everything down again")
+        stop(run)
+        raise
+    return plan
+
+
+def _refuse_if_up(run: Run) -> None:
+    if run.is_kept():
+        raise ConfigError(
+            f"{run.name} is up already; `headwater ps` shows it, `headwater down --name {run.name}` ends it, "
+            "and --name gives a second run another name"
+        )
+    left = list(marked(run)) if run.folder.exists() else []
+    if left:
+        raise ConfigError(
+            f"{run.name} has lost its keeper but {len(left)} of its processes are still there; "
+            f"`headwater down --name {run.name}` ends them"
+        )
+
+
+def start_keeper(run: Run) -> int:
+    """The keeper in the background, in a session of its own; its process id."""
+    run.logs.mkdir(parents=True, exist_ok=True)
+    output = open_log(run.keeper_log)
+    path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH", "")]))
+    try:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "deploy.cluster.keeper", str(run.folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env={**os.environ, MARK: str(run.folder), "PYTHONPATH": path},
+        )
+    finally:
+        os.close(output)
+    _keepers.append(keeper)
+    return keeper.pid
+
+
+_keepers: list[subprocess.Popen[bytes]] = []  # so that one that ends while its starter lives is not left a zombie
+
+
+def _wait(run: Run, plan: Plan, steps: Steps, patience_s: float) -> None:
+    """Until the coordinator and then every node say that they are ready; RunFailed if something dies first, or if for
+    ``patience_s`` nothing happens that can be seen: none starts, says or logs anything new."""
+    patience, in_all = Patience(patience_s), Patience(STILLS_MAX * patience_s)
+    waiting = [plan.coordinator(), *plan.nodes()]
+    nodes = len(plan.nodes())
+    missing = ""
+    seen: object = None
+    began = said = time.monotonic()
+    while not patience.over and not in_all.over:
+        _look_for_dead(run)
+        first, *others = waiting
+        ready, missing = _is_ready(first)
+        if ready:
+            with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+                answers = list(pool.map(_is_ready, others))
+            waiting = [each for each, (is_so, _) in zip(others, answers, strict=True) if not is_so]
+            missing = next((why for is_so, why in answers if not is_so), "")
+            if not waiting:
+                steps.ready(nodes, nodes, "")
+                return
+        steps.ready(_running(run), nodes, missing)
+        if time.monotonic() - said > SAY_EVERY_S:
+            said = time.monotonic()
+            steps.say(f"{said - began:.0f} s: {_running(run)} of {nodes} nodes run; {waiting[0].name}: {missing}")
+        if (now := (_running(run), len(waiting), missing, _log_bytes(run))) != seen:
+            seen = now
+            patience.begin_again()
+        time.sleep(LOOK_S)
+    name = waiting[0].name
+    how = f"for {patience_s:.0f} s nothing has happened" if patience.over else f"{in_all.seconds:.0f} s have passed"
+    raise RunFailed(f"{run.name} is not ready, and {how}; {name}: {missing}; {_end_of(run, name)}")
+
+
+def _log_bytes(run: Run) -> int:
+    """How much all processes have said."""
+    found = 0
+    for each in run.state().get("processes", ()):
+        with contextlib.suppress(OSError):
+            found += Path(each["log"]).stat().st_size
+    return found
+
+
+def _is_ready(process: Process) -> tuple[bool, str]:
+    """Whether it says so; if not, what it waits for."""
+    answer = ask(process.http, "/ready", ANSWER_S) if process.http is not None else (200, None)
+    if answer is None:
+        return False, f"does not answer on {process.http}"
+    status, body = answer
+    return status == 200, "; ".join(_missing(body)[:3])
+
+
+def _missing(body: Any) -> list[str]:
+    found = body.get("missing") if isinstance(body, dict) else None
+    return [str(each) for each in found] if isinstance(found, list) else []
+
+
+def _running(run: Run) -> int:
+    """How many nodes have been started."""
+    return sum(each["role"] == "node" and each["pid"] is not None for each in run.state().get("processes", ()))
+
+
+def _look_for_dead(run: Run) -> None:
+    keeper = _keepers[-1] if _keepers else None
+    if keeper is not None and keeper.poll() is not None:
+        raise RunFailed(f"the keeper ended: {' / '.join(last_lines(run.keeper_log, SHOWN_LINES))}")
+    for each in run.state().get("processes", ()):
+        if each["exit"] is not None:
+            raise RunFailed(
+                f"{each['name']} {each['exit']} while the network was starting; {_end_of(run, each['name'])}"
+            )
+
+
+def _end_of(run: Run, name: str) -> str:
+    """The last lines of a log, for people."""
+    logs = {each["name"]: each["log"] for each in run.state().get("processes", ())}
+    lines = last_lines(Path(logs[name]), SHOWN_LINES) if name in logs else []
+    return f"the last lines of {name}:" + "".join(f"\n    {line}" for line in lines or ["(none)"])

@@ -1,0 +1,83 @@
+"""What a run is doing: one row for each process, from what the keeper told and what the system says."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from deploy.cluster.pages import ask
+from deploy.cluster.processes import usage
+from deploy.cluster.runs import Run
+
+ASKED_AT_ONCE: Final = 16
+ANSWER_S_MAX: Final = 1.0
+
+State = Literal["up", "starting", "restarting", "dead"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A process. ``up``: it runs and says that it is ready; ``starting``: it runs and does not."""
+
+    name: str
+    role: str
+    state: State
+    pid: int | None
+    restarts: int
+    memory_bytes: int | None
+    cpu_s: float | None
+    address: str | None
+    http: str | None
+    data: str | None
+    log: str
+    exit: str | None
+
+
+def rows(run: Run) -> list[Row]:
+    told = run.state().get("processes", [])
+    with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
+        return list(pool.map(_row, told))
+
+
+def _row(told: dict[str, Any]) -> Row:
+    pid = _real_pid(told)
+    now = usage(pid) if pid is not None else None
+    if now is None or (told["pid_file"] is None and told["started"] is not None and now.started != told["started"]):
+        now, pid = None, None
+    state: State = "dead"
+    if now is not None:
+        state = "up" if told["http"] is None or _is_ready(told["http"]) else "starting"
+    elif told["state"] == "restarting" or told["pid"] is not None:
+        state = "restarting"
+    return Row(
+        told["name"],
+        told["role"],
+        state,
+        pid,
+        told["restarts"],
+        now.memory_bytes if now is not None else None,
+        round(now.cpu_s, 2) if now is not None else None,
+        told["address"],
+        told["http"],
+        told["data"],
+        told["log"],
+        told["exit"],
+    )
+
+
+def _real_pid(told: dict[str, Any]) -> int | None:
+    """In a container, of what runs inside; the keeper only knows who holds it."""
+    held: int | None = told["pid"]
+    if held is None or told["pid_file"] is None:
+        return held
+    try:
+        return int(Path(told["pid_file"]).read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _is_ready(http: str) -> bool:
+    answer = ask(http, "/ready", ANSWER_S_MAX)
+    return answer is not None and answer[0] == 200

@@ -1,0 +1,55 @@
+"""``down``: end everything of a run and take its stage away, also if its keeper is gone. It can be done again."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import Final
+
+from deploy.cluster.patience import Patience
+from deploy.cluster.processes import end_all, send
+from deploy.cluster.runs import Run, marked
+from deploy.cluster.stage import forget, noted
+
+DRAIN_S: Final = 10.0  # for processes that have no keeper to ask them
+KEEPER_S_MAX: Final = 20.0  # the keeper itself waits 10 s, or a little more
+
+
+def stop(run: Run) -> bool:
+    """Whether there was anything to end or to remove."""
+    from deploy.cluster.stages import stage_of
+
+    if not run.folder.exists():
+        return False
+    found = _end_keeper(run)
+    made = noted(run)
+    # Its containers and drivers are asked by the stage; the rest are processes that lost their keeper.
+    found = end_all(lambda: _left(run), DRAIN_S) > 0 or found
+    if made:
+        stage_of(made["kind"]).remove(run, made)
+        forget(run)
+        found = True
+    state = run.state()
+    if state and state.get("state") != "down":
+        for each in state["processes"]:
+            each.update(state="dead", pid=None, started=None)
+        run.write_state({**state, "state": "down", "keeper": None})
+    return found
+
+
+def _left(run: Run) -> list[int]:
+    return list(marked(run))
+
+
+def _end_keeper(run: Run) -> bool:
+    if not run.is_kept():
+        return False
+    patience = Patience(KEEPER_S_MAX)
+    asked: int | None = None
+    while run.is_kept() and not patience.over:
+        keeper = run.state().get("keeper")
+        if keeper is not None and keeper != asked:
+            send(keeper, signal.SIGTERM)
+            asked = keeper
+        time.sleep(0.03)
+    return True

@@ -1,0 +1,280 @@
+"""The file that ``headwater statistics`` writes and ``headwater plan`` reads, and the same for people."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from deploy.cli.statistics_task import Task
+from deploy.network.statistics import rule_digest
+from deploy.network.units import RATE_LEAST_PER_S
+from pipeline.prepare.traces import moment
+from pipeline.statistics.arrivals import Arrivals, Place
+from pipeline.statistics.combinations import Asked, names
+from pipeline.statistics.rules import RuleStatistics, Share, shown
+from pipeline.statistics.stretches import Estimate
+from protocol.errors import ConfigError
+from protocol.expressions import Same, roles_of
+from protocol.languages.print_sase import print_sase
+from protocol.languages.print_tesla import print_tesla
+from protocol.languages.printing import PrintError
+from protocol.pattern import Chain, Rule
+
+UNITS: Final = (
+    ("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1),
+)  # fmt: skip
+
+HEAD: Final = """\
+# What a trace tells planners. headwater plan NETWORK --statistics FILE reads rates, selectivities and projections,
+# or write statistics: FILE into the network file. low and high enclose a figure with a confidence of 95 %; where they
+# are absent everything was counted. passed, of: how many of how many. sampled: the share of the time looked at.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """All that was counted for a task."""
+
+    task: Task
+    arrivals: Mapping[Place, Arrivals]
+    rules: Mapping[str, RuleStatistics]
+    sample: str
+    seed: int
+
+
+def document(counted: Counted) -> dict[str, Any]:
+    """Everything as plain values, in the order in which it is read."""
+    manifest = counted.task.trace.manifest
+    found: dict[str, Any] = {
+        "trace": {
+            "name": manifest.name,
+            "checksum": manifest.checksum,
+            "events": manifest.events,
+            "from": moment(manifest.first_us),
+            "to": moment(manifest.last_us),
+            "seconds": (manifest.last_us - manifest.first_us) / 1e6,
+        },
+        "sample": {"wanted": counted.sample, "seed": counted.seed},
+    }
+    orders = {name: Asked(rule).number for name, (rule, _) in counted.task.rules.items()}
+    if counted.task.rules:
+        found["rules"] = {
+            name: {"text": _text(rule), "digest": rule_digest(rule)} for name, (rule, _) in counted.task.rules.items()
+        }
+    found["rates"] = _rates(counted)
+    found["selectivities"] = {
+        name: {names(roles, orders[name]): _share(share) for roles, share in _sorted(each.shares, orders[name])}
+        for name, each in counted.rules.items()
+        if each.shares
+    }
+    found["projections"] = {
+        name: {
+            names(roles, orders[name]): {
+                "per_s": _rounded(each.per_s.value),
+                **_ends(each.per_s),
+                "matches": round(each.found),
+                **({} if each.sampled == 1 else {"sampled": _rounded(each.sampled)}),
+                "singles": {
+                    role: _rounded(single.value) if single.exact else {"share": _rounded(single.value), **_ends(single)}
+                    for role, single in each.singles.items()
+                },
+                **({"selectivity": _share(each.selectivity)} if each.selectivity is not None else {}),
+            }
+            for roles, each in _sorted(of_rule.projections, orders[name])
+        }
+        for name, of_rule in counted.rules.items()
+        if of_rule.projections
+    }
+    found["arrivals"] = {
+        type: {
+            **_arrivals(counted.arrivals[type, None]),
+            "nodes": {
+                node: _arrivals(each)
+                for (of, node), each in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0]))
+                if of == type and node is not None
+            },
+        }
+        for type, node in sorted(counted.arrivals, key=_place_order)
+        if node is None
+    }
+    notes = [f"rule {name}: {note}" for name, each in counted.rules.items() for note in each.notes]
+    if counted.task.warnings or notes:
+        found["notes"] = [*counted.task.warnings, *notes]
+    return {key: value for key, value in found.items() if value}
+
+
+def _sorted(found: Mapping[frozenset[str], Any], order: Mapping[str, int]) -> list[tuple[frozenset[str], Any]]:
+    return sorted(found.items(), key=lambda pair: (len(pair[0]), sorted(order[role] for role in pair[0])))
+
+
+def _rates(counted: Counted) -> dict[str, dict[str, str]]:
+    wanted = counted.task.types
+    found: dict[str, dict[str, str]] = {}
+    for (type, node), each in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0])):
+        if node is not None and type in wanted and each.per_s >= RATE_LEAST_PER_S:
+            found.setdefault(type, {})[node] = rate(each.per_s)
+    return found
+
+
+def _share(share: Share) -> dict[str, Any]:
+    return {
+        "share": _rounded(share.told),
+        **_ends(share.estimate),
+        "passed": round(share.passed),
+        "of": round(share.of),
+        **({} if share.sampled == 1 else {"sampled": _rounded(share.sampled)}),
+    }
+
+
+def _ends(estimate: Estimate) -> dict[str, float]:
+    return {} if estimate.exact else {"low": _rounded(estimate.low), "high": _rounded(estimate.high)}
+
+
+def _arrivals(each: Arrivals) -> dict[str, Any]:
+    return {
+        "events": each.events,
+        "per_s": _rounded(each.per_s),
+        **({} if each.variation is None else {"variation": _rounded(each.variation)}),
+        **({} if each.burstiness is None else {"burstiness": _rounded(each.burstiness)}),
+        **{
+            name: {length(size): _rounded(getattr(spread, name)) for size, spread in each.windows.items()}
+            for name in ("dispersion", "peak_to_mean")
+            if each.windows
+        },
+        **({"gaps": {length(floor): count for floor, count in each.gaps.items()}} if each.gaps else {}),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def _place_order(place: Place) -> tuple[str, list[tuple[int, str]]]:
+    """By type, then by node: n2 before n10."""
+    type, node = place
+    words = re.findall(r"[0-9]+|[^0-9]+", node or "")
+    return type, [(int(word), "") if word.isdecimal() else (-1, word) for word in words]
+
+
+def rate(per_s: float) -> str:
+    """A rate in the unit in which it is at least one, if there is one."""
+    for unit, seconds in (("s", 1), ("min", 60), ("h", 3_600)):
+        if per_s * seconds >= 1:
+            return f"{per_s * seconds:.9g}/{unit}"
+    return f"{per_s * 86_400:.9g}/d"
+
+
+def length(us: int) -> str:
+    """A length of time as people write it: in the largest unit in which it is a whole number."""
+    for unit, size in UNITS:
+        if us and us % size == 0:
+            return f"{us // size} {unit}"
+    return "0"
+
+
+def _text(rule: Rule) -> str:
+    try:
+        text = print_tesla(rule) if isinstance(rule.pattern.root, Chain) else print_sase(rule)
+    except PrintError:
+        return ""
+    return " ".join(text.split())
+
+
+def as_yaml(counted: Counted) -> str:
+    return (
+        HEAD
+        + "\n"
+        + yaml.safe_dump(document(counted), sort_keys=False, allow_unicode=True, default_flow_style=None, width=10**6)
+    )
+
+
+def check_statistics_target(path: Path) -> None:
+    """A ConfigError if a file of statistics cannot be put there; nothing but such a file is replaced."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a folder; name the file to write")
+    if not path.absolute().parent.is_dir():
+        raise ConfigError(f"there is no folder {path.parent} to write {path.name} into")
+    if path.exists() and not path.read_bytes().startswith(HEAD.encode().partition(b"\n")[0]):
+        raise ConfigError(f"{path} is no file of statistics, so it is not overwritten; name another file")
+
+
+def write_statistics(path: Path, text: str) -> None:
+    """The file appears under its name when all of it is there."""
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        unfinished.write_text(text, encoding="utf-8")
+        os.replace(unfinished, path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise ConfigError(f"cannot write {path}: {error.strerror}") from None
+
+
+# For people -----------------------------------------------------------------------------------------------------------
+
+
+def in_words(counted: Counted) -> Iterator[str]:
+    """What a person wants to see: how events arrive, and what each rule lets pass."""
+    manifest = counted.task.trace.manifest
+    ends = f"{moment(manifest.first_us)} to {moment(manifest.last_us)}"
+    yield f"{counted.task.trace.folder}: {manifest.events:,} events, {ends}"
+    yield ""
+    sizes = next((list(each.windows) for each in counted.arrivals.values()), [])
+    yield (
+        f"{'type':<18} {'events':>11} {'per hour':>12} {'nodes':>6} {'variation':>10} {'burstiness':>11}"
+        + "".join(f" {'disp. ' + length(size):>14}" for size in sizes)
+    )
+    for type, node in sorted(counted.arrivals, key=_place_order):
+        if node is not None:
+            continue
+        each = counted.arrivals[type, None]
+        nodes = sum(1 for of, at in counted.arrivals if of == type and at is not None)
+        yield (
+            f"{type:<18} {each.events:>11,} {each.per_s * 3600:>12,.4g} {nodes:>6} {_cell(each.variation):>10} "
+            f"{_cell(each.burstiness):>11}" + "".join(f" {each.windows[size].dispersion:>14.3g}" for size in sizes)
+        )
+    for name, of_rule in counted.rules.items():
+        yield from _rule_in_words(name, counted.task.rules[name][0], of_rule)
+
+
+def _rule_in_words(name: str, rule: Rule, found: RuleStatistics) -> Iterator[str]:
+    order = Asked(rule).number
+    yield ""
+    yield f"{name}: {_text(rule).removeprefix(name + ':').strip()}"
+    if found.shares:
+        yield f"  {'roles':<22} {'selectivity':>12} {'95 %':>24} {'passed':>14} {'of':>16}  asked"
+    for roles, share in _sorted(found.shares, order):
+        yield (
+            f"  {names(roles, order):<22} {share.told:>12.4g} {_interval(share.estimate):>24} {share.passed:>14,.0f} "
+            f"{share.of:>16,.0f}  {_asked(rule, roles)}"
+        )
+    if found.projections:
+        yield f"  {'roles':<22} {'matches/h':>12} {'95 %':>24} {'matches':>14} {'sampled':>16}  events in matches"
+    for roles, each in _sorted(found.projections, order):
+        singles = ", ".join(f"{role} {single.value:.3g}" for role, single in each.singles.items())
+        sampled = "all" if each.sampled == 1 else f"{each.sampled:.3g}"
+        yield (
+            f"  {names(roles, order):<22} {each.per_s.value * 3600:>12.4g} {_interval(each.per_s.scaled(3600)):>24} "
+            f"{each.found:>14,.0f} {sampled:>16}  {singles}"
+        )
+    for note in found.notes:
+        yield f"  note: {note}"
+
+
+def _asked(rule: Rule, roles: frozenset[str]) -> str:
+    where = [each for each in rule.pattern.where if roles_of(each) == roles]
+    agree = [each for each in rule.pattern.where if isinstance(each, Same)] if len(roles) > 1 else []
+    return " and ".join(map(shown, (*where, *agree)))
+
+
+def _interval(estimate: Estimate) -> str:
+    return "counted" if estimate.exact else f"{estimate.low:.4g} to {estimate.high:.4g}"
+
+
+def _cell(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,1 @@
+"""The evaluation of the T-Rex deployment strategies, repeated."""
