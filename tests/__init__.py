@@ -1,0 +1,1 @@
+"""Behaviour of Headwater, in rooms by capability; ``kit`` holds what several rooms share."""

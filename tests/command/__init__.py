@@ -1,0 +1,1 @@
+"""The headwater command and the files it reads."""

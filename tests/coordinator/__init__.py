@@ -1,0 +1,1 @@
+"""The coordinator: its machine, its API, its memory, its layouts."""

@@ -1,0 +1,1 @@
+"""Sources, sinks, devices, clients and traces."""

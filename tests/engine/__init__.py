@@ -1,0 +1,1 @@
+"""The engine as its users see it, and against the oracle."""

@@ -1,0 +1,1 @@
+"""The project itself: import directions, packaging, scripts, documentation that runs."""

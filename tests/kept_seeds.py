@@ -1,6 +1,0 @@
-"""Seeds that once failed; every run of the tests checks them again.
-
-A seed means another case once the generator changes, so cases worth keeping for good lie in tests/seeds as text.
-"""
-
-SEEDS: tuple[int, ...] = (0, 1, 2)

@@ -1,0 +1,1 @@
+"""Rule text: what it parses to, how it is printed, and every message about mistakes."""

@@ -1,0 +1,590 @@
+"""One link end as a state machine: frames and their check, numbers, resume, credit, resets, in any order of faults."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from random import Random
+
+import pytest
+
+from protocol.links.frames import (
+    HEADER,
+    OFFER,
+    REPLY,
+    START,
+    VERSION,
+    Frame,
+    FrameError,
+    Hello,
+    Kind,
+    decode,
+    encode,
+)
+from protocol.links.numbering import Incoming, Outgoing, digest_with
+from protocol.links.session import Acknowledged, Down, Identity, Phase, Received, Session
+from protocol.links.settings import LinkError, LinkSettings, PeerState
+from protocol.links.shaping import Shaper
+from tests.kit.link_world import World
+
+SEEDS = int(os.environ.get("HEADWATER_LINK_SEEDS", "100"))
+STEPS = 1000
+
+NETWORK_FAULTS = ("drop", "double", "ghost", "cut")
+CRASHES = ("crash", "crash", "both")
+
+
+def run_world(seed: int, faults: tuple[str, ...]) -> World:
+    world = World(seed)
+    for _ in range(STEPS):
+        world.step(faults)
+    world.heal()
+    world.check()
+    return world
+
+
+# -- the property
+
+
+@pytest.mark.parametrize("faults", [(), NETWORK_FAULTS, CRASHES, NETWORK_FAULTS + CRASHES], ids=str)
+def test_without_loss_of_memory_everything_arrives_once_in_order_and_nothing_is_ever_reset(
+    faults: tuple[str, ...],
+) -> None:
+    delivered = 0
+    for seed in range(SEEDS):
+        world = run_world(seed, faults)
+        assert [end.resets for end in world.ends] == [0, 0], f"seed {seed}"
+        delivered += sum(len(end.received) for end in world.ends)
+    assert delivered > SEEDS * 20
+
+
+@pytest.mark.parametrize(
+    "losses", [("amnesia",), ("save", "save", "lost tail"), ("save", "save", "lost tail", "amnesia")], ids=str
+)
+def test_lost_memory_resets_both_ends_or_changes_nothing(losses: tuple[str, ...]) -> None:
+    resets = Counter[str]()
+    for seed in range(SEEDS):
+        world = run_world(seed, NETWORK_FAULTS + CRASHES + losses)
+        for end in world.ends:
+            resets[end.name] += end.resets
+    assert min(resets["a"], resets["b"]) > SEEDS / 2  # the faults must really have been there
+
+
+# -- lost memory, one order after the other
+
+
+def settled_world(sent: int = 6) -> World:
+    world = World(1)
+    world.heal()
+    world.ends[0].send(sent)
+    world.ends[1].send(sent)
+    world.heal()
+    world.check()
+    return world
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the dialer", "the other end"])
+def test_an_end_that_no_longer_remembers_what_it_confirmed_resets_both(which: int) -> None:
+    world = settled_world()
+    end, other = world.ends[which], world.ends[1 - which]
+    end.save()
+    other.send(3)
+    world.heal()  # the end confirms them, and then forgets
+    end.crash(lost_tail=True)
+    world.restart(which)
+    world.heal()
+    world.check()
+    assert [each.resets for each in world.ends] == [1, 1]
+    assert end.received == other.sent == []
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the dialer", "the other end"])
+def test_numbers_given_to_something_else_after_a_lost_tail_are_noticed(which: int) -> None:
+    world = settled_world()
+    end = world.ends[which]
+    end.save()
+    end.send(3)
+    world.heal()
+    end.crash(lost_tail=True)
+    end.send(5)  # more than the other has received: the numbers alone do not show it
+    world.restart(which)
+    world.heal()
+    world.check()
+    assert [each.resets for each in world.ends] == [1, 1]
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the dialer", "the other end"])
+def test_a_new_life_keeps_what_it_sends_and_its_peer_is_told(which: int) -> None:
+    world = settled_world()
+    world.ends[which].forget()
+    world.ends[which].send(2)
+    world.ends[1 - which].send(2)
+    world.restart(which)
+    world.heal()
+    world.check()
+    assert world.ends[which].resets == 0
+    assert world.ends[1 - which].resets == 1
+    assert len(world.ends[1 - which].received) == 2
+    assert world.ends[1 - which].sent == []
+
+
+@pytest.mark.parametrize("which", [0, 1], ids=["the dialer", "the other end"])
+def test_a_reset_that_one_end_lost_with_its_memory_is_followed_by_another_on_both(which: int) -> None:
+    world = settled_world()
+    end, other = world.ends[which], world.ends[1 - which]
+    end.save()
+    before = end.saved[-1]
+    other.send(2)
+    world.heal()
+    end.crash(lost_tail=True)
+    world.restart(which)
+    world.heal()
+    assert [each.resets for each in world.ends] == [1, 1]
+    other.send(4)
+    world.heal()
+    end.saved = [before]  # as if the reset had never been written down
+    end.crash(lost_tail=True)
+    world.restart(which)
+    world.heal()
+    world.check()
+    assert [each.resets for each in world.ends] == [2, 2]
+
+
+def test_what_was_received_and_not_confirmed_is_sent_again_after_a_crash() -> None:
+    world = settled_world(0)
+    a, b = world.ends
+    a.send(3)
+    world.pump(0)
+    world.deliver(1)
+    assert len(b.received) == 3
+    b.crash(lost_tail=False)
+    assert b.received == []
+    world.restart(1)
+    world.heal()
+    world.check()
+    assert b.received == a.sent
+    assert a.counters["resent"] == 3
+
+
+def test_a_reconnect_sends_only_what_did_not_arrive() -> None:
+    world = settled_world(0)
+    a, b = world.ends
+    a.send(3)
+    world.pump(0)
+    world.deliver(1)
+    a.send(2)
+    world.cut()
+    world.tick(3.0)
+    world.heal()
+    world.check()
+    assert len(b.received) == 5
+    assert b.counters["duplicates"] == 0
+
+
+def test_a_frame_of_an_earlier_session_changes_nothing() -> None:
+    world = settled_world(0)
+    a, b = world.ends
+    a.send(2)
+    frame = a.session.next_frame(world.now)
+    assert frame is not None
+    old = decode(frame)
+    b.forget()  # numbering begins anew: number 1 is expected again
+    world.restart(1)
+    world.heal()
+    assert b.session.receive(old, world.now) == []
+    assert b.received == []
+
+
+def test_hellos_that_come_back_from_the_dead_do_not_open_a_session_with_a_restarted_peer() -> None:
+    """Those of a reset are the dangerous ones: they ask for nothing that the peer would have to remember."""
+    world = settled_world()
+    a, b = world.ends
+    b.forget()
+    world.restart(1)
+    world.tick(3.0)  # the dialer hears nothing any more
+    said: list[bytes] = []
+    for _ in range(20):
+        world.tick(0.3)
+        while (frame := a.session.next_frame(world.now)) is not None:
+            said.append(frame)
+            world.arrive(1, frame)
+        while (frame := b.session.next_frame(world.now)) is not None:
+            world.arrive(0, frame)
+        a.accept_reset(world.now)
+    assert a.session.phase is b.session.phase is Phase.OPEN
+    hellos = [frame for frame in said if decode(frame).kind is Kind.HELLO][-2:]
+    assert [decode(frame).step for frame in hellos] == [OFFER, START]
+    assert decode(hellos[1]).body.verdict
+    b.forget()
+    for frame in hellos:
+        world.arrive(1, frame)
+    assert b.session.phase is not Phase.OPEN
+    world.restart(1)
+    world.heal()
+    world.check()
+    assert a.resets == 2
+
+
+# -- one session, by hand
+
+
+def a_pair(**settings: object) -> tuple[Session, Session]:
+    ids = iter(range(1, 1000))
+    made = [
+        Session(
+            Identity(name, f"life of {name}", "net"),
+            peer,
+            dials=name == "a",
+            settings=LinkSettings(**settings),  # type: ignore[arg-type]
+            new_id=lambda: next(ids),
+            counters=Counter(),
+        )
+        for name, peer in (("a", "b"), ("b", "a"))
+    ]
+    return made[0], made[1]
+
+
+def exchange(a: Session, b: Session, now: float = 0.0) -> list[object]:
+    """Carry frames to and fro until both have nothing to say; gives what happened."""
+    happened: list[object] = []
+    for _ in range(100):
+        frames = [(b, a.next_frame(now)), (a, b.next_frame(now))]
+        for to, frame in frames:
+            if frame is not None:
+                happened += to.receive(decode(frame), now)
+        if frames == [(b, None), (a, None)]:
+            return happened
+    raise AssertionError("they do not stop talking")
+
+
+def opened(**settings: object) -> tuple[Session, Session]:
+    a, b = a_pair(**settings)
+    a.connect(0.0)
+    exchange(a, b)
+    assert a.phase is b.phase is Phase.OPEN
+    return a, b
+
+
+def test_small_payloads_share_a_frame() -> None:
+    a, _ = opened()
+    a.send([b"%d" % number for number in range(1000)])
+    frame = a.next_frame(0.0)
+    assert frame is not None
+    assert decode(frame).body == [b"%d" % number for number in range(1000)]
+    assert a.next_frame(0.0) is None
+
+
+def test_frames_stay_below_their_bound_and_a_larger_payload_is_refused_to_its_sender() -> None:
+    a, _ = opened(frame_bytes_max=2000)
+    a.send([bytes(500)] * 20)
+    while (frame := a.next_frame(0.0)) is not None:
+        assert len(frame) <= 2000
+    before = a.queued
+    with pytest.raises(LinkError, match="does not fit into a frame"):
+        a.send([bytes(10), bytes(2000)])
+    assert a.queued == before
+
+
+def test_nothing_is_acknowledged_before_it_is_confirmed() -> None:
+    a, b = opened()
+    a.send([b"x", b"y"])
+    assert exchange(a, b) == [Received(2, [b"x", b"y"])]
+    assert a.queued == (2, 2)
+    b.confirm(1)
+    assert exchange(a, b) == [Acknowledged(1)]
+    assert a.queued == (1, 1)
+
+
+def test_no_more_is_under_way_than_the_window_and_credit_comes_back_with_confirming_alone() -> None:
+    a, b = opened(window_bytes=100)
+    a.send([bytes(40)] * 5)
+    (received,) = exchange(a, b)
+    assert received == Received(2, [bytes(40)] * 2)
+    b.send([bytes(40)] * 1000)  # its own buffer is of no account
+    b.confirm(1)
+    assert Received(3, [bytes(40)]) in exchange(a, b)
+
+
+def test_a_payload_larger_than_the_window_still_passes() -> None:
+    a, b = opened(window_bytes=10)
+    a.send([bytes(100), bytes(100)])
+    assert exchange(a, b) == [Received(1, [bytes(100)])]
+    b.confirm(1)
+    assert exchange(a, b) == [Acknowledged(1), Received(2, [bytes(100)])]
+
+
+def test_an_idle_link_says_something_and_a_silent_peer_is_down() -> None:
+    a, b = opened()
+    assert a.tick(0.5) == []
+    frame = a.next_frame(0.5)
+    assert frame is not None
+    assert decode(frame).kind is Kind.HEARTBEAT
+    b.receive(decode(frame), 0.5)
+    assert b.tick(2.4) == []
+    assert b.tick(2.6) == [Down("nothing heard for 2.1 s")]
+    assert not b.is_up
+
+
+def test_a_process_that_was_stopped_itself_does_not_call_its_peer_silent() -> None:
+    a, _ = opened()
+    assert a.tick(30.0, paused_s=29.5) == []
+    assert a.is_up
+
+
+def test_a_live_peer_that_lost_a_frame_gets_it_again() -> None:
+    a, b = opened()
+    a.send([b"lost"])
+    assert a.next_frame(0.0) is not None  # and nobody carries it
+    happened: list[object] = []
+    for now in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5):
+        happened += a.tick(now) + b.tick(now) + exchange(a, b, now)
+    assert happened == [Received(1, [b"lost"])]
+
+
+def test_a_live_peer_that_only_does_not_confirm_gets_nothing_twice() -> None:
+    a, b = opened()
+    a.send([b"slow"])
+    happened: list[object] = []
+    for tenth in range(0, 1200, 5):
+        happened += a.tick(tenth / 10) + b.tick(tenth / 10) + exchange(a, b, tenth / 10)
+    assert happened == [Received(1, [b"slow"])]
+
+
+def test_what_comes_after_a_gap_is_refused_and_everything_is_sent_again() -> None:
+    a, b = opened()
+    a.send([b"1"])
+    assert a.next_frame(0.0) is not None  # lost
+    a.send([b"2"])
+    assert exchange(a, b, 2.0) == [Received(2, [b"1", b"2"])]
+    assert b._counters["gaps"] == 1
+    assert b.is_up
+
+
+def test_a_dialer_asks_again_until_it_is_answered_but_not_ever_faster() -> None:
+    a, _ = a_pair()
+    a.connect(0.0)
+    said = 0
+    for tenth in range(600):
+        a.tick(tenth / 10)
+        while a.next_frame(tenth / 10) is not None:
+            said += 1
+    assert 10 < said < 25
+
+
+def test_state_is_plain_and_a_session_goes_on_from_it() -> None:
+    a, b = opened()
+    a.send([b"1", b"2", b"3"])
+    b.send([b"x"])
+    exchange(a, b)
+    b.confirm(2)
+    a.confirm(1)
+    exchange(a, b)
+    state = a.state()
+    assert (state.out_acknowledged, state.unacknowledged, state.in_seq, state.out_seq) == (2, (b"3",), 1, 3)
+    again = Session(a.me, "b", dials=True, settings=LinkSettings(), state=state, new_id=lambda: 77, counters=Counter())
+    again.connect(1.0)
+    assert again.state() == state
+    again.send([b"4"])
+    assert [each for each in exchange(again, b, 1.0) if isinstance(each, Received)] == [Received(4, [b"4"])]
+
+
+def test_a_journal_read_again_gives_the_same_numbers_without_any_snapshot() -> None:
+    a, b = opened()
+    a.send([b"1", b"2"])
+    b.send([b"x", b"y"])
+    exchange(a, b)
+    b.confirm(2)
+    a.confirm(2)
+    exchange(a, b)
+    again = Session(a.me, "b", dials=True, settings=LinkSettings(), new_id=lambda: 77, counters=Counter())
+    again.send([b"1", b"2"])
+    again.replay_received([b"x", b"y"])
+    again.send([b"3"])
+    again.connect(1.0)
+    happened = exchange(again, b, 1.0)
+    assert Received(3, [b"3"]) in happened
+    assert not again._counters["resets"]
+    assert again.state().in_digest == a.state().in_digest
+
+
+# -- numbers
+
+
+def test_digests_tell_two_payloads_from_their_concatenation() -> None:
+    assert digest_with(b"c", digest_with(b"ab", 0)) != digest_with(b"bc", digest_with(b"a", 0))
+
+
+def test_outgoing_digests_belong_to_their_numbers() -> None:
+    out = Outgoing()
+    out.add([b"a", b"b", b"c"])
+    wanted = [0]
+    for payload in (b"a", b"b", b"c"):
+        wanted.append(digest_with(payload, wanted[-1]))
+    out.take(100, 5)
+    assert [out.digest_at(number) for number in range(4)] == wanted
+    out.acknowledge(2)
+    assert [out.digest_at(number) for number in (2, 3)] == wanted[2:]
+    assert out.first_digest == wanted[2]
+
+
+def test_incoming_drops_what_it_has_and_refuses_gaps() -> None:
+    incoming = Incoming()
+    assert incoming.accept(1, [b"a", b"b"]) == [b"a", b"b"]
+    assert incoming.accept(1, [b"a", b"b", b"c"]) == [b"c"]
+    assert incoming.accept(2, [b"b"]) == []
+    assert incoming.accept(5, [b"e"]) is None
+    assert incoming.received == 3
+
+
+# -- delay and bandwidth
+
+
+def test_a_shaped_line_keeps_order_and_takes_its_time() -> None:
+    line = Shaper(delay_us=100_000, bandwidth_bps=8_000)
+    line.enter(bytes(1000), 0.0)  # a second on the line, and then the delay
+    assert not line.may_enter(0.5)
+    assert line.leave(1.05) is None
+    assert line.due(wants_to_enter=False) == pytest.approx(1.1)
+    assert line.leave(1.11) == bytes(1000)
+    line.left()
+    assert line.may_enter(1.0)
+    line.enter(b"one", 1.2)
+    line.enter(b"two", 1.2)
+    assert line.leave(2.0) == b"one"
+    line.left()
+    assert line.leave(2.0) == b"two"
+
+
+def test_a_heartbeat_overtakes_a_large_frame_on_a_slow_line() -> None:
+    line = Shaper(delay_us=1000, bandwidth_bps=8_000)
+    line.enter(bytes(10_000), 0.0)
+    line.overtake(b"beat", 0.5)
+    assert line.leave(0.6) == b"beat"
+
+
+# -- frames
+
+
+def frames_of_every_kind() -> list[bytes]:
+    hello = Hello("net", "a", "life", None, "", 0, 3, 0, 0, 0, "")
+    return [
+        encode(Frame(Kind.HELLO, OFFER, 7, credit=100, body=hello)),
+        encode(Frame(Kind.HELLO, REPLY, 7, credit=100, body=hello._replace(peer_life="x", verdict="why", digest=None))),
+        encode(Frame(Kind.HELLO, START, 7, credit=100, body=hello._replace(era="abc"))),
+        encode(Frame(Kind.DATA, 0, 7, 1, 0, 0, 100, [b"payload", b"", bytes(300)])),
+        encode(Frame(Kind.ACK, 0, 7, 0, 1, 2, 100)),
+        encode(Frame(Kind.HEARTBEAT, 0, 7)),
+        encode(Frame(Kind.WHISPER, 0, 7, body=b"psst")),
+        encode(Frame(Kind.REFUSE, 0, 7, body=("network", "another network"))),
+        encode(Frame(Kind.BYE, 0, 7)),
+    ]
+
+
+def test_every_kind_of_frame_survives_the_way() -> None:
+    for data in frames_of_every_kind():
+        assert encode(decode(data)) == data
+
+
+def raw(kind: int, body: bytes = b"", *, version: int = VERSION, first: int = 0, count: int = 0, step: int = 0,
+        confirmed: int = 0, received: int = 0) -> bytes:  # fmt: skip
+    return HEADER.pack(0xA7, version, kind, step, 1, first, confirmed, received, 0, count) + body
+
+
+@pytest.mark.parametrize(
+    ("data", "key"),
+    [
+        (b"", "short"),
+        (b"GET / HTTP/1.1\r\n", "short"),
+        (b"GET / HTTP/1.1\r\n" * 10, "magic"),
+        (raw(4, version=9), "version"),
+        (raw(9), "kind"),
+        (raw(4, b"x"), "shape"),
+        (raw(4, confirmed=3, received=2), "number"),
+        (raw(2, b"\x91\xc4\x01a", first=1, count=2), "shape"),
+        (raw(2, b"\x91\xc4\x01a", first=0, count=1), "count"),
+        (raw(2, b"\x91\xa1a", first=1, count=1), "shape"),
+        (raw(2, b"\x91\x01", first=1, count=1), "shape"),
+        (raw(2, b"\xdd\xff\xff\xff\xff", first=1, count=0xFFFFFFFF), "count"),
+        (raw(2, b"\x91" * 5000, first=1, count=1), "shape"),
+        (raw(1, b"\x90", step=1), "shape"),
+        (raw(1, b"\xc1", step=1), "shape"),
+        (raw(1, bytes(5000), step=1), "long"),
+        (raw(6, b"\x92\x01\x02"), "shape"),
+        (bytes(9 << 20), "long"),
+    ],
+)
+def test_a_bad_frame_is_refused_for_what_is_wrong_with_it(data: bytes, key: str) -> None:
+    with pytest.raises(FrameError) as error:
+        decode(data)
+    assert error.value.key == key
+
+
+def bad_frames(random: Random, count: int) -> list[bytes]:
+    """Random, truncated, mutated and spliced frames; some of them are good again, by chance."""
+    good = frames_of_every_kind()
+    made = []
+    for number in range(count):
+        data = bytearray(random.choice(good))
+        match number % 5:
+            case 0:
+                data = bytearray(random.randbytes(random.randrange(200)))
+            case 1:
+                del data[random.randrange(len(data)) :]
+            case 2:
+                for _ in range(random.randint(1, 4)):
+                    data[random.randrange(len(data))] = random.randrange(256)
+            case 3:
+                data[HEADER.size :] = random.randbytes(random.randrange(60))
+            case 4:
+                data += random.choice(good)
+        made.append(bytes(data))
+    return made
+
+
+def test_a_hundred_thousand_bad_frames_neither_raise_nor_disturb_a_session() -> None:
+    random = Random(4)
+    a, b = opened()
+    refused = Counter[str]()
+    passed = 0
+    for data in bad_frames(random, 120_000):
+        try:
+            frame = decode(data)
+        except FrameError as error:
+            refused[error.key] += 1
+            continue
+        passed += 1
+        to = random.choice((a, b))
+        to.receive(frame, 0.0)
+        while to.next_frame(0.0) is not None:
+            pass
+    assert passed > 5_000  # or the session saw nothing of it
+    assert set(refused) >= {"short", "magic", "version", "kind", "number", "count", "shape"}
+
+
+def test_a_session_under_fire_still_serves_its_peer() -> None:
+    """A stranger who can put frames between those of the peer may break the session, never the stream."""
+    world = World(5)
+    world.heal()
+    for data in bad_frames(world.random, 20_000):
+        try:
+            frame = decode(data)
+        except FrameError:
+            continue
+        if frame.kind in (Kind.DATA, Kind.WHISPER, Kind.ACK, Kind.HEARTBEAT, Kind.BYE):
+            end = world.random.choice(world.ends)
+            end.take(end.session.receive(frame, world.now))
+        if world.random.random() < 0.05:
+            world.ends[0].send(1)
+            world.ends[1].send(1)
+            for which in (0, 1):
+                world.pump(which)
+                world.deliver(which)
+    world.heal()
+    world.check()
+    assert len(world.ends[0].received) > 50
+
+
+def test_an_unmet_state_is_the_state_of_a_new_session() -> None:
+    a, _ = a_pair()
+    assert a.state() == PeerState()
+    assert a.meeting is None

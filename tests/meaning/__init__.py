@@ -1,0 +1,1 @@
+"""What the rule languages mean, example by example, on the oracle and the engine."""

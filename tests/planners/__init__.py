@@ -1,0 +1,1 @@
+"""Planners, their cost models, and the experiments on them."""

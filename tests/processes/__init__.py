@@ -1,0 +1,1 @@
+"""Networks of real processes, and what goes wrong with them."""
