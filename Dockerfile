@@ -32,6 +32,6 @@ WORKDIR /data
 # Nodes and the coordinator answer on /health; start them with --http HOST:8080 (tools that end have no use for it).
 EXPOSE 5000 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
-    CMD ["python3", "-m", "deploy.cluster.health"]
+    CMD ["python3", "-m", "headwater.deploy.cluster.health"]
 ENTRYPOINT ["headwater"]
 CMD ["--help"]

@@ -16,13 +16,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import simulate
-from protocol.events import Event, EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import simulate
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 SMOKE = EventType("Smoke", {"area": "int"})
 TEMP = EventType("Temp", {"area": "int", "value": "float"})

@@ -29,9 +29,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workloads import WORKLOADS
-from node.engine import Engine
-from protocol.events import Event, EventType
-from protocol.languages import Source, parse_rules
+from headwater.node.engine import Engine
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source, parse_rules
 
 BATCH = 200
 GC_THRESHOLD = 100_000  # matches are tuples without cycles: collecting them every 700 allocations finds nothing
@@ -124,7 +124,7 @@ def measure(name: str, quick: bool) -> dict[str, Any]:
 def run_command(folder: Path, *options: str) -> tuple[float, str]:
     """CPU seconds of ``headwater run`` as a process of its own, and what it printed."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    words = [sys.executable, "-m", "deploy.cli.command", "run", *map(str, folder.glob("rule.*")), "--quiet"]
+    words = [sys.executable, "-m", "headwater.deploy.cli.command", "run", *map(str, folder.glob("rule.*")), "--quiet"]
     done = subprocess.run(
         [*words, "--events", str(folder / "events.csv"), *options], stdout=subprocess.PIPE, text=True, check=True
     )

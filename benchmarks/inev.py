@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.inev_cases import random_case
-from coordinator.inev.model.case_files import Case, case_from, read_case
-from coordinator.inev.model.costs import estimate
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.paper import paper_plan
-from coordinator.inev.search.push_pull import push_pull_plan
-from coordinator.inev.search.search import inev_plan
+from headwater.coordinator.inev.model.case_files import Case, case_from, read_case
+from headwater.coordinator.inev.model.costs import estimate
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.paper import paper_plan
+from headwater.coordinator.inev.search.push_pull import push_pull_plan
+from headwater.coordinator.inev.search.search import inev_plan
 
 SIZES = (
     {"nodes": 20, "types": 7, "queries": 1, "exactly": 6},

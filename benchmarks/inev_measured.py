@@ -24,29 +24,29 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
-from coordinator.inev.model.latency_bounds import OFF, LatencyTerms
-from coordinator.inev.model.problem import primitive
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.inev.search.baselines import central_solution
-from coordinator.inev.search.space import Space
-from coordinator.layout.graphs import Ground
-from coordinator.shortest_paths import leader
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import SETUP_US, Simulation
-from node.effects import Send
-from node.plans.graph_tasks import GraphWork
-from protocol.analysis.bounds import horizon_us
-from protocol.events import Event, EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.messages.neighbour import Awakening, Batch
-from protocol.messages.plans import PlannedRule
-from protocol.network import Link, Network, Sink, Source
-from protocol.pattern import types_of
-from protocol.streams import Filter, Part
-from protocol.subscriptions import Subscription
+from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
+from headwater.coordinator.inev.model.problem import primitive
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.search.baselines import central_solution
+from headwater.coordinator.inev.search.space import Space
+from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.shortest_paths import leader
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import SETUP_US, Simulation
+from headwater.node.effects import Send
+from headwater.node.plans.graph_tasks import GraphWork
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.neighbour import Awakening, Batch
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.pattern import types_of
+from headwater.protocol.streams import Filter, Part
+from headwater.protocol.subscriptions import Subscription
 
 PRIME = 10_007
 """Values are drawn below it; of two of them the product, modulo it, is as good as drawn anew for every pair."""

@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from protocol.journal import Journal
+from headwater.protocol.journal import Journal
 
 GROUPS = (1, 16, 256)
 SIZES = (200, 6_000)

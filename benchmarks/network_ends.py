@@ -20,10 +20,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from benchmarks.network_kit import heard
-from node import effects
-from node.daemon.daemon import NodeDaemon
-from protocol.events import Event
-from protocol.messages.neighbour import Batch, Notify
+from headwater.node import effects
+from headwater.node.daemon.daemon import NodeDaemon
+from headwater.protocol.events import Event
+from headwater.protocol.messages.neighbour import Batch, Notify
 
 UNDER_WAY_BYTES = 8 << 20  # handed to the hub: twice what a link lets be under way, so that it never runs dry
 SLICE = 50  # payloads handed over at once

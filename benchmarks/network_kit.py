@@ -24,8 +24,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from protocol.edge import Destination, Feed
-from protocol.network import Network
+from headwater.protocol.edge import Destination, Feed
+from headwater.protocol.network import Network
 
 CONTEXT = multiprocessing.get_context("spawn")
 PATIENCE_S = 120.0  # how long anything may take before the benchmark gives up
@@ -193,10 +193,10 @@ def _begin(log: Path) -> None:
 def _coordinator_main(log: Path, _: Connection, folder: Path, about: tuple[Any, ...]) -> None:
     import uvloop
 
-    from coordinator.daemon.folder import DataFolder
-    from coordinator.daemon.inputs import Setup
-    from coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
-    from protocol.analysis.bounds import horizon_us
+    from headwater.coordinator.daemon.folder import DataFolder
+    from headwater.coordinator.daemon.inputs import Setup
+    from headwater.coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
+    from headwater.protocol.analysis.bounds import horizon_us
 
     _begin(log)
 
@@ -215,9 +215,9 @@ def _node_main(
 ) -> None:
     import uvloop
 
-    from node.daemon.collector import Collector
-    from node.daemon.daemon import DaemonSettings, NodeDaemon
-    from node.daemon.process import recovered, set_up_logging
+    from headwater.node.daemon.collector import Collector
+    from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+    from headwater.node.daemon.process import recovered, set_up_logging
 
     _begin(log)
     set_up_logging()
@@ -265,7 +265,7 @@ def headwater(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """``headwater WORDS`` in a folder; what it said is part of the error if it fails."""
     project = str(Path(__file__).resolve().parent.parent)
     done = subprocess.run(
-        [sys.executable, "-m", "deploy.cli.command", *words],
+        [sys.executable, "-m", "headwater.deploy.cli.command", *words],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": project},
         capture_output=True,

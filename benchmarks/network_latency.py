@@ -8,12 +8,12 @@ import time
 from multiprocessing.connection import Connection
 
 from benchmarks.network_kit import CONTEXT, NETWORK, PATIENCE_S, Stage, a_folder
-from node.client import Client
-from protocol.edge import ClientFeed
-from protocol.events import EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Source
+from headwater.node.client import Client
+from headwater.protocol.edge import ClientFeed
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Source
 
 PER_S = 1_000
 WARM_S = 1.0  # the first publications make connections, and pages of memory, and are left out

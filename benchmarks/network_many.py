@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.network_kit import a_folder, cpu_s, headwater, memory_mb
-from deploy.cluster.runs import Run
+from headwater.deploy.cluster.runs import Run
 
 RULE = """\
     define Fire(area: string, temperature: float)

@@ -12,10 +12,10 @@ import zmq
 
 from benchmarks.network_ends import feeder, taker
 from benchmarks.network_kit import CONTEXT, Stage, a_folder
-from protocol.edge import ClientFeed, ClientTo
-from protocol.events import EventType
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.protocol.edge import ClientFeed, ClientTo
+from headwater.protocol.events import EventType
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 BATCH = 200
 READING = EventType("Reading", {"sensor": "int", "value": "float"})

@@ -16,12 +16,12 @@ from benchmarks.engine import GC_THRESHOLD, drain
 from benchmarks.network_ends import feeder
 from benchmarks.network_kit import CONTEXT, Stage, a_folder
 from benchmarks.workloads import WORKLOADS
-from node.daemon.daemon import NodeDaemon
-from node.engine import Engine
-from protocol.edge import ClientFeed, ClientTo
-from protocol.events import Event
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.node.daemon.daemon import NodeDaemon
+from headwater.node.engine import Engine
+from headwater.protocol.edge import ClientFeed, ClientTo
+from headwater.protocol.events import Event
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 W1 = next(each for each in WORKLOADS if each.name == "W1")
 READ = ("A", "B", "C")

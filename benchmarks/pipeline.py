@@ -28,21 +28,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.network_kit import a_folder, cpu_s, load
-from deploy.cli.statistics_task import ROLES_MAX, task_of
-from deploy.reporting.groups import grouped
-from deploy.reporting.page import page
-from pipeline.generate.generate import made_up
-from pipeline.generate.model import Choice, Generation, Normal, Stream, Uniform
-from pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
-from pipeline.prepare.prepared import Prepared
-from pipeline.prepare.traces import prepare
-from pipeline.report.inputs import Recorded, schema_of
-from pipeline.report.job import report_tables
-from pipeline.report.synthetic import synthetic_run
-from pipeline.report.tables import write_tables
-from pipeline.spark.session import spark_session
-from pipeline.statistics.arrivals import arrivals
-from pipeline.statistics.rules import TraceFacts, rule_statistics
+from headwater.deploy.cli.statistics_task import ROLES_MAX, task_of
+from headwater.deploy.reporting.groups import grouped
+from headwater.deploy.reporting.page import page
+from headwater.pipeline.generate.generate import made_up
+from headwater.pipeline.generate.model import Choice, Generation, Normal, Stream, Uniform
+from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.prepare.traces import prepare
+from headwater.pipeline.report.inputs import Recorded, schema_of
+from headwater.pipeline.report.job import report_tables
+from headwater.pipeline.report.synthetic import synthetic_run
+from headwater.pipeline.report.tables import write_tables
+from headwater.pipeline.spark.session import spark_session
+from headwater.pipeline.statistics.arrivals import arrivals
+from headwater.pipeline.statistics.rules import TraceFacts, rule_statistics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,10 +11,10 @@ import argparse
 import sys
 from dataclasses import replace
 
-from deploy.experiments.trex.generator import build
-from deploy.experiments.trex.sweeps import pull_scenario
-from deploy.simulation.simulator import simulate
-from node.core import NodeSettings
+from headwater.deploy.experiments.trex.generator import build
+from headwater.deploy.experiments.trex.sweeps import pull_scenario
+from headwater.deploy.simulation.simulator import simulate
+from headwater.node.core import NodeSettings
 
 LEFT_OUT = ("watermark", "control", "composite")
 RUNS = (("push", "", True), ("pull, windows only", "-pp", False), ("pull, windows and values", "-pp", True))

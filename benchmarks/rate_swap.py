@@ -17,16 +17,16 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from coordinator.core import FallBack, LayOutAnew
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.rollout import InevPlanner
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import simulate
-from protocol.events import Event, EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.coordinator.core import FallBack, LayOutAnew
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import simulate
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 TYPES = tuple(EventType(name, {"key": "int"}) for name in "ABC")
 KEYS = 40

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.network_kit import NETWORK, Stage, a_folder, load
-from pipeline.prepare.prepared import (
+from headwater.pipeline.prepare.prepared import (
     EVENTS,
     Manifest,
     NodeSummary,
@@ -31,14 +31,14 @@ from pipeline.prepare.prepared import (
     open_prepared,
     write_manifest,
 )
-from pipeline.replay.replay import Targets, replay
-from pipeline.spark.session import spark_session
-from protocol.edge import Feed, FileTo, ReplayFeed, TraceFeed
-from protocol.events import EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import parse_subscription
+from headwater.pipeline.replay.replay import Targets, replay
+from headwater.pipeline.spark.session import spark_session
+from headwater.protocol.edge import Feed, FileTo, ReplayFeed, TraceFeed
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
 
 KINDS = {"key": "int", "value": "float", "place": "string"}
 A, B = EventType("A", KINDS), EventType("B", KINDS)

@@ -25,11 +25,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from deploy.experiments.trex.generator import build
-from deploy.experiments.trex.sweeps import DEFAULT
-from deploy.simulation.faults import Faults
-from deploy.simulation.outcome import Delivery
-from deploy.simulation.simulator import SETUP_US, Simulation
+from headwater.deploy.experiments.trex.generator import build
+from headwater.deploy.experiments.trex.sweeps import DEFAULT
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.outcome import Delivery
+from headwater.deploy.simulation.simulator import SETUP_US, Simulation
 
 STRATEGIES = ("centr", "st", "mt", "st-pp", "mt-pp")
 REAL_TIME_LEAST = 20.0  # a day of a network in little more than an hour

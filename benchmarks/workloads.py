@@ -16,9 +16,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from protocol.events import Event, EventType
-from protocol.languages import RuleSet, Source, parse_rules
-from protocol.pattern import types_of
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import RuleSet, Source, parse_rules
+from headwater.protocol.pattern import types_of
 
 KEYED_TYPES = {name: EventType(name, {"id": "int", "v": "int"}) for name in "ABCDEFGHIJ"}
 SKEWED_TYPES = {f"T{k}": EventType(f"T{k}", {"id": "int", "v": "int"}) for k in range(120)}

@@ -6,14 +6,22 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from coordinator.requests import AddSink, AddSource, Change, DeployRule, RemoveSink, RemoveSource, UndeployRule
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
-from protocol.messages.recovery import Noted, NotedPlan, NotedRule, NotedSink, NotedSource
-from protocol.network import Network, Sink, Source
-from protocol.pattern import Rule, types_of, waits_through
-from protocol.streams import UNBOUNDED_US as UNBOUNDED_US
+from headwater.coordinator.requests import (
+    AddSink,
+    AddSource,
+    Change,
+    DeployRule,
+    RemoveSink,
+    RemoveSource,
+    UndeployRule,
+)
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
+from headwater.protocol.messages.recovery import Noted, NotedPlan, NotedRule, NotedSink, NotedSource
+from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.pattern import Rule, types_of, waits_through
+from headwater.protocol.streams import UNBOUNDED_US as UNBOUNDED_US
 
 Horizon: TypeAlias = Callable[[Rule], int | None]
 

@@ -14,26 +14,36 @@ from dataclasses import replace
 from typing import TypeAlias, assert_never
 from zlib import crc32
 
-from coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
-from coordinator.contents import Contents, composite_type
-from coordinator.contents import Horizon as Horizon
-from coordinator.layout.graphs import Ground, Planner, at_the_middle
-from coordinator.layout.history import Layings
-from coordinator.recovery import BrokenTree, Fact, LinkBack, LostLink, LostNode, NodeBack, Question, Rejoined, Relinked
-from coordinator.requests import AddSink as AddSink
-from coordinator.requests import AddSource as AddSource
-from coordinator.requests import Change as Change
-from coordinator.requests import DeployRule as DeployRule
-from coordinator.requests import FallBack as FallBack
-from coordinator.requests import LayOutAnew as LayOutAnew
-from coordinator.requests import RemoveSink as RemoveSink
-from coordinator.requests import RemoveSource as RemoveSource
-from coordinator.requests import TidyUp as TidyUp
-from coordinator.requests import UndeployRule as UndeployRule
-from coordinator.trees import TreeKeeper
-from protocol.errors import ConfigError
-from protocol.graphs import Graph
-from protocol.messages.plans import (
+from headwater.coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
+from headwater.coordinator.contents import Contents, composite_type
+from headwater.coordinator.contents import Horizon as Horizon
+from headwater.coordinator.layout.graphs import Ground, Planner, at_the_middle
+from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.recovery import (
+    BrokenTree,
+    Fact,
+    LinkBack,
+    LostLink,
+    LostNode,
+    NodeBack,
+    Question,
+    Rejoined,
+    Relinked,
+)
+from headwater.coordinator.requests import AddSink as AddSink
+from headwater.coordinator.requests import AddSource as AddSource
+from headwater.coordinator.requests import Change as Change
+from headwater.coordinator.requests import DeployRule as DeployRule
+from headwater.coordinator.requests import FallBack as FallBack
+from headwater.coordinator.requests import LayOutAnew as LayOutAnew
+from headwater.coordinator.requests import RemoveSink as RemoveSink
+from headwater.coordinator.requests import RemoveSource as RemoveSource
+from headwater.coordinator.requests import TidyUp as TidyUp
+from headwater.coordinator.requests import UndeployRule as UndeployRule
+from headwater.coordinator.trees import TreeKeeper
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.graphs import Graph
+from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -53,9 +63,9 @@ from protocol.messages.plans import (
     TreeDrained,
     TreeStands,
 )
-from protocol.messages.trees import ForgetTree, StartTree
-from protocol.network import Network
-from protocol.pattern import Rule
+from headwater.protocol.messages.trees import ForgetTree, StartTree
+from headwater.protocol.network import Network
+from headwater.protocol.pattern import Rule
 
 Orders: TypeAlias = list[tuple[str, Order]]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from coordinator.core import Coordinator, Horizon
-from coordinator.layout.graphs import Planner
-from coordinator.requests import AddSink, AddSource
-from protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
-from protocol.network import Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.coordinator.core import Coordinator, Horizon
+from headwater.coordinator.layout.graphs import Planner
+from headwater.coordinator.requests import AddSink, AddSource
+from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
+from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 
 def noted(coordinator: Coordinator, operations: int, lives: Mapping[str, str | None]) -> Iterator[Noted]:

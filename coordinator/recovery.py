@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from protocol.messages.plans import DeliveredTo
+from headwater.protocol.messages.plans import DeliveredTo
 
 TreeName: TypeAlias = tuple[str, int]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from coordinator.layout.fallback import StageName
-from coordinator.layout.graphs import Planner
-from protocol.network import Sink, Source
-from protocol.pattern import Rule
+from headwater.coordinator.layout.fallback import StageName
+from headwater.coordinator.layout.graphs import Planner
+from headwater.protocol.network import Sink, Source
+from headwater.protocol.pattern import Rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from heapq import heappop, heappush
 
-from protocol.errors import ConfigError
-from protocol.messages.trees import ROOT_COST, Cost, extended
-from protocol.network import Network
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.messages.trees import ROOT_COST, Cost, extended
+from headwater.protocol.network import Network
 
 LinkName = tuple[str, str]
 """The two ends of a link, in any order."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from coordinator.shortest_paths import LinkName, children_of, leader, shortest_path_tree
-from protocol.errors import ConfigError
-from protocol.messages.recovery import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
-from protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink
-from protocol.network import Network
+from headwater.coordinator.shortest_paths import LinkName, children_of, leader, shortest_path_tree
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
+from headwater.protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink
+from headwater.protocol.network import Network
 
 Orders: TypeAlias = list[tuple[str, TreeOrder]]
 
@@ -308,7 +308,7 @@ class TreeKeeper:
     # -- checking -----------------------------------------------------------------------------------------------------
 
     def check(self, tables: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
-        """What nodes report of themselves (``node.plans.tree_protocol.Trees.table``) against the computed trees, in words.
+        """What nodes report (``node.plans.tree_protocol.Trees.table``) against the computed trees, in words.
 
         Nothing is said where all is well. Nodes that are lost or cut off need not report.
         """

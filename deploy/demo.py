@@ -14,12 +14,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.network.file import NetworkFile, read_network
-from deploy.simulation.simulator import Birth, simulate
-from node.observe.accounts import Traffic
-from protocol.events import Event
+from headwater.deploy.network.file import NetworkFile, read_network
+from headwater.deploy.simulation.simulator import Birth, simulate
+from headwater.node.observe.accounts import Traffic
+from headwater.protocol.events import Event
 
-EXAMPLE: Final = Path(__file__).parent.parent / "examples" / "fire"
+EXAMPLE: Final = Path(__file__).resolve().parent.parent / "examples" / "fire"
 SECONDS: Final = 15
 SHOWN_MAX: Final = 12  # fires that are printed one by one
 QUIET_S: Final = 3.0  # after the devices have stopped, how long nothing must come before everything has
@@ -61,7 +61,7 @@ def _network(folder: Path) -> Iterator[dict[str, Any]]:
 
 def _command(*arguments: str) -> None:
     print(f"\n$ headwater {' '.join(arguments)}", flush=True)
-    done = subprocess.run([sys.executable, "-m", "deploy.cli.command", *arguments], check=False)
+    done = subprocess.run([sys.executable, "-m", "headwater.deploy.cli.command", *arguments], check=False)
     if done.returncode:
         sys.exit(done.returncode)
 

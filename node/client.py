@@ -23,11 +23,11 @@ from typing import Any, Final
 
 import msgpack
 
-from protocol.errors import EventError, HeadwaterError
-from protocol.events import Value, plain, whole
-from protocol.links import Hub, Keys, LinkSettings
-from protocol.links.parts import Joined
-from protocol.messages.control import CLIENT
+from headwater.protocol.errors import EventError, HeadwaterError
+from headwater.protocol.events import Value, plain, whole
+from headwater.protocol.links import Hub, Keys, LinkSettings
+from headwater.protocol.links.parts import Joined
+from headwater.protocol.messages.control import CLIENT
 
 PUBLICATIONS_MAX: Final = 32  # that may wait for their answers; ``publish`` waits for room
 EVENTS_MAX: Final = 10_000  # in one publication

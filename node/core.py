@@ -13,9 +13,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, assert_never
 
-from node import invariants as validation
-from node import snapshot as saving
-from node.effects import (
+from headwater.node import invariants as validation
+from headwater.node import snapshot as saving
+from headwater.node.effects import (
     Born,
     BornTogether,
     Effect,
@@ -28,17 +28,17 @@ from node.effects import (
     SourcesUnheard,
     TimerFired,
 )
-from node.plans.forest import Forest
-from node.plans.stage_cost import PATIENT, Patience
-from node.step import Work
-from node.streams.admission import Testimony, are_exact
-from node.streams.feeds import Inlet
-from node.streams.outbox import Inbox, Outbox
-from node.streams.outlets import Outlet
-from node.tasks.rule_failures import NOTED
-from protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
-from protocol.messages.tallies import TallyAnswer, TallyRequest
-from protocol.wire.columns import Columns
+from headwater.node.plans.forest import Forest
+from headwater.node.plans.stage_cost import PATIENT, Patience
+from headwater.node.step import Work
+from headwater.node.streams.admission import Testimony, are_exact
+from headwater.node.streams.feeds import Inlet
+from headwater.node.streams.outbox import Inbox, Outbox
+from headwater.node.streams.outlets import Outlet
+from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
+from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
+from headwater.protocol.wire.columns import Columns
 
 TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
 TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been delivered: about once per horizon

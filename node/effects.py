@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from protocol.events import Event
-from protocol.messages.neighbour import Message
-from protocol.messages.plans import Order, ReportToCoordinator
+from headwater.protocol.events import Event
+from headwater.protocol.messages.neighbour import Message
+from headwater.protocol.messages.plans import Order, ReportToCoordinator
 
 # ------------------------------------------------------------------------------------------------------------- inputs
 

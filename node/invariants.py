@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from node.plans.graph_tasks import GraphWork
-from node.plans.tree_tasks import TreeWork, describe
-from node.pull.masters import Slot
-from node.streams.feeds import Feed, Inlet, Merge, Sieve
-from node.streams.sources import EpochFeed
-from node.tasks.aggregates.completion import Completion
-from node.tasks.task import JoinTask
+from headwater.node.plans.graph_tasks import GraphWork
+from headwater.node.plans.tree_tasks import TreeWork, describe
+from headwater.node.pull.masters import Slot
+from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
+from headwater.node.streams.sources import EpochFeed
+from headwater.node.tasks.aggregates.completion import Completion
+from headwater.node.tasks.task import JoinTask
 
 if TYPE_CHECKING:
-    from node.core import NodeCore
+    from headwater.node.core import NodeCore
 
 
 def broken(core: NodeCore, now_us: int) -> Iterator[str]:

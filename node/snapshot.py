@@ -10,13 +10,13 @@ import io
 import pickle
 from typing import Any
 
-from node.engine import Engine
-from node.plans.catalog import compiled
-from node.tasks.rule_failures import NOTED
-from protocol.composites import Composite, carrying_spec
-from protocol.errors import HeadwaterError
-from protocol.events import EventType
-from protocol.pattern import Rule
+from headwater.node.engine import Engine
+from headwater.node.plans.catalog import compiled
+from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.composites import Composite, carrying_spec
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.events import EventType
+from headwater.protocol.pattern import Rule
 
 VERSION = 5  # of what cores and machines are made of
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Any, Protocol
 
-from node.effects import Effect, Report, Send, SetTimer
+from headwater.node.effects import Effect, Report, Send, SetTimer
 
 if TYPE_CHECKING:
-    from node.streams.outbox import Outbox
-    from protocol.messages.neighbour import Message
+    from headwater.node.streams.outbox import Outbox
+    from headwater.protocol.messages.neighbour import Message
 
 Row = tuple[Any, ...]
 FOREVER = float("inf")

@@ -17,9 +17,9 @@ from typing import Any, cast
 
 import msgpack
 
-from protocol.errors import EventError
-from protocol.events import Event, EventType, Key, Value
-from protocol.pattern import Chain, Disjunction, Leaf, Part, Rule, positive_leaves, repeated_roles
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import Event, EventType, Key, Value
+from headwater.protocol.pattern import Chain, Disjunction, Leaf, Part, Rule, positive_leaves, repeated_roles
 
 _first, _second, _third = itemgetter(0), itemgetter(1), itemgetter(2)
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 from urllib.parse import urlsplit
 
-from protocol.edge import ClientTo, Destination, FileTo, MqttTo
+from headwater.protocol.edge import ClientTo, Destination, FileTo, MqttTo
 
 PLAIN: Final = ("stdout", "client")
 """Ways that may be said in one word."""

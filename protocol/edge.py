@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from protocol.events import Value
-from protocol.wire.codec import register
+from headwater.protocol.events import Value
+from headwater.protocol.wire.codec import register
 
 # ------------------------------------------------------------------------------------------------------ made-up values
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, cast
 
-from protocol.errors import EventError
+from headwater.protocol.errors import EventError
 
 type_names = ("int", "float", "string", "bool", "any")
 

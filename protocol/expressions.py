@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
-from protocol.events import Value
+from headwater.protocol.events import Value
 
 ARITHMETIC: Final = ("+", "-", "*", "/", "%")
 COMPARISONS: Final = ("=", "!=", "<", "<=", ">", ">=", "in", "not in")

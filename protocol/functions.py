@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from protocol.errors import RuleError
-from protocol.events import KIND_ALIASES, Value
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import KIND_ALIASES, Value
 
 RESERVED_NAMES: Final = frozenset({"avg", "sum", "count", "min", "max", "same", "remote", "and", "or", "not", "in"})
 """Words of the languages that look like calls; no function can have such a name."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from protocol.streams import Filter, Part, Stream, Whole
+from headwater.protocol.streams import Filter, Part, Stream, Whole
 
 NUMBERS: Final = 1 << 24
 """Streams of one graph, each counted on every link, at most."""

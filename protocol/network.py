@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from protocol.events import EventType
-from protocol.pattern import Rule
-from protocol.subscriptions import Subscription
+from headwater.protocol.events import EventType
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import Subscription
 
 TREE_STRATEGIES: Final = ("centr", "st", "mt", "st-pp", "mt-pp")
 STRATEGIES: Final = (*TREE_STRATEGIES, "inev")

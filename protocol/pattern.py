@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from protocol.expressions import Expression
+from headwater.protocol.expressions import Expression
 
 Policy = Literal["each", "last", "first"]
 
@@ -123,7 +123,7 @@ class Absence:
 class Aggregate:
     """The value of a function over all events in a range; other expressions name it as Parameter(name).
 
-    ``attribute`` is None only for count. ``function`` is one of protocol.expressions.FOLDS.
+    ``attribute`` is None only for count. ``function`` is one of headwater.protocol.expressions.FOLDS.
     """
 
     name: str

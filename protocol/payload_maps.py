@@ -14,10 +14,10 @@ from fractions import Fraction
 from functools import cache
 from typing import Any, Final
 
-from protocol.edge import Feed, Mapped, MqttFeed, TraceFeed
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.languages.diagnostics import closest, listed, suggestion
+from headwater.protocol.edge import Feed, Mapped, MqttFeed, TraceFeed
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.languages.diagnostics import closest, listed, suggestion
 
 ROOTS: Final = ("payload", "item", "key", "topic")
 UNKNOWN: Final = "unknown"

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from protocol.events import Value
+from headwater.protocol.events import Value
 
 Found = Value | tuple[Value, ...]
 """What a lookup gives: one value, a collection for ``in``, or None where there is none."""

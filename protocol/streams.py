@@ -7,10 +7,10 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from protocol.analysis.partial import PartialRule
-from protocol.expressions import Attribute, Expression, rewritten
-from protocol.pattern import Rule, leaves, may_wait, types_of
-from protocol.subscriptions import SUBJECT
+from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.expressions import Attribute, Expression, rewritten
+from headwater.protocol.pattern import Rule, leaves, may_wait, types_of
+from headwater.protocol.subscriptions import SUBJECT
 
 UNBOUNDED_US = 1 << 60  # the horizon of rules that no window bounds: nothing they read may ever be forgotten
 

@@ -14,18 +14,18 @@ from typing import Final
 
 from lark import Lark, Token, UnexpectedInput, UnexpectedToken
 
-from protocol import expressions as e
-from protocol.events import EventType, Value
-from protocol.expressions import Expression
-from protocol.functions import Functions
-from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Problems, RuleTextError, Text, suggestion
-from protocol.languages.habits import shorten
-from protocol.languages.meaning import Meaning, Placed, Typed, Types
-from protocol.languages.parser import NESTING_MAX, expectation, too_deep
-from protocol.languages.print_tesla import RESERVED
-from protocol.languages.printing import NOT, OR, ExpressionPrinter, check_split, word
-from protocol.languages.reader import SyntaxMistake, TeslaReader
+from headwater.protocol import expressions as e
+from headwater.protocol.events import EventType, Value
+from headwater.protocol.expressions import Expression
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import syntax as s
+from headwater.protocol.languages.diagnostics import Problems, RuleTextError, Text, suggestion
+from headwater.protocol.languages.habits import shorten
+from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types
+from headwater.protocol.languages.parser import NESTING_MAX, expectation, too_deep
+from headwater.protocol.languages.print_tesla import RESERVED
+from headwater.protocol.languages.printing import NOT, OR, ExpressionPrinter, check_split, word
+from headwater.protocol.languages.reader import SyntaxMistake, TeslaReader
 
 SUBJECT = "event"
 """The role under which the conjuncts of a subscription speak of the event."""
@@ -71,7 +71,7 @@ def parse_subscription(
 
 @cache
 def _grammar() -> Lark:
-    folder = files("protocol.languages")
+    folder = files("headwater.protocol.languages")
     text = "".join((folder / f"{part}.lark").read_text("utf-8") for part in ("tesla", "expressions"))
     return Lark(text, parser="lalr", lexer="contextual", transformer=TeslaReader(), start="selector")
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from math import inf, isinf
 from typing import Any, Final
 
-from protocol.errors import RuleError
-from protocol.events import Key, Value
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import Key, Value
 
 Row = tuple[Any, ...]
 

@@ -9,9 +9,9 @@ from typing import Any, Final
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from pipeline.spark.java import java_home
-from pipeline.spark.session import spark_session
-from protocol.errors import ConfigError
+from headwater.pipeline.spark.java import java_home
+from headwater.pipeline.spark.session import spark_session
+from headwater.protocol.errors import ConfigError
 
 ON_THE_MACHINE: Final = "test_bringup", "test_faults_links", "test_end_to_end", "test_pipeline_cluster"
 """Files whose tests make devices, containers and networks with ports of their own on this machine, by what their names

@@ -16,9 +16,9 @@ from typing import Any
 
 import msgpack
 
-from protocol import expressions as ex
-from protocol import pattern as pt
-from protocol.events import Event, EventType
+from headwater.protocol import expressions as ex
+from headwater.protocol import pattern as pt
+from headwater.protocol.events import Event, EventType
 
 Key = tuple[int, str, int]
 Identity = tuple[str, int] | str
@@ -299,7 +299,7 @@ COMPUTE: Mapping[str, Callable[[Any, Any], Any]] = {
 def functions_of(scope: Scope) -> Any:
     if scope.functions is not None:
         return scope.functions
-    from protocol.functions import Functions
+    from headwater.protocol.functions import Functions
 
     return Functions()
 

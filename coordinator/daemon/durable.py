@@ -8,14 +8,14 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.core import Horizon
-from coordinator.daemon import saving
-from coordinator.daemon.inputs import Answered, Heard, Input, Note, Outdated, PeerMet, PeerReset, Reborn, Tell
-from coordinator.daemon.machine import Machine
-from coordinator.daemon.saving import StateError
-from protocol.links import PeerState
-from protocol.links.numbering import digest_with
-from protocol.messages import control
+from headwater.coordinator.core import Horizon
+from headwater.coordinator.daemon import saving
+from headwater.coordinator.daemon.inputs import Answered, Heard, Input, Note, Outdated, PeerMet, PeerReset, Reborn, Tell
+from headwater.coordinator.daemon.machine import Machine
+from headwater.coordinator.daemon.saving import StateError
+from headwater.protocol.links import PeerState
+from headwater.protocol.links.numbering import digest_with
+from headwater.protocol.messages import control
 
 log = logging.getLogger("headwater.coordinator")
 

@@ -9,8 +9,8 @@ import secrets
 from pathlib import Path
 from typing import Any, Final
 
-from coordinator.daemon.inputs import Setup
-from coordinator.daemon.saving import StateError
+from headwater.coordinator.daemon.inputs import Setup
+from headwater.coordinator.daemon.saving import StateError
 
 SETUP_VERSION: Final = 4
 

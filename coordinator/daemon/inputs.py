@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from coordinator.inev.model.rules import Statistics
-from coordinator.requests import FallBack
-from protocol.edge import Broker, Destination, Feed
-from protocol.events import EventType
-from protocol.messages.control import Control
-from protocol.network import Network, Sink, Source
-from protocol.pattern import Rule
-from protocol.subscriptions import Subscription
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.requests import FallBack
+from headwater.protocol.edge import Broker, Destination, Feed
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.control import Control
+from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import Subscription
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

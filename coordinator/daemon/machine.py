@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from coordinator.core import AddSink, AddSource, Change, Coordinator, FallBack, Horizon, Orders
-from coordinator.daemon.inputs import (
+from headwater.coordinator.core import AddSink, AddSource, Change, Coordinator, FallBack, Horizon, Orders
+from headwater.coordinator.daemon.inputs import (
     Answered,
     Ask,
     Asked,
@@ -41,25 +41,33 @@ from coordinator.daemon.inputs import (
     Tell,
     Tick,
 )
-from coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
-from coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
-from coordinator.daemon.registry import Registry
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.memory import noted, recalled
-from coordinator.recovery import LostLink, LostNode
-from protocol.destinations import named
-from protocol.edge import ClientTo, Destination
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.languages.diagnostics import listed
-from protocol.messages import control
-from protocol.messages.control import Answer, Configure, Ordered, Register, Reported, SubscribeClient, UnsubscribeClient
-from protocol.messages.plans import Adopt, CostsMore
-from protocol.messages.recovery import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
-from protocol.messages.trees import DropLink, UseLink
-from protocol.network import Sink
-from protocol.wire.codec import CodecError
+from headwater.coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
+from headwater.coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
+from headwater.coordinator.daemon.registry import Registry
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.memory import noted, recalled
+from headwater.coordinator.recovery import LostLink, LostNode
+from headwater.protocol.destinations import named
+from headwater.protocol.edge import ClientTo, Destination
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.languages.diagnostics import listed
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import (
+    Answer,
+    Configure,
+    Ordered,
+    Register,
+    Reported,
+    SubscribeClient,
+    UnsubscribeClient,
+)
+from headwater.protocol.messages.plans import Adopt, CostsMore
+from headwater.protocol.messages.recovery import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
+from headwater.protocol.messages.trees import DropLink, UseLink
+from headwater.protocol.network import Sink
+from headwater.protocol.wire.codec import CodecError
 
 WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake
 KEYS_MAX: Final = 1_000  # answers remembered for those who ask again because they did not hear the first

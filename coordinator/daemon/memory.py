@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from coordinator.core import Coordinator
-from coordinator.daemon.inputs import Setup
-from protocol.languages.diagnostics import listed
-from protocol.messages.recovery import Noted, NotedNetwork, NotedPlan, Recall, Remember, in_portions, key_of, plan_of
+from headwater.coordinator.core import Coordinator
+from headwater.coordinator.daemon.inputs import Setup
+from headwater.protocol.languages.diagnostics import listed
+from headwater.protocol.messages.recovery import (
+    Noted,
+    NotedNetwork,
+    NotedPlan,
+    Recall,
+    Remember,
+    in_portions,
+    key_of,
+    plan_of,
+)
 
 
 @dataclass(slots=True)

@@ -9,10 +9,10 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coordinator.daemon.api import views
+from headwater.coordinator.daemon.api import views
 
 if TYPE_CHECKING:
-    from coordinator.daemon.process import CoordinatorDaemon
+    from headwater.coordinator.daemon.process import CoordinatorDaemon
 
 
 class CoordinatorMetrics(Collector):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coordinator.core import (
+from headwater.coordinator.core import (
     UNBOUNDED_US,
     AddSink,
     AddSource,
@@ -19,7 +19,7 @@ from coordinator.core import (
     TidyUp,
     UndeployRule,
 )
-from coordinator.daemon.inputs import (
+from headwater.coordinator.daemon.inputs import (
     Ask,
     BringSource,
     ClientSubscribe,
@@ -38,15 +38,15 @@ from coordinator.daemon.inputs import (
     Undeploy,
     Unsubscribe,
 )
-from coordinator.daemon.registry import Registry
-from coordinator.inev.plan.rollout import InevPlanner
-from protocol.edge import ClientTo
-from protocol.events import EventType
-from protocol.languages.diagnostics import listed, suggestion
-from protocol.network import Sink, why_not_in_time
-from protocol.pattern import Rule, types_of
-from protocol.payload_maps import feed_flaws
-from protocol.subscriptions import Subscription, print_subscription
+from headwater.coordinator.daemon.registry import Registry
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.protocol.edge import ClientTo
+from headwater.protocol.events import EventType
+from headwater.protocol.languages.diagnostics import listed, suggestion
+from headwater.protocol.network import Sink, why_not_in_time
+from headwater.protocol.pattern import Rule, types_of
+from headwater.protocol.payload_maps import feed_flaws
+from headwater.protocol.subscriptions import Subscription, print_subscription
 
 
 class Refused(Exception):

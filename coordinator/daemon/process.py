@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from coordinator.core import Horizon
-from coordinator.daemon.durable import Durable, LinkState, Outputs
-from coordinator.daemon.folder import DataFolder
-from coordinator.daemon.inputs import (
+from headwater.coordinator.core import Horizon
+from headwater.coordinator.daemon.durable import Durable, LinkState, Outputs
+from headwater.coordinator.daemon.folder import DataFolder
+from headwater.coordinator.daemon.inputs import (
     Ask,
     Asked,
     Heard,
@@ -33,14 +33,14 @@ from coordinator.daemon.inputs import (
     Started,
     Tick,
 )
-from coordinator.daemon.machine import Machine, Settings
-from coordinator.daemon.replanning import as_measured, moved
-from coordinator.daemon.statistics import Statistics
-from coordinator.inev.model.measuring import unmeasured
-from coordinator.inev.model.rules import Statistics as Known
-from protocol.journal import Journal
-from protocol.links import Hub, Keys, LinkSettings
-from protocol.messages.control import COORDINATOR
+from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.coordinator.daemon.replanning import as_measured, moved
+from headwater.coordinator.daemon.statistics import Statistics
+from headwater.coordinator.inev.model.measuring import unmeasured
+from headwater.coordinator.inev.model.rules import Statistics as Known
+from headwater.protocol.journal import Journal
+from headwater.protocol.links import Hub, Keys, LinkSettings
+from headwater.protocol.messages.control import COORDINATOR
 
 SNAPSHOT_BYTES: Final = 1 << 20  # a journal shorter than this is applied again in no time
 BEAT_S: Final = 1.0
@@ -140,7 +140,7 @@ class CoordinatorDaemon:
 
     async def run(self) -> None:
         """Serve until told to stop; then save and leave."""
-        from coordinator.daemon.api.server import serve
+        from headwater.coordinator.daemon.api.server import serve
 
         bound = await self._start_hub(self.settings.listen)
         self.address = self.settings.advertise or bound or ""

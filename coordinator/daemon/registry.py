@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from coordinator.daemon.inputs import Setup
-from protocol.edge import Broker, Destination, Feed, MqttFeed, MqttTo
-from protocol.events import EventType
-from protocol.messages.control import NodeConfig, PeerConfig, Register, SinkConfig, SourceConfig
-from protocol.messages.recovery import Noted, NotedDestination, NotedFeed, NotedNetwork, NotedTypes
-from protocol.network import Sink, Source
+from headwater.coordinator.daemon.inputs import Setup
+from headwater.protocol.edge import Broker, Destination, Feed, MqttFeed, MqttTo
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.control import NodeConfig, PeerConfig, Register, SinkConfig, SourceConfig
+from headwater.protocol.messages.recovery import Noted, NotedDestination, NotedFeed, NotedNetwork, NotedTypes
+from headwater.protocol.network import Sink, Source
 
 _End = TypeVar("_End", bound=Feed | Destination)
 

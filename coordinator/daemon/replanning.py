@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from coordinator.inev.model.measuring import Seen, Stage, with_selectivities
-from coordinator.inev.model.rules import Statistics
-from coordinator.layout.stages import RuleLayout
-from protocol.pattern import Rule
+from headwater.coordinator.inev.model.measuring import Seen, Stage, with_selectivities
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.layout.stages import RuleLayout
+from headwater.protocol.pattern import Rule
 
 FACTOR: Final = 2.0
 """A rate that is so many times what it was, or such a part of it, has moved."""

@@ -8,9 +8,9 @@ import io
 import pickle
 from typing import Any, Final
 
-from coordinator.core import Horizon
-from coordinator.daemon.machine import Machine
-from protocol.errors import HeadwaterError
+from headwater.coordinator.core import Horizon
+from headwater.coordinator.daemon.machine import Machine
+from headwater.protocol.errors import HeadwaterError
 
 VERSION: Final = 4
 """Of the saved state; a coordinator does not read what another version has written."""

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.inev.model.measuring import Seen, Stage
-from protocol.messages.control import decode_statistics
-from protocol.wire.codec import CodecError
+from headwater.coordinator.inev.model.measuring import Seen, Stage
+from headwater.protocol.messages.control import decode_statistics
+from headwater.protocol.wire.codec import CodecError
 
 RATE_WINDOW_US: Final = 60_000_000
 EARLIER_MAX: Final = 40  # whispers of a node that are kept for its rates; one comes about every two seconds
@@ -42,7 +42,7 @@ class Whisper:
 
 
 class Statistics:
-    """The last words of every node. How they are laid out is in ``node/observe/statistics.py``; whatever else a node may say
+    """The last words of every node, laid out as in ``node/observe/statistics.py``; whatever else a node may say
     is passed on as it is and otherwise ignored."""
 
     def __init__(self) -> None:

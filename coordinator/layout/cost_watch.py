@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias
 
-from coordinator.layout.fallback import StageName, all_fallen_back, home_of, name_of
-from coordinator.layout.graphs import Draft, FlowName, Routes, drafted
-from coordinator.layout.stages import Stage
-from protocol.graphs import Weight
-from protocol.messages.plans import CostsMore
+from headwater.coordinator.layout.fallback import StageName, all_fallen_back, home_of, name_of
+from headwater.coordinator.layout.graphs import Draft, FlowName, Routes, drafted
+from headwater.coordinator.layout.stages import Stage
+from headwater.protocol.graphs import Weight
+from headwater.protocol.messages.plans import CostsMore
 
 WATCHED_MAX: Final = 100
 """Stages of a network that are watched: for each of them the graph of its fall-back is drawn once."""

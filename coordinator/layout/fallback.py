@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from coordinator.layout.stages import RuleLayout, Stage
+from headwater.coordinator.layout.stages import RuleLayout, Stage
 
 
 @dataclass(frozen=True, slots=True)

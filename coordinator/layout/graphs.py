@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from coordinator.layout.stages import Layout, RuleLayout, Stage, at_one_node, divided, heard_types
-from protocol.analysis.dependencies import in_dependency_order
-from protocol.analysis.partial import PartialRule
-from protocol.analysis.projection import anonymous, beside_all_of, project
-from protocol.errors import RuleError
-from protocol.graphs import (
+from headwater.coordinator.layout.stages import Layout, RuleLayout, Stage, at_one_node, divided, heard_types
+from headwater.protocol.analysis.dependencies import in_dependency_order
+from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.projection import anonymous, beside_all_of, project
+from headwater.protocol.errors import RuleError
+from headwater.protocol.graphs import (
     BornHere,
     Graph,
     GraphDelivery,
@@ -24,9 +24,9 @@ from protocol.graphs import (
     Tap,
     stream_number,
 )
-from protocol.messages.plans import PlannedRule
-from protocol.pattern import Rule, leaves, types_of
-from protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.pattern import Rule, leaves, types_of
+from headwater.protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
 
 Link: TypeAlias = tuple[str, str]
 Routes: TypeAlias = Callable[[str, Stream, frozenset[str]], Iterable[Link]]

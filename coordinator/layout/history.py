@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coordinator.layout.cost_watch import Fallen, Watched, watched_stages
-from coordinator.layout.fallback import all_fallen_back
-from coordinator.layout.graphs import Draft, Ground, Planner, Routes, at_the_middle, drafted
-from coordinator.layout.stages import Layout, RuleLayout
-from coordinator.requests import FallBack
-from protocol.errors import ConfigError
-from protocol.graphs import Graph, Watch
-from protocol.messages.plans import CostsMore
-from protocol.pattern import Rule
+from headwater.coordinator.layout.cost_watch import Fallen, Watched, watched_stages
+from headwater.coordinator.layout.fallback import all_fallen_back
+from headwater.coordinator.layout.graphs import Draft, Ground, Planner, Routes, at_the_middle, drafted
+from headwater.coordinator.layout.stages import Layout, RuleLayout
+from headwater.coordinator.requests import FallBack
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.graphs import Graph, Watch
+from headwater.protocol.messages.plans import CostsMore
+from headwater.protocol.pattern import Rule
 
 
 @dataclass(frozen=True)

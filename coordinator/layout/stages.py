@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from protocol.analysis.projection import beside_all_of, check_divisible, joinable_components, project
-from protocol.analysis.pulling import always_bound, awakening_roles, pullable_roles
-from protocol.errors import RuleError
-from protocol.pattern import Chain, Rule, Selection, leaves
+from headwater.protocol.analysis.projection import beside_all_of, check_divisible, joinable_components, project
+from headwater.protocol.analysis.pulling import always_bound, awakening_roles, pullable_roles
+from headwater.protocol.errors import RuleError
+from headwater.protocol.pattern import Chain, Rule, Selection, leaves
 
 
 @dataclass(frozen=True, slots=True)

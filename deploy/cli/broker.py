@@ -10,9 +10,9 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.common import RunFailed
-from deploy.network.brokers import host_and_port
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.network.brokers import host_and_port
+from headwater.protocol.errors import ConfigError
 
 
 def broker(
@@ -36,7 +36,7 @@ def broker(
 
 
 async def _until_stopped(host: str, port: int) -> None:
-    from node.edge.broker import serve
+    from headwater.node.edge.broker import serve
 
     serving = asyncio.ensure_future(serve(host, port))
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, serving.cancel)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.common import (
+from headwater.deploy.cli.common import (
     DelimiterOption,
     TimeColumnOption,
     TimeUnitOption,
@@ -22,27 +22,16 @@ from deploy.cli.common import (
     say,
     the_trace,
 )
-from deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
-from deploy.network.file import NetworkFile, check_running, read_network
-from node.explain.parts import show_us
-from node.traces.reader import TraceSource
-from protocol.edge import USUAL
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.events import EventType
-from protocol.functions import Functions
-from protocol.languages import parse_rules
-from protocol.pattern import (
-    Chain,
-    Leaf,
-    Negation,
-    Part,
-    Pattern,
-    Repetition,
-    Rule,
-    Selection,
-    Window,
-    Within,
-)
+from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
+from headwater.deploy.network.file import NetworkFile, check_running, read_network
+from headwater.node.explain.parts import show_us
+from headwater.node.traces.reader import TraceSource
+from headwater.protocol.edge import USUAL
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.events import EventType
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.pattern import Chain, Leaf, Negation, Part, Pattern, Repetition, Rule, Selection, Window, Within
 
 NETWORK_FILES = (".yaml", ".yml")
 

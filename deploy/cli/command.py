@@ -11,32 +11,32 @@ from typing import Annotated, Any, Final, NoReturn
 import typer
 import typer.core
 
-from deploy.cli.broker import broker
-from deploy.cli.check import check
-from deploy.cli.common import RunFailed, say
-from deploy.cli.coordinator import coordinator
-from deploy.cli.deploy import deploy, undeploy
-from deploy.cli.down import down
-from deploy.cli.experiment import experiment
-from deploy.cli.explain import explain
-from deploy.cli.job import job
-from deploy.cli.keys import keys
-from deploy.cli.logs import logs
-from deploy.cli.node import node
-from deploy.cli.plan import plan
-from deploy.cli.ps import ps
-from deploy.cli.replay import replay
-from deploy.cli.report import report
-from deploy.cli.rules import rules
-from deploy.cli.run import run
-from deploy.cli.simulate import simulate
-from deploy.cli.statistics import statistics
-from deploy.cli.subscribe import subscribe, subscriptions, unsubscribe
-from deploy.cli.traces import traces
-from deploy.cli.up import up
-from deploy.cli.verify import verify
-from pipeline.spark.failures import JobFailed
-from protocol.errors import HeadwaterError
+from headwater.deploy.cli.broker import broker
+from headwater.deploy.cli.check import check
+from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.cli.coordinator import coordinator
+from headwater.deploy.cli.deploy import deploy, undeploy
+from headwater.deploy.cli.down import down
+from headwater.deploy.cli.experiment import experiment
+from headwater.deploy.cli.explain import explain
+from headwater.deploy.cli.job import job
+from headwater.deploy.cli.keys import keys
+from headwater.deploy.cli.logs import logs
+from headwater.deploy.cli.node import node
+from headwater.deploy.cli.plan import plan
+from headwater.deploy.cli.ps import ps
+from headwater.deploy.cli.replay import replay
+from headwater.deploy.cli.report import report
+from headwater.deploy.cli.rules import rules
+from headwater.deploy.cli.run import run
+from headwater.deploy.cli.simulate import simulate
+from headwater.deploy.cli.statistics import statistics
+from headwater.deploy.cli.subscribe import subscribe, subscriptions, unsubscribe
+from headwater.deploy.cli.traces import traces
+from headwater.deploy.cli.up import up
+from headwater.deploy.cli.verify import verify
+from headwater.pipeline.spark.failures import JobFailed
+from headwater.protocol.errors import HeadwaterError
 
 GC_THRESHOLD: Final = (200_000, 20, 100)
 """Events and matches are many small tuples without cycles; looking for garbage among them every 700 is wasted time."""

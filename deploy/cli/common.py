@@ -15,19 +15,19 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from deploy.network.units import UNIT_WORDS, delimiter_of
-from node.traces.reader import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
-from node.traces.rows import Rows
-from protocol.edge import TIME_UNITS, Layout
-from protocol.errors import ConfigError, HeadwaterError, RuleError
-from protocol.functions import Functions
-from protocol.languages import RuleSet, RuleTextError, Source, parse_rules
-from protocol.languages.diagnostics import Text
-from protocol.languages.parser import parse_text
-from protocol.languages.reader import SyntaxMistake
-from protocol.languages.sources import decode
-from protocol.languages.syntax import TypeDeclaration
-from protocol.pattern import Rule, types_of
+from headwater.deploy.network.units import UNIT_WORDS, delimiter_of
+from headwater.node.traces.reader import STDIN_SAMPLE_ROWS, Survey, TraceReader, TraceSource, survey
+from headwater.node.traces.rows import Rows
+from headwater.protocol.edge import TIME_UNITS, Layout
+from headwater.protocol.errors import ConfigError, HeadwaterError, RuleError
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import RuleSet, RuleTextError, Source, parse_rules
+from headwater.protocol.languages.diagnostics import Text
+from headwater.protocol.languages.parser import parse_text
+from headwater.protocol.languages.reader import SyntaxMistake
+from headwater.protocol.languages.sources import decode
+from headwater.protocol.languages.syntax import TypeDeclaration
+from headwater.protocol.pattern import Rule, types_of
 
 PATIENCE_S: Final = 2.0  # before someone who waits for a stream is told what it waits for
 

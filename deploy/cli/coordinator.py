@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.common import say
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.network import STRATEGIES
+from headwater.deploy.cli.common import say
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.network import STRATEGIES
 
 if TYPE_CHECKING:
-    from coordinator.daemon.inputs import Setup, Started
-    from protocol.links import Keys
+    from headwater.coordinator.daemon.inputs import Setup, Started
+    from headwater.protocol.links import Keys
 
 
 def coordinator(
@@ -56,15 +56,15 @@ def coordinator(
     """
     import logging
 
-    from coordinator.daemon.folder import DataFolder
-    from coordinator.daemon.machine import Settings
-    from coordinator.daemon.process import ProcessSettings, run_coordinator
-    from deploy.cli.command import version_text
-    from deploy.network.units import duration_us
-    from node.daemon.process import set_up_logging
-    from protocol.analysis.bounds import horizon_us
-    from protocol.links import Keys
-    from protocol.messages.control import COORDINATOR
+    from headwater.coordinator.daemon.folder import DataFolder
+    from headwater.coordinator.daemon.machine import Settings
+    from headwater.coordinator.daemon.process import ProcessSettings, run_coordinator
+    from headwater.deploy.cli.command import version_text
+    from headwater.deploy.network.units import duration_us
+    from headwater.node.daemon.process import set_up_logging
+    from headwater.protocol.analysis.bounds import horizon_us
+    from headwater.protocol.links import Keys
+    from headwater.protocol.messages.control import COORDINATOR
 
     set_up_logging(logging.DEBUG if verbose else logging.INFO)
     timeout_us = duration_us(change_timeout)
@@ -95,9 +95,9 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
     import secrets
     from hashlib import blake2b
 
-    from coordinator.daemon.inputs import Setup
-    from deploy.network.file import read_network, running_feeds, running_network
-    from deploy.network.problem import statistics_of
+    from headwater.coordinator.daemon.inputs import Setup
+    from headwater.deploy.network.file import read_network, running_feeds, running_network
+    from headwater.deploy.network.problem import statistics_of
 
     if strategy is not None and strategy not in STRATEGIES:
         raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
@@ -141,7 +141,7 @@ def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys 
 def _started(broker: str | None, addresses: Path | None, setup: Setup) -> Started:
     import json
 
-    from coordinator.daemon.inputs import Started
+    from headwater.coordinator.daemon.inputs import Started
 
     place = None
     if broker is not None:

@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.common import read_sources, say
-from deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile, held_until, since, waiting
-from protocol.errors import ConfigError
-from protocol.languages import Diagnostic, RuleTextError, Source, rule_names
-from protocol.languages.diagnostics import closest, listed
-from protocol.languages.sources import decode
+from headwater.deploy.cli.common import read_sources, say
+from headwater.deploy.cli.reaching import (
+    HOME,
+    CoordinatorUrl,
+    RunFolder,
+    RunName,
+    Token,
+    TokenFile,
+    held_until,
+    since,
+    waiting,
+)
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages import Diagnostic, RuleTextError, Source, rule_names
+from headwater.protocol.languages.diagnostics import closest, listed
+from headwater.protocol.languages.sources import decode
 
 if TYPE_CHECKING:
-    from deploy.cli.running_network import Json, Running
+    from headwater.deploy.cli.running_network import Json, Running
 
 
 def deploy(
@@ -44,7 +54,7 @@ def deploy(
     headwater deploy fire.tesla alarm.sase
     headwater deploy --replace fire.tesla
     """
-    from deploy.cli.running_network import Conflict, reached
+    from headwater.deploy.cli.running_network import Conflict, reached
 
     sources = read_sources(files)
     bodies = [{"text": _text(source), "language": source.language, "name": source.name} for source in sources]
@@ -118,7 +128,7 @@ def undeploy(
     \b
     headwater undeploy Fire
     """
-    from deploy.cli.running_network import in_reading_order, reached
+    from headwater.deploy.cli.running_network import in_reading_order, reached
 
     network = reached(name, folder, coordinator, token, token_file, purpose="change")
     rules = [rule for rule in network.rules() if rule["until_us"] is None]

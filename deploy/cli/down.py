@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.common import say
+from headwater.deploy.cli.common import say
 
 
 def down(
@@ -22,8 +22,8 @@ def down(
     What does not end within 10 s is killed; nothing that a node has accepted is lost by that. Data and logs stay in the
     folder of the run. It does no harm to call this twice, or after the keeper of the run was killed.
     """
-    from deploy.cluster.runs import runs_in, the_run
-    from deploy.cluster.stop import stop
+    from headwater.deploy.cluster.runs import runs_in, the_run
+    from headwater.deploy.cluster.stop import stop
 
     runs = runs_in(folder) if every else [the_run(folder, name, purpose="end")]
     for run in runs:

@@ -9,21 +9,21 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.common import say
-from deploy.cli.experiment_inev import inev
-from deploy.cli.experiment_runs import chosen, run_left, words
-from deploy.experiments.conduct import calibrate, estimate_s
-from deploy.experiments.jobs import Job, run_job
-from deploy.experiments.parallel import cores
-from deploy.experiments.plots import check_plotting, plot
-from deploy.experiments.results import Results, Row
-from deploy.experiments.tables import table
-from deploy.experiments.trex.findings import findings
-from deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, Size
-from deploy.experiments.trex.sweeps import SWEEPS
-from deploy.network.units import duration_us
-from protocol.errors import ConfigError
-from protocol.network import TREE_STRATEGIES
+from headwater.deploy.cli.common import say
+from headwater.deploy.cli.experiment_inev import inev
+from headwater.deploy.cli.experiment_runs import chosen, run_left, words
+from headwater.deploy.experiments.conduct import calibrate, estimate_s
+from headwater.deploy.experiments.jobs import Job, run_job
+from headwater.deploy.experiments.parallel import cores
+from headwater.deploy.experiments.plots import check_plotting, plot
+from headwater.deploy.experiments.results import Results, Row
+from headwater.deploy.experiments.tables import table
+from headwater.deploy.experiments.trex.findings import findings
+from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, Size
+from headwater.deploy.experiments.trex.sweeps import SWEEPS
+from headwater.deploy.network.units import duration_us
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import TREE_STRATEGIES
 
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat experiments of papers.")
 

@@ -10,9 +10,9 @@ from typing import Annotated, Final
 
 import typer
 
-from deploy.cli.common import RunFailed, say
-from deploy.cli.experiment_runs import chosen, run_left, words
-from deploy.experiments.inev.figures import (
+from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.cli.experiment_runs import chosen, run_left, words
+from headwater.deploy.experiments.inev.figures import (
     FIGURES,
     FULL,
     LARGE,
@@ -24,16 +24,16 @@ from deploy.experiments.inev.figures import (
     case_studies,
     modelled_studies,
 )
-from deploy.experiments.inev.findings import findings
-from deploy.experiments.inev.modelled_studies import STREAMS
-from deploy.experiments.inev.recordings import RECORDINGS, TABLE_3, present
-from deploy.experiments.inev.runs import COLUMNS, run_job, seconds_of
-from deploy.experiments.inev.tables import plot, table
-from deploy.experiments.jobs import Job
-from deploy.experiments.parallel import cores
-from deploy.experiments.plots import check_plotting
-from deploy.experiments.results import Results, Row, rows_at
-from protocol.errors import ConfigError
+from headwater.deploy.experiments.inev.findings import findings
+from headwater.deploy.experiments.inev.modelled_studies import STREAMS
+from headwater.deploy.experiments.inev.recordings import RECORDINGS, TABLE_3, present
+from headwater.deploy.experiments.inev.runs import COLUMNS, run_job, seconds_of
+from headwater.deploy.experiments.inev.tables import plot, table
+from headwater.deploy.experiments.jobs import Job
+from headwater.deploy.experiments.parallel import cores
+from headwater.deploy.experiments.plots import check_plotting
+from headwater.deploy.experiments.results import Results, Row, rows_at
+from headwater.protocol.errors import ConfigError
 
 DATA_VARIABLE: Final = "HEADWATER_DATA"
 DAYS_MAX: Final = math.ceil(RECORDINGS[LARGE].days)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Final
 
-from deploy.cli.common import RunFailed, say
-from deploy.experiments.conduct import conduct
-from deploy.experiments.jobs import Job, Runner
-from deploy.experiments.results import Results
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.experiments.conduct import conduct
+from headwater.deploy.experiments.jobs import Job, Runner
+from headwater.deploy.experiments.results import Results
+from headwater.protocol.errors import ConfigError
 
 TRUSTED_SHARE: Final = 0.02  # of the work that must be done before the time left is told from it
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.common import (
+from headwater.deploy.cli.common import (
     DelimiterOption,
     TimeColumnOption,
     TimeUnitOption,
@@ -20,14 +20,14 @@ from deploy.cli.common import (
     say,
     the_trace,
 )
-from deploy.cli.output import any_number_of_digits, show_count
-from deploy.cli.rule_warnings import warn_of_slips
-from deploy.descriptions.remote_files import check_lookups, load_remote_tables
-from node.explain.explain import Explanation
-from node.explain.explain import explain as explain_rule
-from node.explain.parts import StepReport
-from node.traces.reader import TraceSource
-from protocol.errors import ConfigError
+from headwater.deploy.cli.output import any_number_of_digits, show_count
+from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
+from headwater.node.explain.explain import Explanation
+from headwater.node.explain.explain import explain as explain_rule
+from headwater.node.explain.parts import StepReport
+from headwater.node.traces.reader import TraceSource
+from headwater.protocol.errors import ConfigError
 
 MISS_WIDTH = 100  # a miss that is longer is shown with its reason on a line of its own
 

@@ -7,9 +7,9 @@ from typing import Annotated, Final
 
 import typer
 
-from deploy.cli.common import say
-from pipeline.prepare.prepared import Unfinished
-from pipeline.spark.shipping import write_code
+from headwater.deploy.cli.common import say
+from headwater.pipeline.prepare.prepared import Unfinished
+from headwater.pipeline.spark.shipping import write_code
 
 CODE: Final = "headwater.zip"
 MAIN: Final = "headwater_job.py"
@@ -30,7 +30,7 @@ def job(
 
     with Unfinished(out, overwrite=overwrite, mark=MAIN, what="job") as unfinished:
         write_code(unfinished.folder / CODE)
-        (unfinished.folder / MAIN).write_bytes((files("deploy") / "spark_job.py").read_bytes())
+        (unfinished.folder / MAIN).write_bytes((files("headwater.deploy.cli") / "spark_job.py").read_bytes())
         unfinished.publish()
     say("for commands as in headwater COMMAND .., write:")
     print(f"spark-submit --master URL --py-files {out / CODE} {out / MAIN} COMMAND ..")

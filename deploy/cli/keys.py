@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 
 def keys(
@@ -29,12 +29,12 @@ def keys(
     headwater keys keys/ --network fire.yaml      for every node, and for the coordinator
     headwater keys keys/ laptop                   for a client program called laptop
     """
-    from protocol.links.keys import make_keys
-    from protocol.messages.control import COORDINATOR
+    from headwater.protocol.links.keys import make_keys
+    from headwater.protocol.messages.control import COORDINATOR
 
     wanted = list(names or ())
     if network is not None:
-        from deploy.network.file import read_network
+        from headwater.deploy.network.file import read_network
 
         wanted += [*read_network(network).network.nodes, COORDINATOR]
     if not wanted:

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cli.common import RunFailed, say
-from deploy.cli.running_network import Json, Running
-from node.client import Client, ClientError
-from protocol.errors import ConfigError
-from protocol.links import Keys, make_keys
+from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.cli.running_network import Json, Running
+from headwater.node.client import Client, ClientError
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.links import Keys, make_keys
 
 CONNECT_S_MAX: Final = 15.0
 READ_S: Final = 0.01  # a moment in which the last one counts as read

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from deploy.cluster.runs import Run
+    from headwater.deploy.cluster.runs import Run
 
 LOOK_S: Final = 0.3  # how often files are looked at while they are followed
 
@@ -31,8 +31,8 @@ def logs(
     folder: Annotated[Path, typer.Option(help="Where runs have their folders.", metavar="DIR")] = Path(".headwater"),
 ) -> None:
     """Show the last lines of logs, each under the name of its process."""
-    from deploy.cluster.log_files import last_lines
-    from deploy.cluster.runs import the_run
+    from headwater.deploy.cluster.log_files import last_lines
+    from headwater.deploy.cluster.runs import the_run
 
     run = the_run(folder, name, purpose="read")
     files = _files(run, node)
@@ -45,7 +45,7 @@ def logs(
 
 def follow(run: Run, node: str | None) -> None:
     """Print what is added to logs, until interrupted or the run has ended."""
-    from deploy.cluster.log_files import Follower
+    from headwater.deploy.cluster.log_files import Follower
 
     files = _files(run, node)
     followed = {shown: Follower(file) for shown, file in files.items()}

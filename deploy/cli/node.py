@@ -25,10 +25,10 @@ def node(
     """
     import logging
 
-    from deploy.cli.command import version_text
-    from node.daemon.daemon import DaemonSettings
-    from node.daemon.process import run_node, set_up_logging
-    from protocol.links import Keys
+    from headwater.deploy.cli.command import version_text
+    from headwater.node.daemon.daemon import DaemonSettings
+    from headwater.node.daemon.process import run_node, set_up_logging
+    from headwater.protocol.links import Keys
 
     set_up_logging(logging.DEBUG if verbose else logging.INFO)
     run_node(

@@ -12,7 +12,7 @@ from math import log10
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
-from protocol.composites import Composite, CompositeSpec
+from headwater.protocol.composites import Composite, CompositeSpec
 
 DIGITS_MAX: Final = 60  # of a number in a table or a sentence; longer ones are rounded
 

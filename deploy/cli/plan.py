@@ -11,24 +11,24 @@ from typing import Annotated, Final
 
 import typer
 
-from coordinator.inev.model.case_files import read_case
-from coordinator.inev.model.costs import estimate
-from coordinator.inev.model.latency import latency
-from coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.plan.description import Outcome, as_json, in_words
-from coordinator.inev.plan.drawing import as_dot, as_svg
-from coordinator.inev.plan.fallback import with_fall_backs
-from coordinator.inev.plan.plans import Plan
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.exact import exact_plan
-from coordinator.inev.search.push_pull import push_pull_plan
-from coordinator.inev.search.search import Bound, inev_plan
-from deploy.cli.common import say
-from deploy.network.file import read_network
-from deploy.network.problem import network_problem
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.model.case_files import read_case
+from headwater.coordinator.inev.model.costs import estimate
+from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.plan.description import Outcome, as_json, in_words
+from headwater.coordinator.inev.plan.drawing import as_dot, as_svg
+from headwater.coordinator.inev.plan.fallback import with_fall_backs
+from headwater.coordinator.inev.plan.plans import Plan
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.exact import exact_plan
+from headwater.coordinator.inev.search.push_pull import push_pull_plan
+from headwater.coordinator.inev.search.search import Bound, inev_plan
+from headwater.deploy.cli.common import say
+from headwater.deploy.network.file import read_network
+from headwater.deploy.network.problem import network_problem
+from headwater.protocol.errors import ConfigError
 
 PLANNERS: Final = ("inev", "exact", "centr", "push-pull")
 PULLING: Final = ("inev", "exact")
@@ -147,7 +147,7 @@ def _network_problem(given: Path, sample: bool, statistics: Path | None) -> tupl
     told = found.statistics
     if not sample:
         return network_problem(found), told.latency, told.pull
-    from deploy.network.sampled_statistics import sampled
+    from headwater.deploy.network.sampled_statistics import sampled
 
     return network_problem(found, sampled(found)), told.latency, told.pull
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from deploy.cluster.runs import Run
-    from deploy.cluster.status import Row
+    from headwater.deploy.cluster.runs import Run
+    from headwater.deploy.cluster.status import Row
 
 
 def ps(
@@ -25,8 +25,8 @@ def ps(
 
     A process is up (it says that it is ready), starting, restarting (it died and is started again) or dead.
     """
-    from deploy.cluster.runs import runs_in, the_run
-    from deploy.cluster.status import rows
+    from headwater.deploy.cluster.runs import runs_in, the_run
+    from headwater.deploy.cluster.status import rows
 
     runs = [the_run(folder, name, purpose="show")] if name is not None else runs_in(folder)
     if not runs and not as_json:

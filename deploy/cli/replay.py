@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deploy.cli.common import RunFailed, say
-from deploy.cli.progress import Progress
-from deploy.network.ends import speed_of
-from pipeline.prepare.prepared import Manifest, open_prepared
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.cli.progress import Progress
+from headwater.deploy.network.ends import speed_of
+from headwater.pipeline.prepare.prepared import Manifest, open_prepared
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipeline.replay.council import Progress as TaskProgress
-    from pipeline.replay.replay import Outcome
+    from headwater.pipeline.replay.council import Progress as TaskProgress
+    from headwater.pipeline.replay.replay import Outcome
 
 
 def replay(
@@ -53,12 +53,12 @@ def replay(
     The sources of the network file say replay: any. A replay that was stopped, killed or given up is started again
     with the same command and goes on where it was: no event is born twice.
     """
-    from deploy.cli.replay_targets import takers, targets_of, wait_until_drained
-    from deploy.cluster.runs import the_run
-    from pipeline.replay.replay import ReplayFailed
-    from pipeline.replay.replay import replay as replay_into
-    from pipeline.replay.sender import Refused
-    from pipeline.spark.session import spark_session
+    from headwater.deploy.cli.replay_targets import takers, targets_of, wait_until_drained
+    from headwater.deploy.cluster.runs import the_run
+    from headwater.pipeline.replay.replay import ReplayFailed
+    from headwater.pipeline.replay.replay import replay as replay_into
+    from headwater.pipeline.replay.sender import Refused
+    from headwater.pipeline.spark.session import spark_session
 
     pace = _speed(speed)
     prepared = open_prepared(trace)
@@ -121,7 +121,7 @@ class _Watch:
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
     def __call__(self, tasks: dict[int, TaskProgress]) -> None:
-        from pipeline.prepare.traces import moment
+        from headwater.pipeline.prepare.traces import moment
 
         if self._progress is None and any(each.slices is not None for each in tasks.values()):
             self._began_s = time.monotonic()

@@ -8,14 +8,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.cluster.pages import ask
-from deploy.cluster.runs import Run
-from deploy.cluster.status import Row, rows
-from pipeline.prepare.prepared import Prepared
-from pipeline.replay.replay import LISTED_MAX, Targets
-from protocol.errors import ConfigError
-from protocol.links import make_keys
-from protocol.messages.replay import REPLAYER
+from headwater.deploy.cluster.pages import ask
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.status import Row, rows
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.replay.replay import LISTED_MAX, Targets
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.links import make_keys
+from headwater.protocol.messages.replay import REPLAYER
 
 ASKED_AT_ONCE: Final = 16
 ANSWER_S_MAX: Final = 5.0

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from deploy.cli.common import say
-from pipeline.report.job import IN_PROCESS_BYTES_MAX, check_runs, report_tables
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import say
+from headwater.pipeline.report.job import IN_PROCESS_BYTES_MAX, check_runs, report_tables
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pipeline.prepare.prepared import Prepared
-    from pipeline.report.inputs import Found, Recorded
-    from pipeline.report.tables import Tables
+    from headwater.pipeline.prepare.prepared import Prepared
+    from headwater.pipeline.report.inputs import Found, Recorded
+    from headwater.pipeline.report.tables import Tables
 
 ENGINES: Final = ("auto", "arrow", "spark")
 
@@ -58,12 +58,12 @@ def report(
 
     Example: headwater report fire --out fire-report
     """
-    from deploy.reporting.groups import grouped
-    from deploy.reporting.inputs import find_runs
-    from deploy.reporting.page import page
-    from deploy.reporting.terminal import render, to_json
-    from pipeline.prepare.prepared import Unfinished, open_prepared
-    from pipeline.report.tables import write_tables
+    from headwater.deploy.reporting.groups import grouped
+    from headwater.deploy.reporting.inputs import find_runs
+    from headwater.deploy.reporting.page import page
+    from headwater.deploy.reporting.terminal import render, to_json
+    from headwater.pipeline.prepare.prepared import Unfinished, open_prepared
+    from headwater.pipeline.report.tables import write_tables
 
     _check_engine(engine, master)
     found, said = find_runs(runs, folder)
@@ -114,7 +114,7 @@ def _is_on_spark(engine: str, master: str | None, found: Sequence[Found]) -> boo
 
 
 def _tables(runs: Sequence[Recorded], trace: Prepared | None, master: str | None) -> Tables:
-    from pipeline.spark.session import spark_session
+    from headwater.pipeline.spark.session import spark_session
 
     say("starting Spark")
     with spark_session("report", master) as spark:

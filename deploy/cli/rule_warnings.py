@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from deploy.cli.common import say
-from node.explain.certainties import certainties
-from node.explain.parts import named, show_us
-from protocol.analysis.validate import operators_without_bound
-from protocol.languages import RuleSet
-from protocol.pattern import (
+from headwater.deploy.cli.common import say
+from headwater.node.explain.certainties import certainties
+from headwater.node.explain.parts import named, show_us
+from headwater.protocol.analysis.validate import operators_without_bound
+from headwater.protocol.languages import RuleSet
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Between,
@@ -25,7 +25,7 @@ from protocol.pattern import (
     Selection,
     Within,
 )
-from protocol.pattern import Sequence as SequenceOf
+from headwater.protocol.pattern import Sequence as SequenceOf
 
 
 def warn_of_slips(rules: RuleSet) -> None:

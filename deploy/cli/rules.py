@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.common import say
-from deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, print_table
-from protocol.errors import ConfigError
-from protocol.languages.diagnostics import closest, listed
+from headwater.deploy.cli.common import say
+from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, print_table
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages.diagnostics import closest, listed
 
 if TYPE_CHECKING:
-    from deploy.cli.running_network import Json
+    from headwater.deploy.cli.running_network import Json
 
 
 def rules(
@@ -31,7 +31,7 @@ def rules(
     headwater rules
     headwater rules Fire
     """
-    from deploy.cli.running_network import reached
+    from headwater.deploy.cli.running_network import reached
 
     network = reached(name, folder, coordinator, None, None, purpose="look at")
     found = network.rules()
@@ -62,7 +62,7 @@ def _missing(rule: str, known: list[str]) -> list[Json]:
 
 
 def _cells(rule: Json, places: list[str]) -> tuple[str, ...]:
-    from node.explain.parts import show_ts
+    from headwater.node.explain.parts import show_ts
 
     holds = "the beginning" if rule["since_us"] is None else show_ts(rule["since_us"])
     if rule["until_us"] is not None:

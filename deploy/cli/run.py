@@ -12,7 +12,7 @@ from typing import IO, Annotated, Any, Final
 
 import typer
 
-from deploy.cli.common import (
+from headwater.deploy.cli.common import (
     DelimiterOption,
     RunFailed,
     TimeColumnOption,
@@ -25,16 +25,16 @@ from deploy.cli.common import (
     say,
     the_trace,
 )
-from deploy.cli.output import JsonLines, any_number_of_digits, in_key_order, show_count
-from deploy.cli.progress import Progress
-from deploy.cli.rule_warnings import warn_of_slips
-from deploy.descriptions.remote_files import check_lookups, load_remote_tables
-from deploy.network.units import duration_us
-from node.engine import Engine
-from node.traces.reader import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
-from protocol.composites import Composite
-from protocol.errors import ConfigError
-from protocol.events import Event
+from headwater.deploy.cli.output import JsonLines, any_number_of_digits, in_key_order, show_count
+from headwater.deploy.cli.progress import Progress
+from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
+from headwater.deploy.network.units import duration_us
+from headwater.node.engine import Engine
+from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
+from headwater.protocol.composites import Composite
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event
 
 NAMES_MAX: Final = 12  # how many types or attributes a line of the summary names
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
-from deploy.cli.common import RunFailed
-from deploy.cluster.runs import Run, the_run
-from protocol.errors import ConfigError, RuleError
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster.runs import Run, the_run
+from headwater.protocol.errors import ConfigError, RuleError
 
 ANSWER_S_MAX: Final = 10.0  # for a look
 CHANGE_S_MAX: Final = 600.0

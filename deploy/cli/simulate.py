@@ -15,23 +15,23 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from coordinator.requests import FallBack
-from deploy.cli.common import RunFailed, say
-from deploy.cli.progress import Progress
-from deploy.network.units import duration_us
-from deploy.simulation.figures import delivery_lines, figures, render
-from deploy.simulation.outcome import Delivery, Outcome
-from node.explain.parts import show_us
-from protocol.composites import Composite
-from protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.events import Event
-from protocol.languages.diagnostics import closest
-from protocol.network import STRATEGIES
+from headwater.coordinator.requests import FallBack
+from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.cli.progress import Progress
+from headwater.deploy.network.units import duration_us
+from headwater.deploy.simulation.figures import delivery_lines, figures, render
+from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.node.explain.parts import show_us
+from headwater.protocol.composites import Composite
+from headwater.protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.events import Event
+from headwater.protocol.languages.diagnostics import closest
+from headwater.protocol.network import STRATEGIES
 
 if TYPE_CHECKING:
-    from deploy.network.file import NetworkFile
-    from deploy.simulation.simulator import Watcher
+    from headwater.deploy.network.file import NetworkFile
+    from headwater.deploy.simulation.simulator import Watcher
 
 SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
 RULE_SUFFIXES: Final = (".tesla", ".sase")
@@ -108,12 +108,12 @@ def simulate(
 
     Example: headwater simulate fire.yaml --strategy all --seeds 5 --chart strategies.html
     """
-    from deploy.network.file import read_network
+    from headwater.deploy.network.file import read_network
 
     strategies = _strategies(strategy)
     given_us = None if duration is None else duration_us(duration)
     if len(strategies) > 1 or seeds is not None or chart is not None:
-        from deploy.cli.simulate_several import simulate_several
+        from headwater.deploy.cli.simulate_several import simulate_several
 
         for name, given in (("--out", out), ("--tables", tables), ("--record", record)):
             if given is not None:
@@ -206,9 +206,9 @@ def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
     """Who decides what is evaluated where, for a strategy that needs somebody to."""
     if strategy != "inev":
         return {}
-    from coordinator.inev.plan.rollout import InevPlanner
-    from deploy.network.problem import statistics_of
-    from deploy.network.sampled_statistics import sampled
+    from headwater.coordinator.inev.plan.rollout import InevPlanner
+    from headwater.deploy.network.problem import statistics_of
+    from headwater.deploy.network.sampled_statistics import sampled
 
     lay_out = InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))
     return {"lay_out": lay_out, "falls_back": plan.file.falls_back}
@@ -222,10 +222,10 @@ def _both(plan: Plan, watcher: Watcher | None = None) -> tuple[Outcome, Outcome 
 
 def _recorded(plan: Plan, folder: Path, *, overwrite: bool) -> tuple[Outcome, Outcome | None]:
     """As ``_both``, with records of the run that was asked for; the folder appears when they are complete."""
-    from deploy.reporting.shapes import shape_of
-    from deploy.simulation.recording import Recorder
-    from pipeline.prepare.prepared import Unfinished
-    from pipeline.report.shape import RECORDING, write_recording
+    from headwater.deploy.reporting.shapes import shape_of
+    from headwater.deploy.simulation.recording import Recorder
+    from headwater.pipeline.prepare.prepared import Unfinished
+    from headwater.pipeline.report.shape import RECORDING, write_recording
 
     network, path = plan.file.network, plan.path.resolve()
     name = path.parent.name if path.stem == "network" else path.stem
@@ -255,8 +255,8 @@ def _digest(what: object) -> str:
 
 def run(plan: Plan, strategy: str, watcher: Watcher | None = None, *, label: str = "") -> Outcome:
     """The run itself, with a progress bar on a terminal."""
-    from deploy.simulation.births import births
-    from deploy.simulation.simulator import simulate as run_simulation
+    from headwater.deploy.simulation.births import births
+    from headwater.deploy.simulation.simulator import simulate as run_simulation
 
     born, first_us = 0, 0
 

@@ -6,14 +6,14 @@ import json
 import time
 from pathlib import Path
 
-from deploy.cli.common import RunFailed, say
-from deploy.cli.simulate import Plan, check_feeds, difference, refuse_to_overwrite, run
-from deploy.network.file import NetworkFile, read_network
-from deploy.reporting.strategies import page, render
-from deploy.simulation.comparison import BASELINE, Compared, Comparison, one_run
-from deploy.simulation.figures import Figures, figures
-from deploy.simulation.outcome import Outcome
-from protocol.errors import ConfigError, HeadwaterError
+from headwater.deploy.cli.common import RunFailed, say
+from headwater.deploy.cli.simulate import Plan, check_feeds, difference, refuse_to_overwrite, run
+from headwater.deploy.network.file import NetworkFile, read_network
+from headwater.deploy.reporting.strategies import page, render
+from headwater.deploy.simulation.comparison import BASELINE, Compared, Comparison, one_run
+from headwater.deploy.simulation.figures import Figures, figures
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.protocol.errors import ConfigError, HeadwaterError
 
 
 def simulate_several(

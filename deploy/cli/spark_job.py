@@ -3,7 +3,7 @@
 import sys
 
 try:
-    from deploy.cli.command import main
+    from headwater.deploy.cli.command import main
 except ModuleNotFoundError as error:
     sys.exit(
         f"headwater: the driver's Python ({sys.executable}) has no module {error.name}; give --py-files headwater.zip, "

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from deploy.cli.common import say
-from deploy.cli.statistics_task import ROLES_LIMIT, ROLES_MAX, Task, task_of
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import say
+from headwater.deploy.cli.statistics_task import ROLES_LIMIT, ROLES_MAX, Task, task_of
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from deploy.descriptions.statistics_file import Counted
+    from headwater.deploy.descriptions.statistics_file import Counted
 
 AUTO: Final = "auto"
 EXACT: Final = "exact"
@@ -54,14 +54,14 @@ def statistics(
     Rates, gaps and burstiness are counted exactly. For rules, so are conditions on single events, and pairs that only
     time, order and equal values bind; other combinations are joined, in a sample of the time where there are too many.
     """
-    from deploy.descriptions.statistics_file import (
+    from headwater.deploy.descriptions.statistics_file import (
         as_yaml,
         check_statistics_target,
         document,
         in_words,
         write_statistics,
     )
-    from pipeline.spark.session import spark_session
+    from headwater.pipeline.spark.session import spark_session
 
     share = _share(sample)
     task = task_of(trace, rules or (), network, roles)
@@ -94,9 +94,9 @@ def _share(sample: str) -> float | None:
 
 
 def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, seed: int) -> Counted:
-    from deploy.descriptions.statistics_file import Counted
-    from pipeline.statistics.arrivals import arrivals
-    from pipeline.statistics.rules import TraceFacts, rule_statistics
+    from headwater.deploy.descriptions.statistics_file import Counted
+    from headwater.pipeline.statistics.arrivals import arrivals
+    from headwater.pipeline.statistics.rules import TraceFacts, rule_statistics
 
     manifest = task.trace.manifest
     events = _of_sources(task.trace.events(spark), task)

@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from coordinator.inev.model.problem import event_network
-from coordinator.inev.model.rules import Statistics, labels_of, problem_from
-from deploy.cli.common import declared_types, read_sources
-from deploy.network.file import NetworkFile, read_network
-from pipeline.prepare.prepared import Manifest, Prepared, open_prepared
-from pipeline.statistics.combinations import Asked, subsets
-from protocol.errors import ConfigError, RuleError
-from protocol.events import EventType
-from protocol.expressions import Attribute, Same, walk
-from protocol.languages import RuleTextError, parse_rules
-from protocol.languages.diagnostics import listed
-from protocol.pattern import Rule, leaves, types_of
+from headwater.coordinator.inev.model.problem import event_network
+from headwater.coordinator.inev.model.rules import Statistics, labels_of, problem_from
+from headwater.deploy.cli.common import declared_types, read_sources
+from headwater.deploy.network.file import NetworkFile, read_network
+from headwater.pipeline.prepare.prepared import Manifest, Prepared, open_prepared
+from headwater.pipeline.statistics.combinations import Asked, subsets
+from headwater.protocol.errors import ConfigError, RuleError
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Attribute, Same, walk
+from headwater.protocol.languages import RuleTextError, parse_rules
+from headwater.protocol.languages.diagnostics import listed
+from headwater.protocol.pattern import Rule, leaves, types_of
 
 ROLES_MAX: Final = 3
 """Matches of more roles together are counted only where somebody asks for it: there is a set for each choice."""

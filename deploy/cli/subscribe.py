@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from deploy.cli.common import say
-from deploy.cli.reaching import (
+from headwater.deploy.cli.common import say
+from headwater.deploy.cli.reaching import (
     HOME,
     CoordinatorUrl,
     RunFolder,
@@ -23,12 +23,12 @@ from deploy.cli.reaching import (
     since,
     waiting,
 )
-from protocol.destinations import WAYS
-from protocol.errors import ConfigError
-from protocol.languages.diagnostics import closest, listed
+from headwater.protocol.destinations import WAYS
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages.diagnostics import closest, listed
 
 if TYPE_CHECKING:
-    from deploy.cli.running_network import Json, Running
+    from headwater.deploy.cli.running_network import Json, Running
 
 TO_EXAMPLE: Final = "write --to file:PATH, mqtt:TOPIC, webhook:URL, client:NAME or stdout"
 
@@ -88,7 +88,7 @@ def subscribe(
     headwater subscribe "Fire(area = 'A1')" --at p2 --count 10
     headwater subscribe Fire --at p1 --to webhook:https://example.org/fires
     """
-    from deploy.cli.running_network import reached
+    from headwater.deploy.cli.running_network import reached
 
     destination = None if to is None else _destination(to)
     if destination is not None and (count is not None or program is not None or keys is not None):
@@ -143,7 +143,7 @@ def _node(network: Running, at: str | None) -> Json:
 def _print_live(
     network: Running, node: Json, text: str, count: int | None, program: str | None, keys: Path | None
 ) -> None:
-    from deploy.cli.listening import Listener, address_of, keys_of
+    from headwater.deploy.cli.listening import Listener, address_of, keys_of
 
     name = program or f"terminal-{secrets.token_hex(4)}"
     address = address_of(network, node)
@@ -177,7 +177,7 @@ def subscriptions(
     as_json: Annotated[bool, typer.Option("--json", help="As one JSON object for each, one per line.")] = False,
 ) -> None:
     """List the subscriptions of a running network, those of the network file among them."""
-    from deploy.cli.running_network import reached
+    from headwater.deploy.cli.running_network import reached
 
     found = reached(name, folder, coordinator, None, None, purpose="look at").subscriptions()
     if as_json:
@@ -190,7 +190,7 @@ def subscriptions(
 
 
 def _cells(found: Json) -> tuple[str, ...]:
-    from node.explain.parts import show_ts
+    from headwater.node.explain.parts import show_ts
 
     to = found["to"]
     where = to if isinstance(to, str) else next(f"{way}:{to[way]}" for way in WAYS if way in to)
@@ -213,7 +213,7 @@ def unsubscribe(
 
     The command ends when all nodes know of it. What ends before the time that is printed is still delivered.
     """
-    from deploy.cli.running_network import reached
+    from headwater.deploy.cli.running_network import reached
 
     network = reached(name, folder, coordinator, token, token_file, purpose="change")
     known = [each["number"] for each in network.subscriptions()]

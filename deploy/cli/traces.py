@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.common import say
-from deploy.descriptions.generated import with_seed
-from deploy.descriptions.traces import find_description, read_description, ready_made
-from deploy.reporting.words import some
-from pipeline.generate.model import Generation
-from pipeline.prepare.prepared import Manifest, check_target, open_prepared
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import say
+from headwater.deploy.descriptions.generated import with_seed
+from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
+from headwater.deploy.reporting.words import some
+from headwater.pipeline.generate.model import Generation
+from headwater.pipeline.prepare.prepared import Manifest, check_target, open_prepared
+from headwater.protocol.errors import ConfigError
 
 
 def traces(
@@ -47,9 +47,9 @@ def traces(
     Without a description, lists the ready-made ones. Those with generate: need no raw data. Rows that cannot become
     events are kept in the folder bad-rows, each with its reason.
     """
-    from pipeline.generate.generate import generate
-    from pipeline.prepare.traces import check_input, prepare
-    from pipeline.spark.session import spark_session
+    from headwater.pipeline.generate.generate import generate
+    from headwater.pipeline.prepare.traces import check_input, prepare
+    from headwater.pipeline.spark.session import spark_session
 
     if check is not None:
         if description is not None or out is not None:
@@ -140,7 +140,7 @@ def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
 
 def _when(manifest: Manifest) -> str:
     """From when to when: as dates, unless the times do not count from 1970."""
-    from pipeline.prepare.traces import EARLIEST_US, moment
+    from headwater.pipeline.prepare.traces import EARLIEST_US, moment
 
     span_s = (manifest.last_us - manifest.first_us) / 1e6
     if manifest.last_us >= EARLIEST_US:

@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.common import say
-from deploy.cluster.plan import KINDS
-from protocol.errors import ConfigError
-from protocol.languages.diagnostics import closest
-from protocol.network import STRATEGIES
+from headwater.deploy.cli.common import say
+from headwater.deploy.cluster.plan import KINDS
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages.diagnostics import closest
+from headwater.protocol.network import STRATEGIES
 
 if TYPE_CHECKING:
-    from deploy.cluster.plan import Plan
-    from deploy.cluster.runs import Run
-    from deploy.cluster.start import Steps
+    from headwater.deploy.cluster.plan import Plan
+    from headwater.deploy.cluster.runs import Run
+    from headwater.deploy.cluster.start import Steps
 
 
 def up(
@@ -69,11 +69,11 @@ def up(
 
     Example: headwater up fire.yaml --on netns
     """
-    from deploy.cluster.runs import Run
-    from deploy.cluster.stage import Wishes
-    from deploy.cluster.stages import stage_of
-    from deploy.cluster.start import start
-    from deploy.network.file import check_running, read_network
+    from headwater.deploy.cluster.runs import Run
+    from headwater.deploy.cluster.stage import Wishes
+    from headwater.deploy.cluster.stages import stage_of
+    from headwater.deploy.cluster.start import start
+    from headwater.deploy.network.file import check_running, read_network
 
     if on not in KINDS:
         near = closest(on, KINDS)
@@ -108,7 +108,7 @@ def up(
 
 def _forget(run: Run, data: Path) -> None:
     """Remove what a run has kept; only what is known to be of a run, whatever folder was named."""
-    from deploy.cluster.stop import stop
+    from headwater.deploy.cluster.stop import stop
 
     if not run.exists():
         return
@@ -123,7 +123,7 @@ def _forget(run: Run, data: Path) -> None:
 @contextlib.contextmanager
 def _steps() -> Iterator[Steps]:
     """On a terminal a line that changes; in a pipe only steps that take long."""
-    from deploy.cluster.start import Steps
+    from headwater.deploy.cluster.start import Steps
 
     if not sys.stderr.isatty():
         yield Steps(say=say)
@@ -156,8 +156,8 @@ def _report(run: Run, plan: Plan, seconds: float) -> None:
 
 
 def _follow(run: Run) -> None:
-    from deploy.cli.logs import follow
-    from deploy.cluster.stop import stop
+    from headwater.deploy.cli.logs import follow
+    from headwater.deploy.cluster.stop import stop
 
     with contextlib.suppress(KeyboardInterrupt):
         follow(run, None)

@@ -10,19 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from deploy.cli.common import declared_types, read_sources, say
-from deploy.cluster.runs import Run
-from deploy.network.file import NetworkFile, read_network
-from pipeline.prepare.prepared import Prepared, open_prepared
-from pipeline.verify.compare import Wanted
-from pipeline.verify.delivered import delivered_files
-from pipeline.verify.verify import Report, Task
-from protocol.edge import FileTo
-from protocol.errors import ConfigError, RuleError
-from protocol.events import EventType
-from protocol.languages import parse_rules
-from protocol.pattern import types_of
-from protocol.subscriptions import Subscription
+from headwater.deploy.cli.common import declared_types, read_sources, say
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.network.file import NetworkFile, read_network
+from headwater.pipeline.prepare.prepared import Prepared, open_prepared
+from headwater.pipeline.verify.compare import Wanted
+from headwater.pipeline.verify.delivered import delivered_files
+from headwater.pipeline.verify.verify import Report, Task
+from headwater.protocol.edge import FileTo
+from headwater.protocol.errors import ConfigError, RuleError
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.pattern import types_of
+from headwater.protocol.subscriptions import Subscription
 
 EXAMPLES = 3
 
@@ -60,8 +60,8 @@ def verify(
 
     Example: headwater verify cabs --rules fares.sase --delivered found.jsonl
     """
-    from pipeline.spark.session import spark_session
-    from pipeline.verify.verify import verify as run
+    from headwater.pipeline.spark.session import spark_session
+    from headwater.pipeline.verify.verify import verify as run
 
     if (rules is None) == (network is None):
         raise ConfigError("say what to verify: either rule files with --rules, or a network with --network")

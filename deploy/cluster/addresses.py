@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.cli.common import RunFailed
-from deploy.cluster.local import free_ports, place_of
-from deploy.cluster.machine import call
-from deploy.cluster.stage import HTTP_PORT, NODE_PORT, Layout, Place
-from protocol.errors import ConfigError
-from protocol.network import Link, Network
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster.local import free_ports, place_of
+from headwater.deploy.cluster.machine import call
+from headwater.deploy.cluster.stage import HTTP_PORT, NODE_PORT, Layout, Place
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import Link, Network
 
 LINKS: Final = ipaddress.IPv4Network("10.1.0.0/16")
 """Of links between nodes. They exist inside namespaces only, so that runs cannot get in each other's way."""

@@ -139,7 +139,7 @@ def set_title(title: str) -> None:
 
 def headwater(arguments: list[str]) -> NoReturn:
     """The command itself, in this process."""
-    from deploy.cli.command import main
+    from headwater.deploy.cli.command import main
 
     sys.argv = ["headwater", *arguments]
     main(arguments)

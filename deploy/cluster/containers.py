@@ -14,13 +14,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cluster import addresses, keys
-from deploy.cluster.image import OPTIONS, exists, image
-from deploy.cluster.inputs import named_files, readable_for
-from deploy.cluster.machine import call, require_linux, require_root, require_tools, succeeds, tool
-from deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process
-from deploy.cluster.runs import Run
-from deploy.cluster.stage import (
+from headwater.deploy.cluster import addresses, keys
+from headwater.deploy.cluster.image import OPTIONS, exists, image
+from headwater.deploy.cluster.inputs import named_files, readable_for
+from headwater.deploy.cluster.machine import call, require_linux, require_root, require_tools, succeeds, tool
+from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.stage import (
     HTTP_PORT,
     NODE_PORT,
     Layout,
@@ -32,8 +32,8 @@ from deploy.cluster.stage import (
     short_id,
     token_of,
 )
-from protocol.errors import ConfigError
-from protocol.network import Network
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import Network
 
 USER: Final = 10001  # of the image
 COORDINATOR_PORT: Final = 5001

@@ -1,4 +1,4 @@
-"""The health check of the container image: ``python -m deploy.cluster.health`` asks the process in this container.
+"""The health check of the container image: ``python -m headwater.deploy.cluster.health`` asks this container's process.
 
 It may listen on all addresses, on loopback or on the container's own.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 import sys
 
-from deploy.cluster.pages import ask
+from headwater.deploy.cluster.pages import ask
 
 PORT = 8080
 

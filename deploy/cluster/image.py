@@ -17,11 +17,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from deploy.cluster.machine import call, succeeds, tool
-from protocol.errors import ConfigError
+from headwater.deploy.cluster.machine import call, succeeds, tool
+from headwater.pipeline.spark.shipping import HOME, code_files
+from headwater.protocol.errors import ConfigError
 
-PROJECT: Final = Path(__file__).resolve().parent.parent.parent
-PACKAGES: Final = ("protocol", "node", "coordinator", "pipeline", "deploy")
 FILES: Final = ("Dockerfile", ".dockerignore", "pyproject.toml", "README.md", "LICENSE")
 IMAGE: Final = "localhost/headwater"
 BASE: Final = "localhost/headwater-base:bookworm"
@@ -40,7 +39,7 @@ def cache() -> Path:
 
 def image(environment: Mapping[str, str], say: Callable[[str], None]) -> str:
     """The image of this version of the sources; built if there is none."""
-    if not (PROJECT / "Dockerfile").is_file():
+    if not (HOME / "Dockerfile").is_file():
         raise ConfigError(
             "the sources of headwater are not here, so no image can be built of them; "
             "name one that has been built elsewhere with --image"
@@ -62,12 +61,9 @@ def exists(name: str, environment: dict[str, str]) -> bool:
 
 def _sources() -> Iterator[Path]:
     for name in FILES:
-        if (PROJECT / name).is_file():
-            yield PROJECT / name
-    for package in PACKAGES:
-        for file in sorted((PROJECT / package).rglob("*")):
-            if file.is_file() and "__pycache__" not in file.parts and file.suffix not in (".pyc", ".pyo"):
-                yield file
+        if (HOME / name).is_file():
+            yield HOME / name
+    yield from code_files()
 
 
 def _digest() -> str:
@@ -75,7 +71,7 @@ def _digest() -> str:
     digest = hashlib.sha256()
     for file in _sources():
         content = file.read_bytes()
-        digest.update(f"{file.relative_to(PROJECT)} {len(content)}\n".encode())
+        digest.update(f"{file.relative_to(HOME)} {len(content)}\n".encode())
         digest.update(content)
     return digest.hexdigest()
 
@@ -113,7 +109,7 @@ def _base(environment: dict[str, str], say: Callable[[str], None]) -> str:
 
 def _wheels(base: str, environment: dict[str, str], say: Callable[[str], None]) -> Path:
     """A folder with the dependencies for the Python of the base, as wheels."""
-    with (PROJECT / "pyproject.toml").open("rb") as file:
+    with (HOME / "pyproject.toml").open("rb") as file:
         project = tomllib.load(file)
     wanted = [*project["project"]["dependencies"], *project["build-system"]["requires"], "wheel"]
     code = "import sys; print('%d.%d' % sys.version_info[:2])"
@@ -151,7 +147,7 @@ OPTIONS: Final = ("--runtime", "runc", "--cgroup-manager", "cgroupfs")
 def _build(name: str, base: str, wheels: Path, environment: dict[str, str]) -> None:
     with tempfile.TemporaryDirectory() as context:
         for file in _sources():
-            target = Path(context, file.relative_to(PROJECT))
+            target = Path(context, file.relative_to(HOME))
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(file, target)
         shutil.copytree(wheels, Path(context, "wheels"))

@@ -15,19 +15,19 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cli.common import RunFailed
-from deploy.cluster import addresses, keys
-from deploy.cluster.addresses import Subnets
-from deploy.cluster.children import open_log
-from deploy.cluster.log_files import last_lines
-from deploy.cluster.machine import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
-from deploy.cluster.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
-from deploy.cluster.patience import Patience
-from deploy.cluster.plan import Kind, Plan
-from deploy.cluster.processes import end_all, usage
-from deploy.cluster.runs import MARK, Run
-from deploy.cluster.stage import Wishes, note, plan_here, short_id
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster import addresses, keys
+from headwater.deploy.cluster.addresses import Subnets
+from headwater.deploy.cluster.children import open_log
+from headwater.deploy.cluster.log_files import last_lines
+from headwater.deploy.cluster.machine import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
+from headwater.deploy.cluster.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
+from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.processes import end_all, usage
+from headwater.deploy.cluster.runs import MARK, Run
+from headwater.deploy.cluster.stage import Wishes, note, plan_here, short_id
+from headwater.protocol.errors import ConfigError
 
 DRIVER: Final = Path(__file__).with_name("mininet_driver.py")
 BUILD_S_MAX: Final = 60.0  # a network of a hundred nodes takes about 10 s

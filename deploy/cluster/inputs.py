@@ -9,11 +9,11 @@ from pathlib import Path
 
 import yaml
 
-from deploy.cluster.plan import file_name
-from deploy.cluster.runs import Run
-from deploy.network.file import NetworkFile
-from protocol.edge import MqttFeed, MqttTo, TraceFeed
-from protocol.languages.sources import LANGUAGES
+from headwater.deploy.cluster.plan import file_name
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.network.file import NetworkFile
+from headwater.protocol.edge import MqttFeed, MqttTo, TraceFeed
+from headwater.protocol.languages.sources import LANGUAGES
 
 
 def named_files(file: NetworkFile) -> list[Path]:

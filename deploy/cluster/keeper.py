@@ -1,7 +1,7 @@
 """The keeper of a run: starts its processes, starts again what dies, ends all of them when it is told to.
 
-``python -m deploy.cluster.keeper RUN_FOLDER``. It has one thread and no event loop, so that it can fork processes from
-itself: they begin with everything imported, and share its memory.
+``python -m headwater.deploy.cluster.keeper RUN_FOLDER``. It has one thread and no event loop, so that it can fork
+processes from itself: they begin with everything imported, and share its memory.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cluster import log_files
-from deploy.cluster.children import Entry, fork, headwater, set_title, spawn
-from deploy.cluster.patience import LOOK_S, Patience
-from deploy.cluster.plan import Plan, Process
-from deploy.cluster.processes import send, usage
-from deploy.cluster.runs import Run
+from headwater.deploy.cluster import log_files
+from headwater.deploy.cluster.children import Entry, fork, headwater, set_title, spawn
+from headwater.deploy.cluster.patience import LOOK_S, Patience
+from headwater.deploy.cluster.plan import Plan, Process
+from headwater.deploy.cluster.processes import send, usage
+from headwater.deploy.cluster.runs import Run
 
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 5.0
@@ -120,7 +120,7 @@ class Keeper:
                     close=[*self._lock, *(each for each in self._namespaces.values() if each != namespace)],
                 )
             else:
-                command = [sys.executable, "-m", "deploy.cli.command", *process.arguments]
+                command = [sys.executable, "-m", "headwater.deploy.cli.command", *process.arguments]
                 kept.pid = spawn(command, log, namespace=namespace)
         except OSError as error:
             self._ended(kept, f"could not be started: {error}")
@@ -229,7 +229,13 @@ def preload() -> None:
     """Import what nodes and the coordinator need, once for all of them."""
     import importlib
 
-    for name in ("deploy.cli.command", "node.daemon.process", "coordinator.daemon.process", "uvloop", "zmq.asyncio"):
+    for name in (
+        "headwater.deploy.cli.command",
+        "headwater.node.daemon.process",
+        "headwater.coordinator.daemon.process",
+        "uvloop",
+        "zmq.asyncio",
+    ):
         try:
             importlib.import_module(name)
         except ImportError:

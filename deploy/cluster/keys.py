@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
-from deploy.cluster.plan import COORDINATOR
-from deploy.cluster.runs import Run
-from deploy.cluster.stage import Layout
+from headwater.deploy.cluster.plan import COORDINATOR
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.stage import Layout
 
 
 def with_keys(run: Run, layout: Layout, owner: int | None = None) -> Layout:
@@ -15,7 +15,7 @@ def with_keys(run: Run, layout: Layout, owner: int | None = None) -> Layout:
 
     ``owner``: the user that nodes run as, if it is not the one that starts them; only the owner can read a secret key.
     """
-    from protocol.links import make_keys
+    from headwater.protocol.links import make_keys
 
     make_keys(run.keys, [COORDINATOR, *layout.nodes])
     if os.geteuid() == 0:

@@ -7,11 +7,11 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from deploy.cli.common import RunFailed
-from deploy.cluster.plan import Kind, Plan
-from deploy.cluster.runs import Run
-from deploy.cluster.stage import Layout, Place, Wishes, plan_here
-from protocol.edge import Broker
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.stage import Layout, Place, Wishes, plan_here
+from headwater.protocol.edge import Broker
 
 HOST: Final = "127.0.0.1"
 PORTS: Final = range(20_000, 30_000)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
-from deploy.cli.common import RunFailed
-from deploy.cluster.patience import Patience, ended
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster.patience import Patience, ended
+from headwater.protocol.errors import ConfigError
 
 SYSTEM_PYTHON: Final = "/usr/bin/python3"
 """Mininet is a package of the system's own Python; it cannot be installed into a virtual environment."""

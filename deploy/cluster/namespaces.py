@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cluster import addresses, keys
-from deploy.cluster.addresses import Subnets
-from deploy.cluster.machine import batch, call, require_linux, require_root, require_tools, succeeds
-from deploy.cluster.plan import Kind, Plan
-from deploy.cluster.runs import Run
-from deploy.cluster.stage import Wishes, names_of, note, plan_here, short_id
+from headwater.deploy.cluster import addresses, keys
+from headwater.deploy.cluster.addresses import Subnets
+from headwater.deploy.cluster.machine import batch, call, require_linux, require_root, require_tools, succeeds
+from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.stage import Wishes, names_of, note, plan_here, short_id
 
 MANAGEMENT_DEVICE: Final = "mgmt0"
 NAMESPACES: Final = Path("/run/netns")  # where ``ip netns`` keeps them

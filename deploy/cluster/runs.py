@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cluster.plan import Plan, plan_from_json
-from protocol.errors import ConfigError
+from headwater.deploy.cluster.plan import Plan, plan_from_json
+from headwater.protocol.errors import ConfigError
 
 HOME: Final = ".headwater"
 """Where runs have their folders, in the current folder."""

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process, file_name
-from deploy.cluster.runs import Run, write_whole
-from deploy.network.file import NetworkFile
+from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process, file_name
+from headwater.deploy.cluster.runs import Run, write_whole
+from headwater.deploy.network.file import NetworkFile
 
 NODE_PORT: Final = 5000
 HTTP_PORT: Final = 8080

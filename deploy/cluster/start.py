@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cli.common import RunFailed
-from deploy.cluster.children import open_log
-from deploy.cluster.log_files import last_lines
-from deploy.cluster.pages import ask
-from deploy.cluster.patience import Patience
-from deploy.cluster.plan import Plan, Process
-from deploy.cluster.runs import MARK, Run, marked, write_whole
-from deploy.cluster.stage import Stage, Wishes
-from deploy.cluster.stop import stop
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster.children import open_log
+from headwater.deploy.cluster.log_files import last_lines
+from headwater.deploy.cluster.pages import ask
+from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.plan import Plan, Process
+from headwater.deploy.cluster.runs import MARK, Run, marked, write_whole
+from headwater.deploy.cluster.stage import Stage, Wishes
+from headwater.deploy.cluster.stop import stop
+from headwater.pipeline.spark.shipping import HOME
+from headwater.protocol.errors import ConfigError
 
 STILL_S_MAX: Final = 60.0
 """After so long without any progress a network that is not ready is a failure; on a busy machine after longer."""
@@ -35,7 +36,6 @@ SAY_EVERY_S: Final = 15.0
 """How often those hear what is waited for who do not see it."""
 ASKED_AT_ONCE: Final = 8
 SHOWN_LINES: Final = 15
-PROJECT: Final = Path(__file__).resolve().parent.parent.parent
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,10 @@ def start_keeper(run: Run) -> int:
     """The keeper in the background, in a session of its own; its process id."""
     run.logs.mkdir(parents=True, exist_ok=True)
     output = open_log(run.keeper_log)
-    path = os.pathsep.join(filter(None, [str(PROJECT), os.environ.get("PYTHONPATH", "")]))
+    path = os.pathsep.join(filter(None, [str(HOME), os.environ.get("PYTHONPATH", "")]))
     try:
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "deploy.cluster.keeper", str(run.folder)],
+            [sys.executable, "-m", "headwater.deploy.cluster.keeper", str(run.folder)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

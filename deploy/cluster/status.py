@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from deploy.cluster.pages import ask
-from deploy.cluster.processes import usage
-from deploy.cluster.runs import Run
+from headwater.deploy.cluster.pages import ask
+from headwater.deploy.cluster.processes import usage
+from headwater.deploy.cluster.runs import Run
 
 ASKED_AT_ONCE: Final = 16
 ANSWER_S_MAX: Final = 1.0

@@ -6,10 +6,10 @@ import signal
 import time
 from typing import Final
 
-from deploy.cluster.patience import Patience
-from deploy.cluster.processes import end_all, send
-from deploy.cluster.runs import Run, marked
-from deploy.cluster.stage import forget, noted
+from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.cluster.processes import end_all, send
+from headwater.deploy.cluster.runs import Run, marked
+from headwater.deploy.cluster.stage import forget, noted
 
 DRAIN_S: Final = 10.0  # for processes that have no keeper to ask them
 KEEPER_S_MAX: Final = 20.0  # the keeper itself waits 10 s, or a little more
@@ -17,7 +17,7 @@ KEEPER_S_MAX: Final = 20.0  # the keeper itself waits 10 s, or a little more
 
 def stop(run: Run) -> bool:
     """Whether there was anything to end or to remove."""
-    from deploy.cluster.stages import stage_of
+    from headwater.deploy.cluster.stages import stage_of
 
     if not run.folder.exists():
         return False

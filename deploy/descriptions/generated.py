@@ -9,12 +9,12 @@ from typing import Final
 
 import yaml
 
-from deploy.descriptions.generated_attributes import NAME, Attributes
-from deploy.descriptions.measures import measure, moment_us, number, numbers, whole
-from deploy.network.sheet import Sheet
-from deploy.network.units import duration_us, rate_per_s
-from pipeline.generate.model import Arrivals, Bursty, Generation, Motion, Poisson, Regular, Stream
-from protocol.errors import ConfigError
+from headwater.deploy.descriptions.generated_attributes import NAME, Attributes
+from headwater.deploy.descriptions.measures import measure, moment_us, number, numbers, whole
+from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.units import duration_us, rate_per_s
+from headwater.pipeline.generate.model import Arrivals, Bursty, Generation, Motion, Poisson, Regular, Stream
+from headwater.protocol.errors import ConfigError
 
 EVENTS_MAX: Final = 2_000_000_000
 """A trace that is expected to be longer is taken for a mistake in a rate or a duration: it would fill a disk."""

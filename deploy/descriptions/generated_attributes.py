@@ -9,12 +9,12 @@ from typing import Final
 
 import yaml
 
-from deploy.descriptions.measures import number, numbers, whole
-from deploy.network.sheet import Sheet
-from pipeline.generate.correlations import triangular
-from pipeline.generate.model import MOTION_KINDS, Attribute, Choice, Derived, Normal, Uniform
-from protocol.errors import ConfigError
-from protocol.events import RESERVED_ATTRIBUTES
+from headwater.deploy.descriptions.measures import number, numbers, whole
+from headwater.deploy.network.sheet import Sheet
+from headwater.pipeline.generate.correlations import triangular
+from headwater.pipeline.generate.model import MOTION_KINDS, Attribute, Choice, Derived, Normal, Uniform
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import RESERVED_ATTRIBUTES
 
 CHOICES_MAX: Final = 100_000  # values of an attribute; the list goes to every task
 PREVIOUS_MAX: Final = 0.99  # beyond it, more than two thousand events before would count for each

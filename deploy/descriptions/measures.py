@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import yaml
 
-from deploy.network.sheet import Sheet
-from protocol.errors import ConfigError
+from headwater.deploy.network.sheet import Sheet
+from headwater.protocol.errors import ConfigError
 
 T = TypeVar("T")
 

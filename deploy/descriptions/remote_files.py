@@ -6,15 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource
-from node.traces.times import in_another_unit, likely_unit, parse_ts, saying_the_unit, time_reader, wrong_unit
-from node.traces.types import BOOLEANS, kind_of_texts
-from protocol.edge import TimeUnit
-from protocol.errors import ConfigError, EventError
-from protocol.events import Value
-from protocol.expressions import Remote, walk
-from protocol.pattern import Rule
-from protocol.remote import Found, RemoteEntry, RemoteTable
+from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource
+from headwater.node.traces.times import in_another_unit, likely_unit, parse_ts, saying_the_unit, time_reader, wrong_unit
+from headwater.node.traces.types import BOOLEANS, kind_of_texts
+from headwater.protocol.edge import TimeUnit
+from headwater.protocol.errors import ConfigError, EventError
+from headwater.protocol.events import Value
+from headwater.protocol.expressions import Remote, walk
+from headwater.protocol.pattern import Rule
+from headwater.protocol.remote import Found, RemoteEntry, RemoteTable
 
 _KEY: Final = re.compile(r"key([1-9][0-9]*)?")
 _NAME: Final = re.compile(r"[^\W\d]\w*")

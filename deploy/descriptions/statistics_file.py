@@ -11,20 +11,20 @@ from typing import Any, Final
 
 import yaml
 
-from deploy.cli.statistics_task import Task
-from deploy.network.statistics import rule_digest
-from deploy.network.units import RATE_LEAST_PER_S
-from pipeline.prepare.traces import moment
-from pipeline.statistics.arrivals import Arrivals, Place
-from pipeline.statistics.combinations import Asked, names
-from pipeline.statistics.rules import RuleStatistics, Share, shown
-from pipeline.statistics.stretches import Estimate
-from protocol.errors import ConfigError
-from protocol.expressions import Same, roles_of
-from protocol.languages.print_sase import print_sase
-from protocol.languages.print_tesla import print_tesla
-from protocol.languages.printing import PrintError
-from protocol.pattern import Chain, Rule
+from headwater.deploy.cli.statistics_task import Task
+from headwater.deploy.network.statistics import rule_digest
+from headwater.deploy.network.units import RATE_LEAST_PER_S
+from headwater.pipeline.prepare.traces import moment
+from headwater.pipeline.statistics.arrivals import Arrivals, Place
+from headwater.pipeline.statistics.combinations import Asked, names
+from headwater.pipeline.statistics.rules import RuleStatistics, Share, shown
+from headwater.pipeline.statistics.stretches import Estimate
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.expressions import Same, roles_of
+from headwater.protocol.languages.print_sase import print_sase
+from headwater.protocol.languages.print_tesla import print_tesla
+from headwater.protocol.languages.printing import PrintError
+from headwater.protocol.pattern import Chain, Rule
 
 UNITS: Final = (
     ("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1),

@@ -12,10 +12,10 @@ from zoneinfo import available_timezones
 
 import yaml
 
-from deploy.descriptions.generated import read_generation
-from deploy.network.sheet import Sheet, is_null, scalars
-from pipeline.generate.model import Generation
-from pipeline.prepare.descriptions import (
+from headwater.deploy.descriptions.generated import read_generation
+from headwater.deploy.network.sheet import Sheet, is_null, scalars
+from headwater.pipeline.generate.model import Generation
+from headwater.pipeline.prepare.descriptions import (
     FORMATS,
     UNITS,
     ByHash,
@@ -33,9 +33,11 @@ from pipeline.prepare.descriptions import (
     TextTime,
     Time,
 )
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
-READY_MADE: Final = cast(Path, files("pipeline") / "data_sets")  # in a zip file it is none, and is read alike
+READY_MADE: Final = cast(
+    Path, files("headwater.pipeline.prepare") / "data_sets"
+)  # in a zip file it is none, and is read alike
 
 KINDS: Final = ("string", "int", "float", "bool")
 TOP: Final = ("name", "about", "sources", "node", "generate")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from deploy.experiments.jobs import Job, Runner, work
-from deploy.experiments.parallel import Failure, run_all
-from deploy.experiments.results import Results, Row, rows_of
-from deploy.experiments.trex.sweeps import DEFAULT
+from headwater.deploy.experiments.jobs import Job, Runner, work
+from headwater.deploy.experiments.parallel import Failure, run_all
+from headwater.deploy.experiments.results import Results, Row, rows_of
+from headwater.deploy.experiments.trex.sweeps import DEFAULT
 
 CALIBRATION_S: Final = 10.0
 """Time of the network in the runs that tell how fast this machine is."""

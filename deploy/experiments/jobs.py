@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final
 
-from deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
-from deploy.experiments.trex.measures import Measures, measure
-from deploy.experiments.trex.scenario import Scenario
-from deploy.experiments.trex.sweeps import Sweep
+from headwater.deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
+from headwater.deploy.experiments.trex.measures import Measures, measure
+from headwater.deploy.experiments.trex.scenario import Scenario
+from headwater.deploy.experiments.trex.sweeps import Sweep
 
 WARM_UP_S: Final = 30.0
 """Nothing is measured in this time after the first sources begin to publish."""
@@ -59,7 +59,7 @@ Runner = Callable[[Job, Callable[[float], None]], Any]
 
 def run_job(job: Job, progress: Callable[[float], None]) -> Result:
     """Simulate the job's network twice: up to the end of the warm-up, and to the end."""
-    from deploy.simulation.simulator import simulate
+    from headwater.deploy.simulation.simulator import simulate
 
     began = time.perf_counter()
     network, births = build(job.scenario, job.seed)

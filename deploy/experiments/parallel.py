@@ -14,8 +14,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 from typing import Any, Final
 
-from deploy.experiments.jobs import Job, Runner
-from protocol.errors import HeadwaterError
+from headwater.deploy.experiments.jobs import Job, Runner
+from headwater.protocol.errors import HeadwaterError
 
 POLL_S: Final = 0.5  # how often somebody who watches is told, even when nothing ends
 TELL_S: Final = 0.25  # how often a run says how far it is

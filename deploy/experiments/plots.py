@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.experiments.results import Row
-from deploy.experiments.tables import Curve, curves
-from deploy.experiments.trex.sweeps import Sweep
-from protocol.errors import ConfigError
+from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.tables import Curve, curves
+from headwater.deploy.experiments.trex.sweeps import Sweep
+from headwater.protocol.errors import ConfigError
 
 STYLES: Final = {
     "centr": ("#444444", "o", "-"),

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deploy.experiments.jobs import Figure, Job, Result
-from deploy.experiments.trex.measures import HEADLINE_KINDS
-from deploy.simulation.figures import OVERHEAD_KINDS
-from deploy.simulation.outcome import KINDS
-from protocol.errors import ConfigError
-from protocol.network import TREE_STRATEGIES
+from headwater.deploy.experiments.jobs import Figure, Job, Result
+from headwater.deploy.experiments.trex.measures import HEADLINE_KINDS
+from headwater.deploy.simulation.figures import OVERHEAD_KINDS
+from headwater.deploy.simulation.outcome import KINDS
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import TREE_STRATEGIES
 
 KEY_COLUMNS: Final = ("figure", "x", "strategy", "seed", "time_s", "scenario")
 DELAY_COLUMNS: Final = ("delay_mean_ms", "delay_p50_ms", "delay_p95_ms", "delay_p99_ms", "delay_max_ms")

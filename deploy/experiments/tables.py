@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from deploy.experiments.confidence import Mean, mean
-from deploy.experiments.jobs import Figure
-from deploy.experiments.results import Row
-from deploy.experiments.trex.sweeps import Sweep
-from protocol.network import TREE_STRATEGIES
+from headwater.deploy.experiments.confidence import Mean, mean
+from headwater.deploy.experiments.jobs import Figure
+from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.trex.sweeps import Sweep
+from headwater.protocol.network import TREE_STRATEGIES
 
 Curve = Mapping[float, Mean]
 

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from deploy.network.sheet import Sheet, is_null
-from protocol.edge import Broker
+from headwater.deploy.network.sheet import Sheet, is_null
+from headwater.protocol.edge import Broker
 
 MQTT_KEYS: Final = ("broker", "port", "username", "password_file", "ca", "cert", "key")
 EXAMPLE: Final = "write mqtt: {broker: embedded} or mqtt: {broker: mqtt://broker.example:1883}"

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from protocol.edge import Feed, MqttFeed
-from protocol.network import Link
-from protocol.pattern import Chain, Disjunction, Leaf, Negation, Part, Rule, Selection, leaves, positive_leaves
-from protocol.payload_maps import topic_filter
+from headwater.protocol.edge import Feed, MqttFeed
+from headwater.protocol.network import Link
+from headwater.protocol.pattern import (
+    Chain,
+    Disjunction,
+    Leaf,
+    Negation,
+    Part,
+    Rule,
+    Selection,
+    leaves,
+    positive_leaves,
+)
+from headwater.protocol.payload_maps import topic_filter
 
 T = TypeVar("T")
 

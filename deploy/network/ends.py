@@ -8,16 +8,16 @@ from typing import Final, Literal, cast
 
 import yaml
 
-from deploy.network.brokers import Brokers
-from deploy.network.generators import read_values
-from deploy.network.mqtt_feeds import read_mqtt
-from deploy.network.readings import Entries, quantity, read_qos, read_unit
-from deploy.network.sheet import Sheet
-from deploy.network.units import delimiter_of, rate_per_s
-from node.traces.folders import any_file, is_prepared
-from node.traces.rows import EXTENSIONS, TraceSource
-from protocol.destinations import PLAIN, WAYS, why_no_address, why_no_topic
-from protocol.edge import (
+from headwater.deploy.network.brokers import Brokers
+from headwater.deploy.network.generators import read_values
+from headwater.deploy.network.mqtt_feeds import read_mqtt
+from headwater.deploy.network.readings import Entries, quantity, read_qos, read_unit
+from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.units import delimiter_of, rate_per_s
+from headwater.node.traces.folders import any_file, is_prepared
+from headwater.node.traces.rows import EXTENSIONS, TraceSource
+from headwater.protocol.destinations import PLAIN, WAYS, why_no_address, why_no_topic
+from headwater.protocol.edge import (
     USUAL,
     ClientFeed,
     ClientTo,
@@ -32,9 +32,9 @@ from protocol.edge import (
     TraceFeed,
     WebhookTo,
 )
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.events import RESERVED_ATTRIBUTES, EventType
-from protocol.languages.diagnostics import closest, listed
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.events import RESERVED_ATTRIBUTES, EventType
+from headwater.protocol.languages.diagnostics import closest, listed
 
 FEED_KEYS: Final = ("trace", "rate", "mqtt", "client", "replay")
 FEED_OPTIONS: Final[Mapping[str, tuple[str, ...]]] = {

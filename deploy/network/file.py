@@ -9,17 +9,17 @@ from pathlib import Path
 
 import yaml
 
-from deploy.network.brokers import read_brokers
-from deploy.network.check import connected_parts, counts_events, readers_of_nothing, shared_identities, silent_rules
-from deploy.network.readings import one_of, quantity
-from deploy.network.rule_texts import (
-    is_registered,
-    no_such_function,
-    places_of_rules,
-    rule_texts,
-    unserved,
+from headwater.deploy.network.brokers import read_brokers
+from headwater.deploy.network.check import (
+    connected_parts,
+    counts_events,
+    readers_of_nothing,
+    shared_identities,
+    silent_rules,
 )
-from deploy.network.sections import (
+from headwater.deploy.network.readings import one_of, quantity
+from headwater.deploy.network.rule_texts import is_registered, no_such_function, places_of_rules, rule_texts, unserved
+from headwater.deploy.network.sections import (
     SECTIONS,
     RuleEntry,
     SinkEntry,
@@ -31,25 +31,35 @@ from deploy.network.sections import (
     read_sinks,
     read_sources,
 )
-from deploy.network.sheet import NetworkFileError, Sheet, is_null
-from deploy.network.statistics import Described, GivenStatistics, read_statistics
-from deploy.network.units import duration_us
-from node.explain.certainties import certainties, never_met
-from protocol.analysis.pulling import masters
-from protocol.destinations import placeholders
-from protocol.edge import Broker, ClientFeed, Destination, Feed, MqttFeed, RateFeed, ReplayFeed, TraceFeed, is_replayed
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.expressions import Call, walk
-from protocol.functions import Functions
-from protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
-from protocol.languages.diagnostics import closest, listed, suggestion
-from protocol.languages.emitted import composite_types
-from protocol.languages.meaning import Types
-from protocol.languages.sources import LANGUAGES
-from protocol.network import STRATEGIES, Link, Network, Sink, why_not_in_time
-from protocol.pattern import Rule, leaves
-from protocol.subscriptions import Subscription, parse_subscription
+from headwater.deploy.network.sheet import NetworkFileError, Sheet, is_null
+from headwater.deploy.network.statistics import Described, GivenStatistics, read_statistics
+from headwater.deploy.network.units import duration_us
+from headwater.node.explain.certainties import certainties, never_met
+from headwater.protocol.analysis.pulling import masters
+from headwater.protocol.destinations import placeholders
+from headwater.protocol.edge import (
+    Broker,
+    ClientFeed,
+    Destination,
+    Feed,
+    MqttFeed,
+    RateFeed,
+    ReplayFeed,
+    TraceFeed,
+    is_replayed,
+)
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Call, walk
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
+from headwater.protocol.languages.diagnostics import closest, listed, suggestion
+from headwater.protocol.languages.emitted import composite_types
+from headwater.protocol.languages.meaning import Types
+from headwater.protocol.languages.sources import LANGUAGES
+from headwater.protocol.network import STRATEGIES, Link, Network, Sink, why_not_in_time
+from headwater.protocol.pattern import Rule, leaves
+from headwater.protocol.subscriptions import Subscription, parse_subscription
 
 __all__ = [
     "ClientFeed", "Destination", "Feed", "MqttFeed", "NetworkFile", "NetworkFileError", "RateFeed",

@@ -7,12 +7,12 @@ from typing import Final
 
 import yaml
 
-from deploy.network.sheet import Sheet, is_null
-from node.traces.types import BOOLEANS
-from protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
-from protocol.events import EventType, Value
-from protocol.languages.diagnostics import listed, suggestion
-from protocol.languages.meaning import a as with_article
+from headwater.deploy.network.sheet import Sheet, is_null
+from headwater.node.traces.types import BOOLEANS
+from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
+from headwater.protocol.events import EventType, Value
+from headwater.protocol.languages.diagnostics import listed, suggestion
+from headwater.protocol.languages.meaning import a as with_article
 
 KEYS: Final = ("uniform", "normal", "choice", "sequence")
 EXAMPLE: Final = "write a value, or {uniform: [0, 60]}, {normal: [20, 5]}, {choice: [A1, A2]} or {sequence: [1, 2, 3]}"

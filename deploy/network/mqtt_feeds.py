@@ -6,12 +6,12 @@ from typing import Final, Literal, cast
 
 import yaml
 
-from deploy.network.brokers import Brokers
-from deploy.network.readings import Entries, one_of, read_qos, read_unit
-from deploy.network.sheet import Sheet, scalars
-from protocol.edge import Mapped, MqttFeed, TimeUnit, When
-from protocol.events import EventType
-from protocol.payload_maps import feed_flaws, topic_filter
+from headwater.deploy.network.brokers import Brokers
+from headwater.deploy.network.readings import Entries, one_of, read_qos, read_unit
+from headwater.deploy.network.sheet import Sheet, scalars
+from headwater.protocol.edge import Mapped, MqttFeed, TimeUnit, When
+from headwater.protocol.events import EventType
+from headwater.protocol.payload_maps import feed_flaws, topic_filter
 
 PAYLOADS: Final = ("json", "msgpack", "text")
 UNKNOWN: Final = ("ignore", "keep", "refuse")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from coordinator.inev.model.problem import Problem, ProblemError, event_network
-from coordinator.inev.model.rules import Statistics, problem_from
-from deploy.network.file import NetworkFile
-from protocol.edge import RateFeed
-from protocol.pattern import types_of
+from headwater.coordinator.inev.model.problem import Problem, ProblemError, event_network
+from headwater.coordinator.inev.model.rules import Statistics, problem_from
+from headwater.deploy.network.file import NetworkFile
+from headwater.protocol.edge import RateFeed
+from headwater.protocol.pattern import types_of
 
 
 def network_problem(given: NetworkFile, sample: Statistics | None = None) -> Problem:

@@ -7,11 +7,11 @@ from typing import TypeVar
 
 import yaml
 
-from deploy.network.sheet import Sheet
-from deploy.network.units import UNIT_WORDS
-from protocol.edge import TIME_UNITS, TimeUnit
-from protocol.errors import ConfigError
-from protocol.languages.diagnostics import closest, listed
+from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.units import UNIT_WORDS
+from headwater.protocol.edge import TIME_UNITS, TimeUnit
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages.diagnostics import closest, listed
 
 Entries = dict[str, tuple[yaml.Node, yaml.Node]]
 T = TypeVar("T")

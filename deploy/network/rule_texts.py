@@ -8,14 +8,14 @@ from typing import TypeGuard
 
 import yaml
 
-from deploy.network.sections import RuleEntry
-from protocol.functions import BUILT_IN, Functions
-from protocol.languages import Diagnostic
-from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Text
-from protocol.languages.parser import parse_text
-from protocol.languages.reader import SyntaxMistake
-from protocol.languages.sources import decode
+from headwater.deploy.network.sections import RuleEntry
+from headwater.protocol.functions import BUILT_IN, Functions
+from headwater.protocol.languages import Diagnostic
+from headwater.protocol.languages import syntax as s
+from headwater.protocol.languages.diagnostics import Text
+from headwater.protocol.languages.parser import parse_text
+from headwater.protocol.languages.reader import SyntaxMistake
+from headwater.protocol.languages.sources import decode
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,15 +11,25 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import islice
 
-from coordinator.inev.model.rules import Statistics
-from deploy.network.file import NetworkFile
-from deploy.simulation.births import births
-from node.explain.expressions import Scope, evaluate, holds
-from protocol.analysis.bounds import horizon_us
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.events import Event
-from protocol.expressions import Attribute, Expression, Fold, Parameter, Remote, Same, rewritten, roles_of, walk
-from protocol.pattern import Rule, leaves, positive_leaves
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.deploy.network.file import NetworkFile
+from headwater.deploy.simulation.births import births
+from headwater.node.explain.expressions import Scope, evaluate, holds
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.events import Event
+from headwater.protocol.expressions import (
+    Attribute,
+    Expression,
+    Fold,
+    Parameter,
+    Remote,
+    Same,
+    rewritten,
+    roles_of,
+    walk,
+)
+from headwater.protocol.pattern import Rule, leaves, positive_leaves
 
 EVENTS_MAX = 50_000  # of a sample; more would take longer and hardly tell more
 DRAWS = 2_000  # of events for one selectivity: an error of about one percent

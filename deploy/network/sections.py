@@ -10,19 +10,19 @@ from typing import Final, TypeVar
 
 import yaml
 
-from deploy.network.brokers import Brokers, host_and_port
-from deploy.network.ends import FEED_KEYS, FEED_OPTIONS, read_destination, read_feeds
-from deploy.network.readings import quantity
-from deploy.network.sheet import Sheet, is_null, scalars, without
-from deploy.network.units import bandwidth_bps, duration_us
-from protocol.destinations import named
-from protocol.edge import Destination, Feed
-from protocol.errors import ConfigError
-from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
-from protocol.languages import Source as RuleSource
-from protocol.languages import language_of
-from protocol.languages.diagnostics import suggestion
-from protocol.network import Link, Source
+from headwater.deploy.network.brokers import Brokers, host_and_port
+from headwater.deploy.network.ends import FEED_KEYS, FEED_OPTIONS, read_destination, read_feeds
+from headwater.deploy.network.readings import quantity
+from headwater.deploy.network.sheet import Sheet, is_null, scalars, without
+from headwater.deploy.network.units import bandwidth_bps, duration_us
+from headwater.protocol.destinations import named
+from headwater.protocol.edge import Destination, Feed
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
+from headwater.protocol.languages import Source as RuleSource
+from headwater.protocol.languages import language_of
+from headwater.protocol.languages.diagnostics import suggestion
+from headwater.protocol.network import Link, Source
 
 SECTIONS: Final = (
     "events", "nodes", "links", "sources", "sinks", "rules", "strategy", "duration", "seed", "durability", "mqtt",

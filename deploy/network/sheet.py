@@ -9,8 +9,8 @@ from pathlib import Path
 
 import yaml
 
-from protocol.errors import ConfigError
-from protocol.languages.diagnostics import Diagnostic, Text, closest, listed
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages.diagnostics import Diagnostic, Text, closest, listed
 
 SHEET_BYTES_MAX = 16_777_216
 """A network file larger than this is taken for a mistake: a hundred thousand links need about a third of it."""

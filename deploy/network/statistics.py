@@ -9,15 +9,15 @@ from typing import Final
 
 import yaml
 
-from coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
-from coordinator.inev.model.rules import Measured
-from deploy.network.readings import one_of, quantity
-from deploy.network.sheet import NetworkFileError, Sheet, is_null
-from deploy.network.units import rate_per_s
-from protocol.errors import ConfigError
-from protocol.languages.diagnostics import suggestion
-from protocol.pattern import Rule, leaves
-from protocol.wire.codec import digest
+from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
+from headwater.coordinator.inev.model.rules import Measured
+from headwater.deploy.network.readings import one_of, quantity
+from headwater.deploy.network.sheet import NetworkFileError, Sheet, is_null
+from headwater.deploy.network.units import rate_per_s
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages.diagnostics import suggestion
+from headwater.protocol.pattern import Rule, leaves
+from headwater.protocol.wire.codec import digest
 
 KEYS: Final = ("file", "rates", "selectivities", "latency", "pull")
 FILE_KEYS: Final = (

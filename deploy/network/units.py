@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 MICROSECONDS: Final = {
     "us": 1, "µs": 1, "microsecond": 1, "microseconds": 1,

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from deploy.reporting.drawing import COLOURS, Chart, bar, decades, explained, legend, none, table, tag, ticks
-from deploy.reporting.kinds import EXPLAINED
-from deploy.reporting.words import count, listed, milliseconds, size
-from node.observe.accounts import KINDS
-from pipeline.report.assemble import between_nodes
-from pipeline.report.tables import Tables
+from headwater.deploy.reporting.drawing import COLOURS, Chart, bar, decades, explained, legend, none, table, tag, ticks
+from headwater.deploy.reporting.kinds import EXPLAINED
+from headwater.deploy.reporting.words import count, listed, milliseconds, size
+from headwater.node.observe.accounts import KINDS
+from headwater.pipeline.report.assemble import between_nodes
+from headwater.pipeline.report.tables import Tables
 
 CURVES_MAX: Final = COLOURS  # rules whose curves are drawn, those with most composites
 ROWS_MAX: Final = 40  # links in a heat map: those with most in them

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from deploy.experiments.confidence import mean
-from pipeline.report.tables import Row, Tables
+from headwater.deploy.experiments.confidence import mean
+from headwater.pipeline.report.tables import Row, Tables
 
 MEASURES: Final[Mapping[str, str]] = {
     "transmission_ratio": "events, relative to centralised",

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.cluster.plan import COORDINATOR
-from deploy.cluster.runs import Run, runs_in
-from deploy.network.file import read_network, running_network
-from deploy.reporting.shapes import shape_of
-from pipeline.report.inputs import Recorded
-from pipeline.report.shape import RECORDING, Shape, read_recording
-from protocol.errors import ConfigError, HeadwaterError
+from headwater.deploy.cluster.plan import COORDINATOR
+from headwater.deploy.cluster.runs import Run, runs_in
+from headwater.deploy.network.file import read_network, running_network
+from headwater.deploy.reporting.shapes import shape_of
+from headwater.pipeline.report.inputs import Recorded
+from headwater.pipeline.report.shape import RECORDING, Shape, read_recording
+from headwater.protocol.errors import ConfigError, HeadwaterError
 
 
 def find_runs(given: Sequence[str], home: Path) -> tuple[list[Recorded], list[str]]:
@@ -42,7 +42,7 @@ def _folder(name: str, home: Path) -> Path:
 def _recorded(folder: Path, said: list[str]) -> Recorded:
     if (folder / RECORDING).is_file():
         shape = read_recording(folder)
-        from deploy.cluster.plan import file_name
+        from headwater.deploy.cluster.plan import file_name
 
         return Recorded(
             folder.name, shape, {node: folder / "data" / file_name(node) / "records" for node in shape.nodes}
@@ -57,7 +57,7 @@ def _recorded(folder: Path, said: list[str]) -> Recorded:
 
 def _shape(run: Run, said: list[str]) -> Shape:
     """What the coordinator was told when it first started; the network file where it has left nothing."""
-    from coordinator.daemon.folder import read_setup
+    from headwater.coordinator.daemon.folder import read_setup
 
     plan = run.plan()
     restarts = {each["name"]: each["restarts"] for each in run.state().get("processes", ())}

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from html import escape
 from typing import Final
 
-from deploy.reporting.drawing import WIDTH, legend, picture, tag, text
-from deploy.reporting.labels import Circle, placed, short_names
-from deploy.reporting.layout import aspect, laid_out
-from deploy.reporting.words import count, milliseconds, size, some
-from pipeline.report.assemble import between_nodes
-from pipeline.report.shape import Shape
-from pipeline.report.tables import Row, Tables
+from headwater.deploy.reporting.drawing import WIDTH, legend, picture, tag, text
+from headwater.deploy.reporting.labels import Circle, placed, short_names
+from headwater.deploy.reporting.layout import aspect, laid_out
+from headwater.deploy.reporting.words import count, milliseconds, size, some
+from headwater.pipeline.report.assemble import between_nodes
+from headwater.pipeline.report.shape import Shape
+from headwater.pipeline.report.tables import Row, Tables
 
 MARGIN: Final = 56
 NAMES_MAX: Final = 80  # nodes up to which names are written beside them

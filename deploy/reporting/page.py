@@ -7,17 +7,28 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Final
 
-from deploy.reporting import charts
-from deploy.reporting.drawing import folded, table, tag
-from deploy.reporting.groups import MEASURES
-from deploy.reporting.network_map import network_map
-from deploy.reporting.over_time import over_time
-from deploy.reporting.words import NOTHING, count, headline, milliseconds, rate, seconds, share, size, some, title
-from pipeline.report.shape import Shape
-from pipeline.report.tables import Row, Tables
+from headwater.deploy.reporting import charts
+from headwater.deploy.reporting.drawing import folded, table, tag
+from headwater.deploy.reporting.groups import MEASURES
+from headwater.deploy.reporting.network_map import network_map
+from headwater.deploy.reporting.over_time import over_time
+from headwater.deploy.reporting.words import (
+    NOTHING,
+    count,
+    headline,
+    milliseconds,
+    rate,
+    seconds,
+    share,
+    size,
+    some,
+    title,
+)
+from headwater.pipeline.report.shape import Shape
+from headwater.pipeline.report.tables import Row, Tables
 
-STYLE: Final = (files("deploy.reporting") / "page.css").read_text(encoding="utf-8")
-SCRIPT: Final = (files("deploy.reporting") / "page.js").read_text(encoding="utf-8")
+STYLE: Final = (files("headwater.deploy.reporting") / "page.css").read_text(encoding="utf-8")
+SCRIPT: Final = (files("headwater.deploy.reporting") / "page.js").read_text(encoding="utf-8")
 
 Show = Callable[[Any], str]
 Rows = list[tuple[str, str]]

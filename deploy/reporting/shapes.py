@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.shortest_paths import leader, shortest_path_tree
-from pipeline.report.shape import Shape, ShapeLink, ShapeSink
-from protocol.network import Network
-from protocol.pattern import types_of
+from headwater.coordinator.shortest_paths import leader, shortest_path_tree
+from headwater.pipeline.report.shape import Shape, ShapeLink, ShapeSink
+from headwater.protocol.network import Network
+from headwater.protocol.pattern import types_of
 
 
 def shape_of(

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
-from deploy.reporting.drawing import bar, table, tag
-from deploy.reporting.page import document, section
-from deploy.reporting.words import NOTHING, count, listed, milliseconds, share, size, some
-from deploy.simulation.comparison import BASELINE, Compared, Comparison, Spread
+from headwater.deploy.reporting.drawing import bar, table, tag
+from headwater.deploy.reporting.page import document, section
+from headwater.deploy.reporting.words import NOTHING, count, listed, milliseconds, share, size, some
+from headwater.deploy.simulation.comparison import BASELINE, Compared, Comparison, Spread
 
 Show = Callable[[float | None], str]
 

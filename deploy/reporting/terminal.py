@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from deploy.reporting.words import NOTHING, agreement, count, milliseconds, rate, seconds, share, size
-from pipeline.report.tables import Tables
+from headwater.deploy.reporting.words import NOTHING, agreement, count, milliseconds, rate, seconds, share, size
+from headwater.pipeline.report.tables import Tables
 
 ROWS: Final[Sequence[tuple[str, str, Callable[[Any], str]]]] = (
     ("strategy", "strategy", str),

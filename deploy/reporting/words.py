@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from pipeline.report.tables import Row, Tables
+from headwater.pipeline.report.tables import Row, Tables
 
 NOTHING: Final = "\N{EN DASH}"
 """Where there is no figure."""

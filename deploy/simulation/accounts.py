@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from deploy.simulation.outcome import Outcome
-from node.observe import accounts
-from node.observe.accounts import Traffic
-from protocol.messages.neighbour import Message
-from protocol.wire.messages import Wire
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.node.observe import accounts
+from headwater.node.observe.accounts import Traffic
+from headwater.protocol.messages.neighbour import Message
+from headwater.protocol.wire.messages import Wire
 
 
 class _Sender(accounts.Accounts):

@@ -14,12 +14,12 @@ from itertools import chain
 from math import inf
 from random import Random
 
-from deploy.network.file import NetworkFile
-from node.edge.made_up import Stamped, made_up
-from node.traces.of_source import events_of_source, look
-from protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
-from protocol.errors import ConfigError, EventError
-from protocol.events import HEADER_WIDTH, Event, EventType
+from headwater.deploy.network.file import NetworkFile
+from headwater.node.edge.made_up import Stamped, made_up
+from headwater.node.traces.of_source import events_of_source, look
+from headwater.protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
+from headwater.protocol.errors import ConfigError, EventError
+from headwater.protocol.events import HEADER_WIDTH, Event, EventType
 
 Birth = tuple[int, int, Event]
 

@@ -10,16 +10,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from node.core import NodeCore
-from node.effects import Effect, Input, Ordered, Report, SetTimer, TimerFired
-from node.invariants import forgotten_bodies
-from node.plans.graph_tasks import GraphWork
-from node.plans.tree_tasks import TreeWork, describe
-from node.streams.outlets import Outlet
-from protocol.composites import Composite
-from protocol.messages.neighbour import Awakening, Batch, Deploy, Filter, Mark, Message, Notify, Part, SetMode, Stream
-from protocol.messages.plans import Adopt
-from protocol.messages.tallies import Tally
+from headwater.node.core import NodeCore
+from headwater.node.effects import Effect, Input, Ordered, Report, SetTimer, TimerFired
+from headwater.node.invariants import forgotten_bodies
+from headwater.node.plans.graph_tasks import GraphWork
+from headwater.node.plans.tree_tasks import TreeWork, describe
+from headwater.node.streams.outlets import Outlet
+from headwater.protocol.composites import Composite
+from headwater.protocol.messages.neighbour import (
+    Awakening,
+    Batch,
+    Deploy,
+    Filter,
+    Mark,
+    Message,
+    Notify,
+    Part,
+    SetMode,
+    Stream,
+)
+from headwater.protocol.messages.plans import Adopt
+from headwater.protocol.messages.tallies import Tally
 
 FORBIDDEN = frozenset(
     {"unknown_body", "unknown_stream", "unknown_tree", "unknown_message", "unknown_answer", "unknown_source"}

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from deploy.experiments.confidence import mean
-from deploy.simulation.figures import Figures
+from headwater.deploy.experiments.confidence import mean
+from headwater.deploy.simulation.figures import Figures
 
 BASELINE: Final = "centr"
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from deploy.cli.output import JsonLines
-from deploy.simulation.outcome import Delivery, Outcome
-from node.explain.parts import show_us
-from node.observe.accounts import KINDS, Traffic
-from protocol.composites import Composite
+from headwater.deploy.cli.output import JsonLines
+from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.node.explain.parts import show_us
+from headwater.node.observe.accounts import KINDS, Traffic
+from headwater.protocol.composites import Composite
 
 OVERHEAD_KINDS: Final = ("watermark", "control")
 PERCENTILES: Final = (50, 95, 99)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from coordinator.core import Change, Coordinator
-from node.effects import LinkReset, Received
-from protocol.messages.plans import ReportToCoordinator
+from headwater.coordinator.core import Change, Coordinator
+from headwater.node.effects import LinkReset, Received
+from headwater.protocol.messages.plans import ReportToCoordinator
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.links import Interval
-from protocol.events import Event
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.links import Interval
+from headwater.protocol.events import Event
 
 HAND_OVER_US_MAX = 2_000  # from one held event to the next
 

@@ -6,8 +6,8 @@ import random
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from protocol.errors import ConfigError
-from protocol.network import Link
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import Link
 
 FOREVER: Final = 1 << 62
 """A time that never comes: the end of an outage that does not heal, the arrival of a frame that is lost in it."""

@@ -6,10 +6,10 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from node.observe.accounts import KINDS as KINDS
-from node.observe.accounts import Traffic
-from protocol.composites import Composite
-from protocol.events import Event
+from headwater.node.observe.accounts import KINDS as KINDS
+from headwater.node.observe.accounts import Traffic
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.cluster.plan import file_name
-from deploy.simulation.outcome import Delivery
-from deploy.simulation.simulator import Simulation
-from node.observe.metrics.counters import NodeCounters
-from node.observe.metrics.observed import Observed
-from node.observe.metrics.record_files import RecordFiles
-from node.observe.metrics.record_lines import Growth, birth_record, match_record
-from protocol.composites import Composite
-from protocol.events import Event
+from headwater.deploy.cluster.plan import file_name
+from headwater.deploy.simulation.outcome import Delivery
+from headwater.deploy.simulation.simulator import Simulation
+from headwater.node.observe.metrics.counters import NodeCounters
+from headwater.node.observe.metrics.observed import Observed
+from headwater.node.observe.metrics.record_files import RecordFiles
+from headwater.node.observe.metrics.record_lines import Growth, birth_record, match_record
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event
 
 PENDING_MAX: Final = 1_000  # lines that wait to be written: files are opened once for so many
 FIRST_US: Final = 1_000_000  # virtual time between two records of the metrics, at first

@@ -14,18 +14,18 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Any, Protocol
 
-from coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
-from coordinator.layout.graphs import Planner, at_the_middle
-from deploy.simulation.accounts import Accounts
-from deploy.simulation.checkers import Checkers
-from deploy.simulation.faults import Faults
-from deploy.simulation.happenings import Back, Decide, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
-from deploy.simulation.holding import HandedOver, HandOver, Holding
-from deploy.simulation.links import FOREVER
-from deploy.simulation.links import Wire as LinkWire
-from deploy.simulation.outcome import Delivery, Outcome
-from node.core import NodeCore, NodeSettings
-from node.effects import (
+from headwater.coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
+from headwater.coordinator.layout.graphs import Planner, at_the_middle
+from headwater.deploy.simulation.accounts import Accounts
+from headwater.deploy.simulation.checkers import Checkers
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.happenings import Back, Decide, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
+from headwater.deploy.simulation.holding import HandedOver, HandOver, Holding
+from headwater.deploy.simulation.links import FOREVER
+from headwater.deploy.simulation.links import Wire as LinkWire
+from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.node.core import NodeCore, NodeSettings
+from headwater.node.effects import (
     Born,
     Deliver,
     Effect,
@@ -42,12 +42,12 @@ from node.effects import (
     Tell,
     TimerFired,
 )
-from protocol.analysis.bounds import horizon_us
-from protocol.composites import Composite
-from protocol.errors import ConfigError
-from protocol.events import Event
-from protocol.network import Network
-from protocol.wire.messages import Wire
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.composites import Composite
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event
+from headwater.protocol.network import Network
+from headwater.protocol.wire.messages import Wire
 
 SETUP_US = 1_000_000  # virtual time before the first event, in which trees are built and rules deployed; more if needed
 

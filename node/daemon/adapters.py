@@ -7,16 +7,16 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
-from node.daemon.clients import Clients
-from node.daemon.outflow import SinkDeliveries
-from node.edge.adapters import make_sink, make_source
-from node.edge.dead_letters import DeadLetters
-from node.edge.interfaces import Edge, SourceAdapter
-from protocol.edge import ClientFeed, ClientTo
-from protocol.messages.control import Answer, NodeConfig, SinkConfig, SourceConfig
+from headwater.node.daemon.clients import Clients
+from headwater.node.daemon.outflow import SinkDeliveries
+from headwater.node.edge.adapters import make_sink, make_source
+from headwater.node.edge.dead_letters import DeadLetters
+from headwater.node.edge.interfaces import Edge, SourceAdapter
+from headwater.protocol.edge import ClientFeed, ClientTo
+from headwater.protocol.messages.control import Answer, NodeConfig, SinkConfig, SourceConfig
 
 if TYPE_CHECKING:
-    from node.daemon.daemon import NodeDaemon
+    from headwater.node.daemon.daemon import NodeDaemon
 
 RETRY_LEAST_S: Final = 0.2
 RETRY_MOST_S: Final = 10.0

@@ -26,22 +26,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgpack
 
-from node.daemon.outflow import SinkDeliveries
-from node.daemon.records import Publication, Requested
-from node.daemon.replays import WORDS, Replays
-from node.edge.interfaces import Arrival
-from node.edge.payloads import PayloadReader
-from node.traces.times import wrong_for_the_clock
-from protocol.edge import ClientFeed, ClientTo
-from protocol.errors import HeadwaterError
-from protocol.links import LinkSettings
-from protocol.links.parts import split
-from protocol.messages import control
-from protocol.messages.control import CLIENT, SinkConfig
-from protocol.subscriptions import Subscription, parse_subscription
+from headwater.node.daemon.outflow import SinkDeliveries
+from headwater.node.daemon.records import Publication, Requested
+from headwater.node.daemon.replays import WORDS, Replays
+from headwater.node.edge.interfaces import Arrival
+from headwater.node.edge.payloads import PayloadReader
+from headwater.node.traces.times import wrong_for_the_clock
+from headwater.protocol.edge import ClientFeed, ClientTo
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.links import LinkSettings
+from headwater.protocol.links.parts import split
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import CLIENT, SinkConfig
+from headwater.protocol.subscriptions import Subscription, parse_subscription
 
 if TYPE_CHECKING:
-    from node.daemon.daemon import NodeDaemon
+    from headwater.node.daemon.daemon import NodeDaemon
 
 CLIENTS_MAX: Final = 256  # programs connected to one node
 PUBLICATIONS_MAX: Final = 64  # of one program that wait; what it sends beyond is refused

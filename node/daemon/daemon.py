@@ -18,18 +18,18 @@ from typing import Final
 
 import msgpack
 
-from node.daemon import records
-from node.daemon.adapters import Adapters
-from node.daemon.collector import Collector
-from node.daemon.hearing import Hearing
-from node.daemon.intake import Intake
-from node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
-from node.daemon.pressure import REPEAT_S, Pressure
-from node.daemon.watching import Watching
-from node.edge.interfaces import Arrival
-from protocol.journal import Journal
-from protocol.links import LEFT, Hub, Keys, LinkSettings, PeerState
-from protocol.messages.control import CLIENT, COORDINATOR, PeerConfig
+from headwater.node.daemon import records
+from headwater.node.daemon.adapters import Adapters
+from headwater.node.daemon.collector import Collector
+from headwater.node.daemon.hearing import Hearing
+from headwater.node.daemon.intake import Intake
+from headwater.node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
+from headwater.node.daemon.pressure import REPEAT_S, Pressure
+from headwater.node.daemon.watching import Watching
+from headwater.node.edge.interfaces import Arrival
+from headwater.protocol.journal import Journal
+from headwater.protocol.links import LEFT, Hub, Keys, LinkSettings, PeerState
+from headwater.protocol.messages.control import CLIENT, COORDINATOR, PeerConfig
 
 SNAPSHOT_BYTES_LEAST: Final = 32 << 20  # a journal shorter than this is applied again within seconds
 SNAPSHOT_GROWTH: Final = 3  # a journal may become this many times as long as the snapshot it follows

@@ -26,12 +26,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from node.daemon.records import Heard, Unheard
-from protocol.edge import ClientFeed, MqttFeed
-from protocol.messages.control import NodeConfig, SourceConfig
+from headwater.node.daemon.records import Heard, Unheard
+from headwater.protocol.edge import ClientFeed, MqttFeed
+from headwater.protocol.messages.control import NodeConfig, SourceConfig
 
 if TYPE_CHECKING:
-    from node.daemon.daemon import NodeDaemon
+    from headwater.node.daemon.daemon import NodeDaemon
 
 LOOK_S: Final = 0.1
 STALL_US: Final = 250_000

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from node.daemon.records import Births, Ended, Publication
-from node.edge.interfaces import Arrival
-from node.traces.times import wrong_for_the_clock
+from headwater.node.daemon.records import Births, Ended, Publication
+from headwater.node.edge.interfaces import Arrival
+from headwater.node.traces.times import wrong_for_the_clock
 
 if TYPE_CHECKING:
-    from node.daemon.daemon import NodeDaemon
+    from headwater.node.daemon.daemon import NodeDaemon
 
 AHEAD_US_MAX: Final = 86_400_000_000
 """An event so far ahead of the clock is no event: it would be held until its time comes."""

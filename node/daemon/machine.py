@@ -16,26 +16,26 @@ from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final, NamedTuple, Protocol
 
-from node import effects
-from node import snapshot as saving
-from node.core import NodeCore, NodeSettings
-from node.daemon import records
-from node.daemon.identities import Seen
-from node.daemon.records import Publication, Record
-from node.delivery.matches import Found
-from protocol.composites import Composite
-from protocol.edge import ReplayFeed
-from protocol.events import HEADER_WIDTH, Event, EventType
-from protocol.links import PeerState
-from protocol.links.numbering import Outgoing, digest_with
-from protocol.links.parts import PART_BYTES, Joined, split
-from protocol.links.settings import LinkError
-from protocol.messages import control
-from protocol.messages.control import COORDINATOR, NodeConfig
-from protocol.messages.neighbour import Message
-from protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
-from protocol.wire.codec import CodecError
-from protocol.wire.messages import LinkWire
+from headwater.node import effects
+from headwater.node import snapshot as saving
+from headwater.node.core import NodeCore, NodeSettings
+from headwater.node.daemon import records
+from headwater.node.daemon.identities import Seen
+from headwater.node.daemon.records import Publication, Record
+from headwater.node.delivery.matches import Found
+from headwater.protocol.composites import Composite
+from headwater.protocol.edge import ReplayFeed
+from headwater.protocol.events import HEADER_WIDTH, Event, EventType
+from headwater.protocol.links import PeerState
+from headwater.protocol.links.numbering import Outgoing, digest_with
+from headwater.protocol.links.parts import PART_BYTES, Joined, split
+from headwater.protocol.links.settings import LinkError
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import COORDINATOR, NodeConfig
+from headwater.protocol.messages.neighbour import Message
+from headwater.protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
+from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.messages import LinkWire
 
 log = logging.getLogger("headwater.node")
 

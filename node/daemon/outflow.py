@@ -6,11 +6,11 @@ import asyncio
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from node.daemon.machine import as_json
-from node.daemon.records import Confirmed
+from headwater.node.daemon.machine import as_json
+from headwater.node.daemon.records import Confirmed
 
 if TYPE_CHECKING:
-    from node.daemon.daemon import NodeDaemon
+    from headwater.node.daemon.daemon import NodeDaemon
 
 OFFERED_MAX: Final = 1_000  # deliveries given to an adapter at once
 

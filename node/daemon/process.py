@@ -11,14 +11,14 @@ import sys
 import time
 from typing import Final
 
-from node.core import NodeSettings
-from node.daemon import records
-from node.daemon.collector import Collector
-from node.daemon.daemon import DaemonSettings, NodeDaemon
-from node.daemon.machine import NodeMachine
-from node.snapshot import StateError
-from protocol.errors import ConfigError
-from protocol.journal import Durability, Journal
+from headwater.node.core import NodeSettings
+from headwater.node.daemon import records
+from headwater.node.daemon.collector import Collector
+from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+from headwater.node.daemon.machine import NodeMachine
+from headwater.node.snapshot import StateError
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.journal import Durability, Journal
 
 LIFE_BYTES: Final = 8
 

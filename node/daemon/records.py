@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from protocol.wire.codec import CodecError
+from headwater.protocol.wire.codec import CodecError
 
 _BIG: Final = 1 << 63
 

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from node.daemon.records import Ended, Replayed
-from node.edge.interfaces import Arrival
-from node.edge.values import TEXT_BYTES_MAX
-from protocol.edge import ReplayFeed
-from protocol.errors import HeadwaterError
-from protocol.events import EventType, conform
-from protocol.messages.replay import EVENTS_MAX, UNDER_WAY_MAX
+from headwater.node.daemon.records import Ended, Replayed
+from headwater.node.edge.interfaces import Arrival
+from headwater.node.edge.values import TEXT_BYTES_MAX
+from headwater.protocol.edge import ReplayFeed
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.events import EventType, conform
+from headwater.protocol.messages.replay import EVENTS_MAX, UNDER_WAY_MAX
 
 if TYPE_CHECKING:
-    from node.daemon.daemon import NodeDaemon
+    from headwater.node.daemon.daemon import NodeDaemon
 
 WAITING_MAX: Final = 2 * UNDER_WAY_MAX
 """Messages that may wait here: what a replayer has under way, and as much again of one that has just come back."""

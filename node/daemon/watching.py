@@ -8,27 +8,27 @@ from contextlib import contextmanager
 from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
-from node.delivery.matches import Found
-from node.edge.names import sink_end, source_end
-from node.edge.seldom import Seldom
-from node.observe.accounts import Accounts
-from node.observe.config_view import config_view
-from node.observe.http import Response, Server, json_response, serve
-from node.observe.metrics.counters import NodeCounters, SourceCounts
-from node.observe.metrics.exposition import CONTENT_TYPE, Exposition
-from node.observe.metrics.loop_lag import LoopLag
-from node.observe.metrics.observed import End, Observed
-from node.observe.metrics.records import Records
-from node.observe.metrics.waits import Waits
-from node.observe.statistics import Whispers, statistics
-from protocol.edge import ReplayFeed, feed_name
-from protocol.events import EventType
-from protocol.messages.control import COORDINATOR, NodeConfig, SourceConfig, encode_statistics
-from protocol.messages.neighbour import Message
-from protocol.wire.messages import Wire
+from headwater.node.delivery.matches import Found
+from headwater.node.edge.names import sink_end, source_end
+from headwater.node.edge.seldom import Seldom
+from headwater.node.observe.accounts import Accounts
+from headwater.node.observe.config_view import config_view
+from headwater.node.observe.http import Response, Server, json_response, serve
+from headwater.node.observe.metrics.counters import NodeCounters, SourceCounts
+from headwater.node.observe.metrics.exposition import CONTENT_TYPE, Exposition
+from headwater.node.observe.metrics.loop_lag import LoopLag
+from headwater.node.observe.metrics.observed import End, Observed
+from headwater.node.observe.metrics.records import Records
+from headwater.node.observe.metrics.waits import Waits
+from headwater.node.observe.statistics import Whispers, statistics
+from headwater.protocol.edge import ReplayFeed, feed_name
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.control import COORDINATOR, NodeConfig, SourceConfig, encode_statistics
+from headwater.protocol.messages.neighbour import Message
+from headwater.protocol.wire.messages import Wire
 
 if TYPE_CHECKING:
-    from node.daemon.daemon import NodeDaemon
+    from headwater.node.daemon.daemon import NodeDaemon
 
 log = logging.getLogger("headwater.node")
 

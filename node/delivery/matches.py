@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from typing import Any, Final, overload
 
-from node.tasks.predicates import Condition, match_selector
-from protocol.composites import Composite, CompositeSpec, rows_of
-from protocol.expressions import Expression
+from headwater.node.tasks.predicates import Condition, match_selector
+from headwater.protocol.composites import Composite, CompositeSpec, rows_of
+from headwater.protocol.expressions import Expression
 
 Row = tuple[Any, ...]
 _first = itemgetter(0)

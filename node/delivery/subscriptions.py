@@ -7,17 +7,17 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
-from node.delivery.matches import Found
-from node.effects import Deliver
-from node.plans.catalog import Catalog
-from node.step import FOREVER, Work
-from node.streams.outbox import by_type, identities_of, identity_of
-from node.tasks.predicates import Condition, row_condition
-from protocol.errors import RuleError
-from protocol.messages.neighbour import Notify
-from protocol.messages.plans import PlannedSink
-from protocol.subscriptions import Subscription, without_covered
-from protocol.wire.columns import Columns
+from headwater.node.delivery.matches import Found
+from headwater.node.effects import Deliver
+from headwater.node.plans.catalog import Catalog
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.outbox import by_type, identities_of, identity_of
+from headwater.node.tasks.predicates import Condition, row_condition
+from headwater.protocol.errors import RuleError
+from headwater.protocol.messages.neighbour import Notify
+from headwater.protocol.messages.plans import PlannedSink
+from headwater.protocol.subscriptions import Subscription, without_covered
+from headwater.protocol.wire.columns import Columns
 
 Row = tuple[Any, ...]
 _ts_of = itemgetter(0)
@@ -195,7 +195,7 @@ class Subscribers:
         return row_condition(subscription.where, self._catalog.type(name), name in self._catalog.composites)
 
     def table(self) -> dict[str, Any]:
-        from protocol.subscriptions import print_subscription
+        from headwater.protocol.subscriptions import print_subscription
 
         def shown(subscriptions: Iterable[Subscription]) -> list[str]:
             return [print_subscription(subscription) for subscription in subscriptions]

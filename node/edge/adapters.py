@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from node.edge.interfaces import Edge, SinkAdapter, SourceAdapter
-from protocol.edge import (
+from headwater.node.edge.interfaces import Edge, SinkAdapter, SourceAdapter
+from headwater.protocol.edge import (
     ClientFeed,
     ClientTo,
     Destination,
@@ -19,7 +19,7 @@ from protocol.edge import (
     TraceFeed,
     WebhookTo,
 )
-from protocol.events import EventType
+from headwater.protocol.events import EventType
 
 
 def make_source(number: int, feed: Feed, event_type: EventType, edge: Edge) -> SourceAdapter | None:
@@ -29,15 +29,15 @@ def make_source(number: int, feed: Feed, event_type: EventType, edge: Edge) -> S
     """
     match feed:
         case TraceFeed():
-            from node.edge.trace import TraceSourceAdapter
+            from headwater.node.edge.trace import TraceSourceAdapter
 
             return TraceSourceAdapter(number, feed, event_type, edge)
         case RateFeed():
-            from node.edge.rate import RateSourceAdapter
+            from headwater.node.edge.rate import RateSourceAdapter
 
             return RateSourceAdapter(number, feed, edge)
         case MqttFeed():
-            from node.edge.mqtt_source import MqttSourceAdapter
+            from headwater.node.edge.mqtt_source import MqttSourceAdapter
 
             return MqttSourceAdapter(number, feed, event_type, edge)
         case ClientFeed() | ReplayFeed():
@@ -50,19 +50,19 @@ def make_sink(number: int, destination: Destination, edge: Edge) -> SinkAdapter 
     """The adapter of a sink, or None where programs fetch the deliveries: the daemon serves them itself."""
     match destination:
         case StdoutTo():
-            from node.edge.lines import StdoutSinkAdapter
+            from headwater.node.edge.lines import StdoutSinkAdapter
 
             return StdoutSinkAdapter(number)
         case FileTo():
-            from node.edge.lines import FileSinkAdapter
+            from headwater.node.edge.lines import FileSinkAdapter
 
             return FileSinkAdapter(number, destination, edge)
         case MqttTo():
-            from node.edge.mqtt_sink import MqttSinkAdapter
+            from headwater.node.edge.mqtt_sink import MqttSinkAdapter
 
             return MqttSinkAdapter(number, destination, edge)
         case WebhookTo():
-            from node.edge.webhook import WebhookSinkAdapter
+            from headwater.node.edge.webhook import WebhookSinkAdapter
 
             return WebhookSinkAdapter(number, destination, edge)
         case ClientTo():

@@ -15,7 +15,7 @@ from collections import deque
 from functools import cache
 from typing import Any, Final
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 UNDER_WAY_MAX: Final = 100
 """Messages sent to a session and not acknowledged; more wait until some are."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from node.edge.interfaces import Arrival
+    from headwater.node.edge.interfaces import Arrival
 
 FILE_BYTES_MAX: Final = 16 << 20
 """Past it a file becomes the old one and a new one begins: a device gone mad fills no disk."""

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from protocol.edge import MqttFeed
-from protocol.payload_maps import field_place, topic_names, walk
+from headwater.protocol.edge import MqttFeed
+from headwater.protocol.payload_maps import field_place, topic_names, walk
 
 DEVICES_MAX: Final = 100_000
 """As many as a node remembers the counters of; beyond that the one that was silent longest is forgotten."""

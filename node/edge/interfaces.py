@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from node.edge.dead_letters import DeadLetters
-from node.edge.devices import Devices
-from node.edge.presence import Presence
-from node.edge.turns import Turns
-from protocol.events import Value
+from headwater.node.edge.dead_letters import DeadLetters
+from headwater.node.edge.devices import Devices
+from headwater.node.edge.presence import Presence
+from headwater.node.edge.turns import Turns
+from headwater.protocol.events import Value
 
 
 class Arrival(NamedTuple):

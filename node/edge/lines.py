@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from node.edge.backoff import Backoff
-from node.edge.interfaces import Deliveries, Edge, identity
-from protocol.edge import FileTo
+from headwater.node.edge.backoff import Backoff
+from headwater.node.edge.interfaces import Deliveries, Edge, identity
+from headwater.protocol.edge import FileTo
 
 READ_BACK_BYTES_MAX: Final = 64 << 20
 """So much of the end of a file is looked at after a restart: more than is ever written without being confirmed."""

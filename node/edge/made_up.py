@@ -8,8 +8,8 @@ from math import log
 from random import Random
 from typing import Any, Final, assert_never
 
-from protocol.edge import Choice, Count, Cycle, Generator, Normal, RateFeed, Uniform
-from protocol.events import Value
+from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, RateFeed, Uniform
+from headwater.protocol.events import Value
 
 CHUNK_EVENTS: Final = 512
 """Events made up at once: enough to spread the cost of a chunk, few enough to be made in a millisecond."""

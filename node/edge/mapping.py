@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from node.edge.values import TEXT_BYTES_MAX, Convert, Refusal, lenient, shown, strict
-from node.traces.times import time_reader
-from protocol.edge import MqttFeed, When
-from protocol.events import EventType, Value
-from protocol.payload_maps import (
+from headwater.node.edge.values import TEXT_BYTES_MAX, Convert, Refusal, lenient, shown, strict
+from headwater.node.traces.times import time_reader
+from headwater.protocol.edge import MqttFeed, When
+from headwater.protocol.events import EventType, Value
+from headwater.protocol.payload_maps import (
     FALSE,
     NUMBER,
     TRUE,

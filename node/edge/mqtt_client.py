@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
-from protocol.edge import Broker
-from protocol.errors import ConfigError
+from headwater.protocol.edge import Broker
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

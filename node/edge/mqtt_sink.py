@@ -8,11 +8,11 @@ import logging
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from node.edge.backoff import Backoff
-from node.edge.interfaces import Deliveries, Edge
-from node.edge.mqtt_client import connection, failures
-from node.edge.topics import filled
-from protocol.edge import MqttTo
+from headwater.node.edge.backoff import Backoff
+from headwater.node.edge.interfaces import Deliveries, Edge
+from headwater.node.edge.mqtt_client import connection, failures
+from headwater.node.edge.topics import filled
+from headwater.protocol.edge import MqttTo
 
 if TYPE_CHECKING:
     import aiomqtt

@@ -7,14 +7,14 @@ import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from node.edge.backoff import Backoff
-from node.edge.devices import Devices, device_of_topic, device_of_will
-from node.edge.interfaces import Edge, Intake
-from node.edge.mqtt_client import Listener, acknowledge, failures, listener, wildcards
-from node.edge.payloads import reader_of
-from protocol.edge import MqttFeed
-from protocol.events import EventType
-from protocol.payload_maps import topic_filter
+from headwater.node.edge.backoff import Backoff
+from headwater.node.edge.devices import Devices, device_of_topic, device_of_will
+from headwater.node.edge.interfaces import Edge, Intake
+from headwater.node.edge.mqtt_client import Listener, acknowledge, failures, listener, wildcards
+from headwater.node.edge.payloads import reader_of
+from headwater.protocol.edge import MqttFeed
+from headwater.protocol.events import EventType
+from headwater.protocol.payload_maps import topic_filter
 
 if TYPE_CHECKING:
     import aiomqtt

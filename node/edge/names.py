@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
-from protocol.edge import (
+from headwater.protocol.edge import (
     ClientTo,
     Destination,
     Feed,

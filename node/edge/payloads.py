@@ -15,12 +15,12 @@ from typing import Any, Final, Literal
 
 import msgpack
 
-from node.edge.interfaces import Arrival, Edge
-from node.edge.mapping import FIELDS_TOLD_MAX, Mapping, Message
-from node.edge.values import INT_MAX, INT_MIN, TEXT_BYTES_MAX, Convert, Refusal, is_unicode, shown
-from protocol.edge import MqttFeed
-from protocol.errors import EventError
-from protocol.events import EventType, Value
+from headwater.node.edge.interfaces import Arrival, Edge
+from headwater.node.edge.mapping import FIELDS_TOLD_MAX, Mapping, Message
+from headwater.node.edge.values import INT_MAX, INT_MIN, TEXT_BYTES_MAX, Convert, Refusal, is_unicode, shown
+from headwater.protocol.edge import MqttFeed
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import EventType, Value
 
 log = logging.getLogger("headwater.edge")
 

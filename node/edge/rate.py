@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import Any, Final
 
-from node.edge.interfaces import Arrival, Edge, Intake
-from node.edge.made_up import made_up
-from protocol.edge import RateFeed
+from headwater.node.edge.interfaces import Arrival, Edge, Intake
+from headwater.node.edge.made_up import made_up
+from headwater.protocol.edge import RateFeed
 
 BATCH_EVENTS: Final = 500
 """Made up at once at most, if the node could not take any for a while."""

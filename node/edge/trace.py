@@ -8,13 +8,13 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
-from node.edge.backoff import Backoff
-from node.edge.interfaces import Arrival, Edge, Intake
-from node.edge.turns import Turn
-from node.traces.of_source import events_of_source, look
-from protocol.edge import TraceFeed
-from protocol.errors import HeadwaterError
-from protocol.events import HEADER_WIDTH, Event, EventType
+from headwater.node.edge.backoff import Backoff
+from headwater.node.edge.interfaces import Arrival, Edge, Intake
+from headwater.node.edge.turns import Turn
+from headwater.node.traces.of_source import events_of_source, look
+from headwater.protocol.edge import TraceFeed
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.events import HEADER_WIDTH, Event, EventType
 
 BATCH_ROWS: Final = 500
 """Rows published at once at most: about a millisecond of work between two looks at everything else."""

@@ -7,9 +7,9 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final
 
-from protocol.edge import Mapped
-from protocol.events import EventType, Value, conform
-from protocol.payload_maps import FALSE, NUMBER, TRUE, conversion
+from headwater.protocol.edge import Mapped
+from headwater.protocol.events import EventType, Value, conform
+from headwater.protocol.payload_maps import FALSE, NUMBER, TRUE, conversion
 
 TEXT_BYTES_MAX: Final = 64 << 10  # of one string value
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1

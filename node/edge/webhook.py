@@ -7,12 +7,12 @@ import json
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from node.edge.backoff import Backoff
-from node.edge.interfaces import Deliveries, Edge, identity
-from node.edge.names import shown
-from node.edge.seldom import Seldom
-from node.edge.windows import Window
-from protocol.edge import WebhookTo
+from headwater.node.edge.backoff import Backoff
+from headwater.node.edge.interfaces import Deliveries, Edge, identity
+from headwater.node.edge.names import shown
+from headwater.node.edge.seldom import Seldom
+from headwater.node.edge.windows import Window
+from headwater.protocol.edge import WebhookTo
 
 if TYPE_CHECKING:
     import aiohttp

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from math import isfinite, lcm
 from typing import Any
 
-from protocol.composites import start_of
+from headwater.protocol.composites import start_of
 
 Row = tuple[Any, ...]
 Item = tuple[Any, ...]  # a row, or the rows of one group

@@ -23,20 +23,20 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from node.engine.codegen.rules import RulePlan
-from node.engine.counting import TooManyChoices
-from node.engine.intake import Handler, Row, all_of, reordering, widening
-from node.engine.next_match import NextMatch
-from node.engine.program import Program, compile_rules
-from node.engine.running import run
-from node.engine.runtime import TooManySubsets
-from node.engine.snapshot import decode_snapshot, encode_snapshot
-from node.engine.store import Store
-from protocol.composites import Composite
-from protocol.errors import EventError, HeadwaterError, RuleError
-from protocol.events import HEADER_WIDTH, Event, EventType
-from protocol.functions import Functions
-from protocol.pattern import types_of
+from headwater.node.engine.codegen.rules import RulePlan
+from headwater.node.engine.counting import TooManyChoices
+from headwater.node.engine.intake import Handler, Row, all_of, reordering, widening
+from headwater.node.engine.next_match import NextMatch
+from headwater.node.engine.program import Program, compile_rules
+from headwater.node.engine.running import run
+from headwater.node.engine.runtime import TooManySubsets
+from headwater.node.engine.snapshot import decode_snapshot, encode_snapshot
+from headwater.node.engine.store import Store
+from headwater.protocol.composites import Composite
+from headwater.protocol.errors import EventError, HeadwaterError, RuleError
+from headwater.protocol.events import HEADER_WIDTH, Event, EventType
+from headwater.protocol.functions import Functions
+from headwater.protocol.pattern import types_of
 
 FOREVER = float("inf")
 

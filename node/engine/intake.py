@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from protocol.errors import EventError
-from protocol.events import Event, EventType, conform
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import Event, EventType, conform
 
 Row = tuple[Any, ...]
 Handler = Callable[[Row], None]

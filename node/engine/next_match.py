@@ -10,17 +10,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from node.engine.codegen.code import Writer
-from node.engine.codegen.joins import JoinWriter
-from node.engine.codegen.reading import Mode
-from node.engine.codegen.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
-from node.engine.codegen.store_builder import StoreBuilder
-from node.engine.runtime import Row
-from node.engine.store import SWEEPS_PER_HORIZON, State, Store
-from protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
-from protocol.composites import Composite
-from protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk
-from protocol.pattern import Leaf
+from headwater.node.engine.codegen.code import Writer
+from headwater.node.engine.codegen.joins import JoinWriter
+from headwater.node.engine.codegen.reading import Mode
+from headwater.node.engine.codegen.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
+from headwater.node.engine.codegen.store_builder import StoreBuilder
+from headwater.node.engine.runtime import Row
+from headwater.node.engine.store import SWEEPS_PER_HORIZON, State, Store
+from headwater.protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
+from headwater.protocol.composites import Composite
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk
+from headwater.protocol.pattern import Leaf
 
 Run = tuple[Any, ...]
 

@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node.engine.codegen.code import Columns, Pool
-from node.engine.codegen.rules import RulePlan, add_rule, composite_spec
-from node.engine.codegen.store_builder import CompiledStore, StoreBuilder
-from node.engine.next_match import NextPlan
-from protocol.analysis.branches import take_apart
-from protocol.analysis.dependencies import in_dependency_order
-from protocol.analysis.units import Logical
-from protocol.analysis.validate import check_rule
-from protocol.errors import RuleError
-from protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
-from protocol.expressions import Attribute, Fold, Same, walk
-from protocol.functions import Functions
-from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
-from protocol.wire.codec import digest
+from headwater.node.engine.codegen.code import Columns, Pool
+from headwater.node.engine.codegen.rules import RulePlan, add_rule, composite_spec
+from headwater.node.engine.codegen.store_builder import CompiledStore, StoreBuilder
+from headwater.node.engine.next_match import NextPlan
+from headwater.protocol.analysis.branches import take_apart
+from headwater.protocol.analysis.dependencies import in_dependency_order
+from headwater.protocol.analysis.units import Logical
+from headwater.protocol.analysis.validate import check_rule
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import HEADER_WIDTH, RESERVED_ATTRIBUTES, EventType
+from headwater.protocol.expressions import Attribute, Fold, Same, walk
+from headwater.protocol.functions import Functions
+from headwater.protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
+from headwater.protocol.wire.codec import digest
 
 
 @dataclass(frozen=True, slots=True)

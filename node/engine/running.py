@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from protocol.composites import Composite
-from protocol.errors import EventError
-from protocol.events import Event
+from headwater.protocol.composites import Composite
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import Event
 
 if TYPE_CHECKING:
-    from node.engine.engine import Engine
+    from headwater.node.engine.engine import Engine
 
 BATCH_EVENTS: Final = 500  # fed at once, between two watermarks
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import Any
 
-from node.engine import counting
-from protocol.composites import start_of
+from headwater.node.engine import counting
+from headwater.protocol.composites import start_of
 
 Row = tuple[Any, ...]
 

@@ -13,10 +13,10 @@ from typing import Any, cast
 
 import msgpack
 
-from node.engine.store import State, Store
-from protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
-from protocol.errors import EventError, HeadwaterError
-from protocol.events import EventType
+from headwater.node.engine.store import State, Store
+from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
+from headwater.protocol.errors import EventError, HeadwaterError
+from headwater.protocol.events import EventType
 
 FORMAT = 2
 _BIG_INT = 2

@@ -14,10 +14,10 @@ from itertools import count
 from types import CodeType
 from typing import Any, Protocol, cast
 
-from node.engine.codegen.store_builder import CompiledStore
-from node.engine.runtime import NAMES, Row
-from protocol.composites import Composite
-from protocol.events import EventType
+from headwater.node.engine.codegen.store_builder import CompiledStore
+from headwater.node.engine.runtime import NAMES, Row
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import EventType
 
 CHUNK_EVENTS = 1024  # after this many events an ordered store decides and frees, even within one long advance
 SWEEPS_PER_HORIZON = 4  # a buffer holds at most a quarter of its horizon more than it needs

@@ -13,8 +13,8 @@ from itertools import combinations, pairwise
 from math import isfinite
 from typing import Any, Final
 
-from node.explain.expressions import Scope, evaluate, show
-from protocol.expressions import (
+from headwater.node.explain.expressions import Scope, evaluate, show
+from headwater.protocol.expressions import (
     COMPARISONS,
     Attribute,
     Binary,

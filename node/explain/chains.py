@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from node.explain.expressions import Row, Scope, fold, holds
-from node.explain.parts import (
+from headwater.node.explain.expressions import Row, Scope, fold, holds
+from headwater.node.explain.parts import (
     Branch,
     Miss,
     Misses,
@@ -30,8 +30,8 @@ from node.explain.parts import (
     show_us,
     type_name,
 )
-from protocol.expressions import Expression, parameters_of, roles_of
-from protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
+from headwater.protocol.expressions import Expression, parameters_of, roles_of
+from headwater.protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
 
 
 @dataclass(slots=True)

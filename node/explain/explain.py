@@ -14,19 +14,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from node.engine import Engine
-from node.engine.counting import TooManyChoices
-from node.engine.runtime import TooManySubsets
-from node.explain.chains import ChainWalk
-from node.explain.expressions import Row
-from node.explain.parts import LOOKS_MAX, Branch, Budget, Miss, Misses, World
-from node.explain.shape import alternatives, has_repetition
-from node.explain.trees import TreeWalk
-from protocol.errors import RuleError
-from protocol.events import Event, EventType
-from protocol.functions import Functions
-from protocol.pattern import Chain, Rule, types_of
-from protocol.remote import RemoteTable
+from headwater.node.engine import Engine
+from headwater.node.engine.counting import TooManyChoices
+from headwater.node.engine.runtime import TooManySubsets
+from headwater.node.explain.chains import ChainWalk
+from headwater.node.explain.expressions import Row
+from headwater.node.explain.parts import LOOKS_MAX, Branch, Budget, Miss, Misses, World
+from headwater.node.explain.shape import alternatives, has_repetition
+from headwater.node.explain.trees import TreeWalk
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.functions import Functions
+from headwater.protocol.pattern import Chain, Rule, types_of
+from headwater.protocol.remote import RemoteTable
 
 BRANCHES_MAX: Final = 16  # combinations of OR branches that are walked
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, assert_never
 
-from protocol.composites import Composite
-from protocol.events import Value
-from protocol.expressions import (
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Value
+from headwater.protocol.expressions import (
     Attribute,
     Binary,
     Call,
@@ -26,8 +26,8 @@ from protocol.expressions import (
     Unary,
     walk,
 )
-from protocol.functions import Functions
-from protocol.remote import RemoteTable
+from headwater.protocol.functions import Functions
+from headwater.protocol.remote import RemoteTable
 
 Row = tuple[Any, ...]
 

@@ -12,13 +12,13 @@ from functools import lru_cache
 from itertools import count
 from typing import Any, Final, Generic, TypeVar
 
-from node.explain.expressions import Row, Scope, evaluate, show, show_value
-from protocol.composites import Composite, own_key, start_of
-from protocol.events import Key
-from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, walk
-from protocol.functions import Functions
-from protocol.pattern import Leaf
-from protocol.remote import RemoteTable
+from headwater.node.explain.expressions import Row, Scope, evaluate, show, show_value
+from headwater.protocol.composites import Composite, own_key, start_of
+from headwater.protocol.events import Key
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, walk
+from headwater.protocol.functions import Functions
+from headwater.protocol.pattern import Leaf
+from headwater.protocol.remote import RemoteTable
 
 OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
 LOOKS_MAX: Final = 150_000  # events compared with open matches for one rule: two or three seconds

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from itertools import islice, product
 from typing import Final
 
-from node.explain.expressions import Row
-from node.explain.parts import named, show_event
-from protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Window
-from protocol.pattern import Sequence as SequenceOf
+from headwater.node.explain.expressions import Row
+from headwater.node.explain.parts import named, show_event
+from headwater.protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Window
+from headwater.protocol.pattern import Sequence as SequenceOf
 
 BRANCHES_MAX: Final = 512  # combinations of OR branches that are made at all
 

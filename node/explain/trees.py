@@ -7,8 +7,8 @@ from functools import lru_cache
 from itertools import chain, combinations, islice, pairwise, product
 from typing import Final, Literal
 
-from node.explain.expressions import Row, Scope, evaluate, holds, show_value
-from node.explain.parts import (
+from headwater.node.explain.expressions import Row, Scope, evaluate, holds, show_value
+from headwater.node.explain.parts import (
     Branch,
     Miss,
     Misses,
@@ -30,11 +30,11 @@ from node.explain.parts import (
     show_event,
     show_us,
 )
-from node.explain.shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
-from protocol.composites import own_key, start_of
-from protocol.events import Key
-from protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
-from protocol.pattern import Part, Window, leaves
+from headwater.node.explain.shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
+from headwater.protocol.composites import own_key, start_of
+from headwater.protocol.events import Key
+from headwater.protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
+from headwater.protocol.pattern import Part, Window, leaves
 
 SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
 

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from node.streams.outbox import by_type, holds_composites
-from protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, Want
-from protocol.messages.tallies import TallyAnswer, TallyRequest
-from protocol.wire.messages import Wire
+from headwater.node.streams.outbox import by_type, holds_composites
+from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, Want
+from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
+from headwater.protocol.wire.messages import Wire
 
 KINDS: Final = (
     "primitive",

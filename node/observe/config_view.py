@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
-from protocol.messages.control import NodeConfig
+from headwater.protocol.messages.control import NodeConfig
 
 HIDDEN: Final = "(hidden)"
 _SECRET_WORDS: Final = ("password", "secret", "token", "credential")

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from node.plans.graph_tasks import GraphWork
-from node.plans.tree_tasks import TreeWork, describe
-from node.tasks.aggregates.planning import UNNAMED
-from protocol.messages.neighbour import Stream, Whole
-from protocol.pattern import leaves
+from headwater.node.plans.graph_tasks import GraphWork
+from headwater.node.plans.tree_tasks import TreeWork, describe
+from headwater.node.tasks.aggregates.planning import UNNAMED
+from headwater.protocol.messages.neighbour import Stream, Whole
+from headwater.protocol.pattern import leaves
 
 PAST_MAX: Final = 4_096  # predicates of trees that are over; more come about only where rules are replaced for ever
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from node.observe.metrics.held import held_by
-from node.observe.metrics.observed import Observed
-from node.observe.selectivity import joined, selected
-from node.plans.tree_tasks import describe
-from node.step import FOREVER
+from headwater.node.observe.metrics.held import held_by
+from headwater.node.observe.metrics.observed import Observed
+from headwater.node.observe.selectivity import joined, selected
+from headwater.node.plans.tree_tasks import describe
+from headwater.node.step import FOREVER
 
 STREAMS_MAX: Final = 500  # streams of which the marks are told, those furthest behind first: a whisper stays small
 PREDICATES_MAX: Final = 1_000  # predicates that are told of, the busiest first

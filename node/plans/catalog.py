@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import lru_cache
 
-from node.engine import Engine
-from node.engine.program import Program, compile_rules
-from node.streams.blockers import Candidates
-from node.tasks.predicates import row_condition
-from node.tasks.rule_failures import NOTED
-from protocol.analysis.partial import PartialRule
-from protocol.events import EventType
-from protocol.expressions import roles_of
-from protocol.pattern import Rule, leaves, types_of
-from protocol.streams import Part, Whole, about_subject
+from headwater.node.engine import Engine
+from headwater.node.engine.program import Program, compile_rules
+from headwater.node.streams.blockers import Candidates
+from headwater.node.tasks.predicates import row_condition
+from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import roles_of
+from headwater.protocol.pattern import Rule, leaves, types_of
+from headwater.protocol.streams import Part, Whole, about_subject
 
 
 @lru_cache(maxsize=8192)

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, assert_never
 
-from node.delivery.subscriptions import Delivered
-from node.effects import Send, Tell
-from node.observe.selectivity import Past
-from node.plans.graph_tasks import GraphWork
-from node.plans.share import ONE_TREE, PlanShare
-from node.plans.stage_cost import PATIENT, Patience
-from node.plans.tree_protocol import EARLY_MAX, Trees
-from node.plans.tree_tasks import TreeWork
-from node.step import FOREVER, Numbers, Work
-from node.streams.feeds import Inlet
-from node.streams.outlets import Outlet
-from node.streams.sources import LocalFeed
-from protocol.analysis.bounds import horizon_us
-from protocol.errors import RuleError
-from protocol.graphs import plan_of
-from protocol.messages.neighbour import (
+from headwater.node.delivery.subscriptions import Delivered
+from headwater.node.effects import Send, Tell
+from headwater.node.observe.selectivity import Past
+from headwater.node.plans.graph_tasks import GraphWork
+from headwater.node.plans.share import ONE_TREE, PlanShare
+from headwater.node.plans.stage_cost import PATIENT, Patience
+from headwater.node.plans.tree_protocol import EARLY_MAX, Trees
+from headwater.node.plans.tree_tasks import TreeWork
+from headwater.node.step import FOREVER, Numbers, Work
+from headwater.node.streams.feeds import Inlet
+from headwater.node.streams.outlets import Outlet
+from headwater.node.streams.sources import LocalFeed
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.errors import RuleError
+from headwater.protocol.graphs import plan_of
+from headwater.protocol.messages.neighbour import (
     Advertise,
     Deploy,
     FetchRules,
@@ -35,7 +35,7 @@ from protocol.messages.neighbour import (
     TreeReady,
     TreeStart,
 )
-from protocol.messages.plans import (
+from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -52,8 +52,8 @@ from protocol.messages.plans import (
     TreeDrained,
     TreeStands,
 )
-from protocol.messages.tallies import Tally
-from protocol.messages.trees import (
+from headwater.protocol.messages.tallies import Tally
+from headwater.protocol.messages.trees import (
     CreateTree,
     DropLink,
     ForgetTree,
@@ -64,7 +64,7 @@ from protocol.messages.trees import (
     TreeNack,
     UseLink,
 )
-from protocol.streams import whole_streams
+from headwater.protocol.streams import whole_streams
 
 TreeName = tuple[str, int]
 

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from node.effects import Tell
-from node.plans.stage_cost import Patience, StageWatch
-from node.plans.tree_tasks import KINDS, TreeWork, describe, needed_us
-from node.pull.masters import PushPull, Slot
-from node.step import FOREVER, Work
-from node.streams.dedup import Once
-from node.streams.feeds import Feed, Inlet, Merge, Sieve
-from node.streams.outlets import Outlet
-from node.tasks.predicates import row_condition
-from node.tasks.task import JoinTask
-from protocol.graphs import BornHere, Graph, GraphTask, MadeBy, TakenFrom, Tap
-from protocol.messages.neighbour import GraphLaid, Settled, SettledHere
-from protocol.messages.tallies import Tally
-from protocol.pattern import Chain, Rule, leaves
-from protocol.streams import Filter, Part, Stream, Whole
+from headwater.node.effects import Tell
+from headwater.node.plans.stage_cost import Patience, StageWatch
+from headwater.node.plans.tree_tasks import KINDS, TreeWork, describe, needed_us
+from headwater.node.pull.masters import PushPull, Slot
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.dedup import Once
+from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
+from headwater.node.streams.outlets import Outlet
+from headwater.node.tasks.predicates import row_condition
+from headwater.node.tasks.task import JoinTask
+from headwater.protocol.graphs import BornHere, Graph, GraphTask, MadeBy, TakenFrom, Tap
+from headwater.protocol.messages.neighbour import GraphLaid, Settled, SettledHere
+from headwater.protocol.messages.tallies import Tally
+from headwater.protocol.pattern import Chain, Rule, leaves
+from headwater.protocol.streams import Filter, Part, Stream, Whole
 
 
 class GraphWork(TreeWork):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from protocol.analysis.partial import PartialRule
-from protocol.analysis.projection import check_divisible, joinable_components, project
-from protocol.pattern import Rule, leaves
+from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.projection import check_divisible, joinable_components, project
+from headwater.protocol.pattern import Rule, leaves
 
 LOCAL = ""
 """How ``producers`` names the node itself."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from node.plans.catalog import Catalog
-from node.step import Work
-from protocol.analysis.dependencies import in_dependency_order
-from protocol.messages.neighbour import FetchRules, RulesFetched
-from protocol.messages.plans import PlannedRule
-from protocol.pattern import types_of
+from headwater.node.plans.catalog import Catalog
+from headwater.node.step import Work
+from headwater.protocol.analysis.dependencies import in_dependency_order
+from headwater.protocol.messages.neighbour import FetchRules, RulesFetched
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.pattern import types_of
 
 if TYPE_CHECKING:
-    from node.plans.tree_tasks import TreeWork
+    from headwater.node.plans.tree_tasks import TreeWork
 
 Question = tuple[str, int, str]
 

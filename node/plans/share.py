@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from node.plans.catalog import Catalog
-from node.plans.rule_store import RuleStore
-from protocol.messages.plans import Share
+from headwater.node.plans.catalog import Catalog
+from headwater.node.plans.rule_store import RuleStore
+from headwater.protocol.messages.plans import Share
 
 ONE_TREE = ("centr", "st", "st-pp", "inev")
 """Strategies in which one tree serves all sinks."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from node.step import Work
-from node.streams.feeds import Feed
-from protocol.graphs import Watch
-from protocol.messages.plans import CostsMore
+from headwater.node.step import Work
+from headwater.node.streams.feeds import Feed
+from headwater.protocol.graphs import Watch
+from headwater.protocol.messages.plans import CostsMore
 
 Row = tuple[Any, ...]
 

@@ -27,8 +27,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.messages.trees import (
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.messages.trees import (
     ROOT_COST,
     Cost,
     CreateTree,

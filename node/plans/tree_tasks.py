@@ -11,29 +11,29 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from node.delivery.subscriptions import Delivered, Dispatcher, Subscribers
-from node.plans.catalog import Catalog
-from node.plans.partition import split
-from node.pull.masters import PushPull, Slot
-from node.pull.review import review
-from node.step import FOREVER, Numbers, Work
-from node.streams.feeds import Feed, Inlet, Merge, Sieve
-from node.streams.outlets import Outlet
-from node.streams.sources import EpochFeed, LocalFeed
-from node.tasks.aggregates.completion import Completion
-from node.tasks.aggregates.planning import asking_rule
-from node.tasks.aggregates.tallies import Tallies
-from node.tasks.predicates import row_condition
-from node.tasks.task import JoinTask
-from protocol.analysis.bounds import horizon_us
-from protocol.analysis.partial import PartialRule
-from protocol.analysis.projection import beside_all_of, joinable_components, project
-from protocol.languages.printing import PrintError
-from protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
-from protocol.messages.tallies import Tally
-from protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
-from protocol.streams import filter_of
-from protocol.subscriptions import Subscription, print_subscription
+from headwater.node.delivery.subscriptions import Delivered, Dispatcher, Subscribers
+from headwater.node.plans.catalog import Catalog
+from headwater.node.plans.partition import split
+from headwater.node.pull.masters import PushPull, Slot
+from headwater.node.pull.review import review
+from headwater.node.step import FOREVER, Numbers, Work
+from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
+from headwater.node.streams.outlets import Outlet
+from headwater.node.streams.sources import EpochFeed, LocalFeed
+from headwater.node.tasks.aggregates.completion import Completion
+from headwater.node.tasks.aggregates.planning import asking_rule
+from headwater.node.tasks.aggregates.tallies import Tallies
+from headwater.node.tasks.predicates import row_condition
+from headwater.node.tasks.task import JoinTask
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.projection import beside_all_of, joinable_components, project
+from headwater.protocol.languages.printing import PrintError
+from headwater.protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
+from headwater.protocol.messages.tallies import Tally
+from headwater.protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
+from headwater.protocol.streams import filter_of
+from headwater.protocol.subscriptions import Subscription, print_subscription
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
 """How the events of a stream are accounted."""

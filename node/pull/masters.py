@@ -16,16 +16,16 @@ from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
 
-from node.pull.reach import Reach, reach_of
-from node.step import FOREVER, Work
-from node.streams.feeds import Consumer, Feed, Inlet
-from node.streams.outbox import type_of
-from protocol.analysis.pulling import awakening_roles
-from protocol.composites import Composite
-from protocol.expressions import Attribute, Constant, Expression, rewritten
-from protocol.messages.neighbour import Conditions
-from protocol.pattern import Rule
-from protocol.subscriptions import SUBJECT
+from headwater.node.pull.reach import Reach, reach_of
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.feeds import Consumer, Feed, Inlet
+from headwater.node.streams.outbox import type_of
+from headwater.protocol.analysis.pulling import awakening_roles
+from headwater.protocol.composites import Composite
+from headwater.protocol.expressions import Attribute, Constant, Expression, rewritten
+from headwater.protocol.messages.neighbour import Conditions
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import SUBJECT
 
 Row = tuple[Any, ...]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.analysis.bounds import Offsets, offsets
-from protocol.analysis.pulling import in_negated_patterns
-from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, rewritten, walk
-from protocol.pattern import Chain, Part, Repetition, Rule, Selection, leaves
-from protocol.subscriptions import SUBJECT
+from headwater.protocol.analysis.bounds import Offsets, offsets
+from headwater.protocol.analysis.pulling import in_negated_patterns
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Remote, Same, rewritten, walk
+from headwater.protocol.pattern import Chain, Part, Repetition, Rule, Selection, leaves
+from headwater.protocol.subscriptions import SUBJECT
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from node.step import Work
-from node.streams.feeds import Inlet
-from node.tasks.task import JoinTask
+from headwater.node.step import Work
+from headwater.node.streams.feeds import Inlet
+from headwater.node.tasks.task import JoinTask
 
 
 def review(tasks: Sequence[JoinTask], work: Work, *, restless: bool = False) -> None:

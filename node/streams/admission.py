@@ -11,11 +11,11 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
-from node.plans.catalog import Catalog
-from node.streams.identity_map import Known
-from protocol.composites import Composite
-from protocol.events import HEADER_WIDTH, EventType
-from protocol.wire.columns import Columns
+from headwater.node.plans.catalog import Catalog
+from headwater.node.streams.identity_map import Known
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import HEADER_WIDTH, EventType
+from headwater.protocol.wire.columns import Columns
 
 Row = tuple[Any, ...]
 

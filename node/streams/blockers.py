@@ -10,9 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from typing import Any
 
-from node.step import FOREVER
-from node.tasks.predicates import Condition
-from protocol.analysis.partial import Contest
+from headwater.node.step import FOREVER
+from headwater.node.tasks.predicates import Condition
+from headwater.protocol.analysis.partial import Contest
 
 Row = tuple[Any, ...]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from node.step import FOREVER, Work
-from node.streams.feeds import Feed, Merge
-from node.streams.outbox import identity_of
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.feeds import Feed, Merge
+from headwater.node.streams.outbox import identity_of
 
 Row = tuple[Any, ...]
 

@@ -10,11 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from node.plans.catalog import Catalog
-from node.step import FOREVER, Work
-from node.streams.admission import Shapes
-from node.tasks.predicates import Condition
-from protocol.messages.neighbour import (
+from headwater.node.plans.catalog import Catalog
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.admission import Shapes
+from headwater.node.tasks.predicates import Condition
+from headwater.protocol.messages.neighbour import (
     Awakening,
     Conditions,
     Filter,

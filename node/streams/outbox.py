@@ -11,13 +11,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, TypeGuard
 
-from node.step import Work
-from node.streams.admission import Testimony, are_exact, is_exact
-from node.streams.identity_map import Known
-from protocol.composites import Composite
-from protocol.events import EventType
-from protocol.messages.neighbour import Batch, Mark, Run
-from protocol.wire.columns import Columns
+from headwater.node.step import Work
+from headwater.node.streams.admission import Testimony, are_exact, is_exact
+from headwater.node.streams.identity_map import Known
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.neighbour import Batch, Mark, Run
+from headwater.protocol.wire.columns import Columns
 
 Row = tuple[Any, ...]
 

@@ -13,13 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node.plans.catalog import Catalog
-from node.step import FOREVER, Work
-from node.streams.feeds import Feed, Inlet, Merge
-from node.streams.outbox import identity_of, type_of
-from node.tasks.predicates import Condition, row_condition
-from protocol.errors import RuleError
-from protocol.messages.neighbour import Awakening, Mark
+from headwater.node.plans.catalog import Catalog
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.feeds import Feed, Inlet, Merge
+from headwater.node.streams.outbox import identity_of, type_of
+from headwater.node.tasks.predicates import Condition, row_condition
+from headwater.protocol.errors import RuleError
+from headwater.protocol.messages.neighbour import Awakening, Mark
 
 Row = tuple[Any, ...]
 

@@ -7,9 +7,9 @@ from bisect import bisect_left, insort
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from node.step import FOREVER, Work
-from node.streams.feeds import Feed
-from protocol.messages.plans import PlannedSource
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.feeds import Feed
+from headwater.protocol.messages.plans import PlannedSource
 
 Row = tuple[Any, ...]
 

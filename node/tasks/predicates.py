@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from node.engine.codegen.code import Columns, Piece, Pool, Scope
-from node.engine.runtime import NAMES
-from node.tasks.rule_failures import NOTED
-from protocol.composites import Composite, CompositeSpec
-from protocol.errors import RuleError
-from protocol.events import HEADER_WIDTH, EventType, Value
-from protocol.expressions import Attribute, Binary, Constant, Expression, Fold, walk
-from protocol.functions import Functions
-from protocol.messages.tallies import KNOWN
+from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope
+from headwater.node.engine.runtime import NAMES
+from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.composites import Composite, CompositeSpec
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import HEADER_WIDTH, EventType, Value
+from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, Fold, walk
+from headwater.protocol.functions import Functions
+from headwater.protocol.messages.tallies import KNOWN
 
 Row = tuple[Any, ...]
 Condition = Callable[[Row], bool]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from node.effects import Report
+from headwater.node.effects import Report
 
 COUNTER: Final = "rule_errors"
 

@@ -9,16 +9,16 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from node.delivery.matches import Found
-from node.engine import Engine
-from node.pull.masters import PushPull
-from node.step import FOREVER, Work
-from node.streams.blockers import Candidates
-from node.streams.feeds import Feed, Inlet
-from node.streams.outbox import identity_of, type_of
-from protocol.composites import Composite
-from protocol.messages.neighbour import Part, Whole
-from protocol.pattern import Chain
+from headwater.node.delivery.matches import Found
+from headwater.node.engine import Engine
+from headwater.node.pull.masters import PushPull
+from headwater.node.step import FOREVER, Work
+from headwater.node.streams.blockers import Candidates
+from headwater.node.streams.feeds import Feed, Inlet
+from headwater.node.streams.outbox import identity_of, type_of
+from headwater.protocol.composites import Composite
+from headwater.protocol.messages.neighbour import Part, Whole
+from headwater.protocol.pattern import Chain
 
 Row = tuple[Any, ...]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 MANIFEST: Final = "manifest.json"
 EVENTS: Final = "events"

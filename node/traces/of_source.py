@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from node.traces.folders import files_of, is_prepared
-from node.traces.reader import DEFAULT_NODE, TraceReader, TraceSource, survey
-from protocol.edge import USUAL, Layout
-from protocol.events import Event, EventType
+from headwater.node.traces.folders import files_of, is_prepared
+from headwater.node.traces.reader import DEFAULT_NODE, TraceReader, TraceSource, survey
+from headwater.protocol.edge import USUAL, Layout
+from headwater.protocol.events import Event, EventType
 
 PREPARED: Final = Layout(time_unit="us")
 """How the files of a prepared trace are written; its times may count from a beginning of their own."""

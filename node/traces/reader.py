@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
-from node.traces.identities import Identities
-from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
-from node.traces.times import (
+from headwater.node.traces.identities import Identities
+from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
+from headwater.node.traces.times import (
     DATE_MAX,
     DATE_MIN,
     TS_MAX,
@@ -28,9 +28,9 @@ from node.traces.times import (
     time_reader,
     wrong_unit,
 )
-from node.traces.types import BOOLEANS, Survey, survey, value_of_text
-from protocol.errors import EventError
-from protocol.events import RESERVED_ATTRIBUTES, Event, EventType, Value, conform
+from headwater.node.traces.types import BOOLEANS, Survey, survey, value_of_text
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import RESERVED_ATTRIBUTES, Event, EventType, Value, conform
 
 __all__ = ["OutOfOrder", "Survey", "Tally", "TraceReader", "TraceSource", "survey"]
 

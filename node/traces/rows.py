@@ -17,11 +17,11 @@ from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
-from node.traces.folders import is_prepared
-from node.traces.times import are_dates, in_another_unit, likely_unit, saying_the_unit, wrong_unit
-from protocol.edge import USUAL, Layout
-from protocol.errors import ConfigError, EventError
-from protocol.events import Value
+from headwater.node.traces.folders import is_prepared
+from headwater.node.traces.times import are_dates, in_another_unit, likely_unit, saying_the_unit, wrong_unit
+from headwater.protocol.edge import USUAL, Layout
+from headwater.protocol.errors import ConfigError, EventError
+from headwater.protocol.events import Value
 
 FORMATS: Final = ("csv", "jsonl", "parquet")
 EXTENSIONS: Final = {

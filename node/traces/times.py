@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-from protocol.edge import TimeUnit
-from protocol.errors import EventError
+from headwater.protocol.edge import TimeUnit
+from headwater.protocol.errors import EventError
 
 TS_MIN, TS_MAX = -(2**63), 2**63 - 1
 UNIT_NAMES: Final[Mapping[str, str]] = {

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Final
 
-from node.traces.rows import READ_ERRORS, BadRow, Row, Rows, wrong_width
-from node.traces.times import TS_MIN, time_reader
-from protocol.errors import EventError
-from protocol.events import RESERVED_ATTRIBUTES, EventType, Value
+from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, wrong_width
+from headwater.node.traces.times import TS_MIN, time_reader
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import RESERVED_ATTRIBUTES, EventType, Value
 
 SURVEY_CHUNK: Final = 8192  # rows whose columns are looked at together
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import ConfigError
-from protocol.events import Value
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Value
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

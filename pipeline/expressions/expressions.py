@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pipeline.expressions.cells import Cell, compared, comparison, computed, constant, negative, none, truth
-from pipeline.expressions.functions import called
-from protocol.errors import ConfigError
-from protocol.expressions import (
+from headwater.pipeline.expressions.cells import Cell, compared, comparison, computed, constant, negative, none, truth
+from headwater.pipeline.expressions.functions import called
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.expressions import (
     COMPARISONS,
     Attribute,
     Binary,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pipeline.expressions.cells import (
+from headwater.pipeline.expressions.cells import (
     EXACT_FLOAT,
     LONG_LEAST,
     LONG_MOST,
@@ -28,9 +28,9 @@ from pipeline.expressions.cells import (
     refuse_where,
     truth,
 )
-from protocol.errors import ConfigError
-from protocol.expressions import Constant, Expression
-from protocol.functions import BUILT_IN
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.expressions import Constant, Expression
+from headwater.protocol.functions import BUILT_IN
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -15,8 +15,8 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.generate.chance import Floats, exponentials, key_of, uniforms
-from pipeline.generate.model import Arrivals, Bursty, Regular
+from headwater.pipeline.generate.chance import Floats, exponentials, key_of, uniforms
+from headwater.pipeline.generate.model import Arrivals, Bursty, Regular
 
 CHUNK_EVENTS: Final = 16_384
 """As many events of one cell are filled at once: enough for numpy to be quick, few enough to share out hot cells."""

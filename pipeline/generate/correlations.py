@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pipeline.generate.model import Normal
-from protocol.errors import ConfigError
+from headwater.pipeline.generate.model import Normal
+from headwater.protocol.errors import ConfigError
 
 
 def triangular(attributes: Mapping[str, Normal]) -> list[list[float]]:

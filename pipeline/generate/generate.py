@@ -12,17 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.generate.model import Choice, Derived, Generation, Normal, Stream, Uniform, zipf_shares
-from pipeline.prepare.prepared import Prepared, Unfinished, write_manifest
-from pipeline.prepare.raw import PLACE
-from pipeline.prepare.shaping import RAW, REASON, SOURCE, SPARK_KINDS, all_events, checked, nearest
-from pipeline.prepare.traces import Tell, write_events
+from headwater.pipeline.generate.model import Choice, Derived, Generation, Normal, Stream, Uniform, zipf_shares
+from headwater.pipeline.prepare.prepared import Prepared, Unfinished, write_manifest
+from headwater.pipeline.prepare.raw import PLACE
+from headwater.pipeline.prepare.shaping import RAW, REASON, SOURCE, SPARK_KINDS, all_events, checked, nearest
+from headwater.pipeline.prepare.traces import Tell, write_events
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from pipeline.generate.arrivals import Cell
+    from headwater.pipeline.generate.arrivals import Cell
 
 EVENT_BYTES: Final = 48  # about what an event takes in a task, and then for each attribute:
 ATTRIBUTE_BYTES: Final = 16
@@ -55,7 +55,7 @@ def generate(
 
 
 def made_up(spark: SparkSession, generation: Generation, tasks: int | None = None) -> DataFrame:
-    """All events, as ``pipeline.prepare.shaping.shaped`` gives those of raw data, in no order; by so many tasks per stream."""
+    """All events, as ``prepare.shaping.shaped`` gives those of raw data, in no order; by so many tasks per stream."""
     most = tasks or TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     streams = []
     for number, stream in enumerate(generation.streams):
@@ -99,7 +99,7 @@ def _stream(spark: SparkSession, generation: Generation, number: int, tasks: int
 
 
 def _cell(generation: Generation, number: int, share: float, cell: int) -> Cell:
-    from pipeline.generate.arrivals import Cell
+    from headwater.pipeline.generate.arrivals import Cell
 
     stream = generation.streams[number]
     rate_per_us = stream.rate_per_s * share / 1e6
@@ -110,7 +110,7 @@ def _cut(generation: Generation, number: int, batches: Iterator[pa.RecordBatch])
     """Cells to chunks."""
     import pyarrow as pa
 
-    from pipeline.generate.arrivals import chunks
+    from headwater.pipeline.generate.arrivals import chunks
 
     shares = generation.streams[number].shares()
     for batch in batches:
@@ -135,7 +135,7 @@ def _arrow_cut() -> list[Any]:
 
 def _columns(stream: Stream) -> list[str]:
     """What numpy makes of an event: the normal attributes, and where a vehicle is."""
-    from pipeline.generate.values import normal_attributes
+    from headwater.pipeline.generate.values import normal_attributes
 
     moving = ["lat", "lon", "speed"] if stream.motion is not None else []
     doubles = [*moving, *(f"`{name}`" for name in normal_attributes(stream.attributes))]
@@ -147,9 +147,9 @@ def _filled(generation: Generation, number: int, batches: Iterator[pa.RecordBatc
     import numpy as np
     import pyarrow as pa
 
-    from pipeline.generate.arrivals import Chunk, times_us
-    from pipeline.generate.motion import positions
-    from pipeline.generate.values import NormalValues
+    from headwater.pipeline.generate.arrivals import Chunk, times_us
+    from headwater.pipeline.generate.motion import positions
+    from headwater.pipeline.generate.values import NormalValues
 
     stream = generation.streams[number]
     shares = stream.shares()
@@ -230,7 +230,7 @@ def _uniform(seed: int, number: int, name: str) -> Column:
     """As ``chance.uniforms``."""
     from pyspark.sql import functions as F
 
-    from pipeline.generate.chance import key_of
+    from headwater.pipeline.generate.chance import key_of
 
     key = F.lit(key_of(seed, number, name)).cast("bigint")
     return F.shiftrightunsigned(F.xxhash64(key, "_cell", "_number"), 11) * F.lit(2.0**-53)

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.generate.chance import Floats, key_of, uniforms
-from pipeline.generate.model import Motion
+from headwater.pipeline.generate.chance import Floats, key_of, uniforms
+from headwater.pipeline.generate.model import Motion
 
 DEGREE_M: Final = 111_320.0  # of latitude
 LEGS_AT_ONCE: Final = 256

@@ -13,9 +13,9 @@ from typing import Final
 
 import numpy as np
 
-from pipeline.generate.chance import Floats, key_of, normals
-from pipeline.generate.correlations import triangular
-from pipeline.generate.model import Attribute, Normal, Stream
+from headwater.pipeline.generate.chance import Floats, key_of, normals
+from headwater.pipeline.generate.correlations import triangular
+from headwater.pipeline.generate.model import Attribute, Normal, Stream
 
 WEIGHT_LEAST: Final = 1e-9  # an event before that counts less for a value than this does not count
 DIGITS: Final = 6  # of a deviation

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from pipeline.spark.paths import to_read
-from protocol.errors import ConfigError
+from headwater.pipeline.spark.paths import to_read
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -221,6 +221,6 @@ class Unfinished:
 
 def _end_jobs() -> None:
     if sys.modules.get("pyspark") is not None:
-        from pipeline.spark.session import end_jobs
+        from headwater.pipeline.spark.session import end_jobs
 
         end_jobs()

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
-from pipeline.prepare.descriptions import FILE, Files
-from pipeline.spark.paths import to_read
-from protocol.errors import ConfigError
+from headwater.pipeline.prepare.descriptions import FILE, Files
+from headwater.pipeline.spark.paths import to_read
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

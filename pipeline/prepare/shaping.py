@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pipeline.prepare.descriptions import (
+from headwater.pipeline.prepare.descriptions import (
     FILE,
     UNITS,
     ByHash,
@@ -22,10 +22,10 @@ from pipeline.prepare.descriptions import (
     TextTime,
     Time,
 )
-from pipeline.prepare.raw import BROKEN, PLACE
-from pipeline.spark.failures import without_code
-from protocol.errors import ConfigError
-from protocol.events import RESERVED_ATTRIBUTES
+from headwater.pipeline.prepare.raw import BROKEN, PLACE
+from headwater.pipeline.spark.failures import without_code
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import RESERVED_ATTRIBUTES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,9 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.prepare.descriptions import UNITS, Description, NumberTime
-from pipeline.prepare.parts import LOOKED_AT, SLOT, Parts, Slots, parts_of
-from pipeline.prepare.prepared import (
+from headwater.pipeline.prepare.descriptions import UNITS, Description, NumberTime
+from headwater.pipeline.prepare.parts import LOOKED_AT, SLOT, Parts, Slots, parts_of
+from headwater.pipeline.prepare.prepared import (
     BAD_ROWS,
     EVENTS,
     Manifest,
@@ -30,10 +30,10 @@ from pipeline.prepare.prepared import (
     shown_sum,
     write_manifest,
 )
-from pipeline.prepare.raw import PLACE, RawFiles, found_files, in_order_of_files, read_raw
-from pipeline.prepare.shaping import RAW, REASON, SOURCE, all_events, check_names, shaped
-from pipeline.spark.paths import to_write
-from protocol.errors import ConfigError
+from headwater.pipeline.prepare.raw import PLACE, RawFiles, found_files, in_order_of_files, read_raw
+from headwater.pipeline.prepare.shaping import RAW, REASON, SOURCE, all_events, check_names, shaped
+from headwater.pipeline.spark.paths import to_write
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final
 
-from protocol.errors import HeadwaterError
+from headwater.protocol.errors import HeadwaterError
 
 HELLO_S_MAX: Final = 10.0  # whoever connects says who it is within so long
 LINE_BYTES_MAX: Final = 64 << 10  # of one message

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from pipeline.replay.council import Invitation, Seat
-from pipeline.replay.rows import Message, Stretch, stretches
-from pipeline.replay.sender import Place, Refused, Sender
-from protocol.errors import ConfigError
-from protocol.messages.replay import Part
+from headwater.pipeline.replay.council import Invitation, Seat
+from headwater.pipeline.replay.rows import Message, Stretch, stretches
+from headwater.pipeline.replay.sender import Place, Refused, Sender
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.messages.replay import Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.prepare.prepared import Prepared
-from pipeline.replay.council import Council, Invitation, Progress, Stopped
-from pipeline.replay.feeding import Assignment, Fed, feed
-from pipeline.replay.rows import READ_ROWS
-from pipeline.replay.sender import Place, Refused
-from protocol.errors import ConfigError, HeadwaterError
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.replay.council import Council, Invitation, Progress, Stopped
+from headwater.pipeline.replay.feeding import Assignment, Fed, feed
+from headwater.pipeline.replay.rows import READ_ROWS
+from headwater.pipeline.replay.sender import Place, Refused
+from headwater.protocol.errors import ConfigError, HeadwaterError
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from protocol.errors import ConfigError
-from protocol.messages.replay import BYTES_MAX, EVENTS_MAX, Part
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.messages.replay import BYTES_MAX, EVENTS_MAX, Part
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import msgpack
 
-from protocol.errors import HeadwaterError
-from protocol.links import Hub, Keys, LinkSettings
-from protocol.links.parts import Joined
-from protocol.messages.control import CLIENT
-from protocol.messages.replay import REPLAYER, UNDER_WAY_MAX, At, Part, Taken, replay, replay_end, replay_from
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.links import Hub, Keys, LinkSettings
+from headwater.protocol.links.parts import Joined
+from headwater.protocol.messages.control import CLIENT
+from headwater.protocol.messages.replay import REPLAYER, UNDER_WAY_MAX, At, Part, Taken, replay, replay_end, replay_from
 
 TAKEN_S: Final = 5.0  # a replayer that was killed is known to be gone before that; longer, and another one is there
 ANSWER_S_MAX: Final = 60.0  # at the start, for a node that is being started again

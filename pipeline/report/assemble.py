@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pipeline.prepare.prepared import Manifest
-from pipeline.report.buckets import Buckets
-from pipeline.report.inputs import Note, Recorded
-from pipeline.report.matches import PERCENTILES, Compared, Delivered
-from pipeline.report.metrics import HELD, HELD_TOTAL, Counted, Coverage, label
-from pipeline.report.tables import KINDS, Row, Tables
+from headwater.pipeline.prepare.prepared import Manifest
+from headwater.pipeline.report.buckets import Buckets
+from headwater.pipeline.report.inputs import Note, Recorded
+from headwater.pipeline.report.matches import PERCENTILES, Compared, Delivered
+from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, Counted, Coverage, label
+from headwater.pipeline.report.tables import KINDS, Row, Tables
 
 OVERHEAD_KINDS: Final = ("watermark", "control")
 SENT: Final = "headwater_link_sent_{}_total"

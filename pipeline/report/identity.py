@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
-from pipeline.report.inputs import Note, Recorded
-from pipeline.report.metrics import Coverage
-from protocol.errors import ConfigError
+from headwater.pipeline.report.inputs import Note, Recorded
+from headwater.pipeline.report.metrics import Coverage
+from headwater.protocol.errors import ConfigError
 
 
 def chosen_run(run: Recorded, found: Mapping[str, Sequence[Coverage]]) -> tuple[str, list[Note]]:

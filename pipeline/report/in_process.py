@@ -11,13 +11,21 @@ from pathlib import Path
 from types import NoneType, TracebackType
 from typing import Any, Final, NamedTuple
 
-from pipeline.prepare.prepared import Prepared
-from pipeline.report.buckets import Buckets
-from pipeline.report.inputs import FIELDS, NEEDED, VALUES, VERSION, Found
-from pipeline.report.matches import CDF_SHARES, PERCENTILES, Compared, Delivered, Latency, piece_width, sinks_below
-from pipeline.report.metrics import BORN, HELD, HELD_TOTAL, Counted, Coverage, Labels
-from pipeline.report.reading import Identities, Span
-from pipeline.report.shape import Shape
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.report.buckets import Buckets
+from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, VERSION, Found
+from headwater.pipeline.report.matches import (
+    CDF_SHARES,
+    PERCENTILES,
+    Compared,
+    Delivered,
+    Latency,
+    piece_width,
+    sinks_below,
+)
+from headwater.pipeline.report.metrics import BORN, HELD, HELD_TOTAL, Counted, Coverage, Labels
+from headwater.pipeline.report.reading import Identities, Span
+from headwater.pipeline.report.shape import Shape
 
 Line = dict[str, Any]
 

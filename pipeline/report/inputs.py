@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.report.shape import Shape
-from pipeline.spark.paths import to_read
-from protocol.errors import ConfigError
+from headwater.pipeline.report.shape import Shape
+from headwater.pipeline.spark.paths import to_read
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pipeline.prepare.prepared import Prepared
-from pipeline.report.assemble import Measured, Spans, assemble
-from pipeline.report.buckets import Buckets
-from pipeline.report.identity import chosen_run
-from pipeline.report.in_process import RecordsInProcess
-from pipeline.report.inputs import Found, Note, Recorded, find_files
-from pipeline.report.matches import Compared, Delivered
-from pipeline.report.metrics import Counted, Coverage
-from pipeline.report.on_spark import SparkRecords
-from pipeline.report.reading import Records
-from pipeline.report.shape import Shape
-from pipeline.report.tables import Tables, write_tables
-from protocol.errors import ConfigError
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.report.assemble import Measured, Spans, assemble
+from headwater.pipeline.report.buckets import Buckets
+from headwater.pipeline.report.identity import chosen_run
+from headwater.pipeline.report.in_process import RecordsInProcess
+from headwater.pipeline.report.inputs import Found, Note, Recorded, find_files
+from headwater.pipeline.report.matches import Compared, Delivered
+from headwater.pipeline.report.metrics import Counted, Coverage
+from headwater.pipeline.report.on_spark import SparkRecords
+from headwater.pipeline.report.reading import Records
+from headwater.pipeline.report.shape import Shape
+from headwater.pipeline.report.tables import Tables, write_tables
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.report.buckets import Buckets, bucket
-from pipeline.report.metrics import mine
-from pipeline.report.shape import Shape
+from headwater.pipeline.report.buckets import Buckets, bucket
+from headwater.pipeline.report.metrics import mine
+from headwater.pipeline.report.shape import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.report.buckets import Buckets, bucket
+from headwater.pipeline.report.buckets import Buckets, bucket
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

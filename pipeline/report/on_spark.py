@@ -7,14 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from pipeline.prepare.prepared import Prepared
-from pipeline.report import matches, metrics
-from pipeline.report.buckets import Buckets, bucket
-from pipeline.report.inputs import Found, read_lines
-from pipeline.report.matches import Compared, Delivered
-from pipeline.report.metrics import Counted, Coverage, mine
-from pipeline.report.reading import Identities, Span
-from pipeline.report.shape import Shape
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.report import matches, metrics
+from headwater.pipeline.report.buckets import Buckets, bucket
+from headwater.pipeline.report.inputs import Found, read_lines
+from headwater.pipeline.report.matches import Compared, Delivered
+from headwater.pipeline.report.metrics import Counted, Coverage, mine
+from headwater.pipeline.report.reading import Identities, Span
+from headwater.pipeline.report.shape import Shape
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation, SparkSession

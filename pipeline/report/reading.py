@@ -10,11 +10,11 @@ from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Protocol
 
-from pipeline.prepare.prepared import Prepared
-from pipeline.report.buckets import Buckets
-from pipeline.report.matches import Compared, Delivered
-from pipeline.report.metrics import Counted, Coverage
-from pipeline.report.shape import Shape
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.report.buckets import Buckets
+from headwater.pipeline.report.matches import Compared, Delivered
+from headwater.pipeline.report.metrics import Counted, Coverage
+from headwater.pipeline.report.shape import Shape
 
 Identities = Mapping[int, str]
 Span = tuple[int, int]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 RECORDING: Final = "recording.json"
 FORMAT: Final = 1

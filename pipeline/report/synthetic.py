@@ -9,8 +9,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from pipeline.report.inputs import VERSION, Recorded
-from pipeline.report.shape import Shape, ShapeLink, ShapeSink, write_recording
+from headwater.pipeline.report.inputs import VERSION, Recorded
+from headwater.pipeline.report.shape import Shape, ShapeLink, ShapeSink, write_recording
 
 LINES_PER_FILE: Final = 200_000
 METRICS_EVERY_US: Final = 10_000_000

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.errors import ConfigError, HeadwaterError
 
 
 class JobFailed(HeadwaterError):

@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 LEAST: Final = 17
 MOST: Final = 25

@@ -17,10 +17,10 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.spark.failures import in_a_sentence
-from pipeline.spark.java import java_home
-from pipeline.spark.shipping import is_shipped, write_code
-from protocol.errors import ConfigError
+from headwater.pipeline.spark.failures import in_a_sentence
+from headwater.pipeline.spark.java import java_home
+from headwater.pipeline.spark.shipping import is_shipped, write_code
+from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark import SparkConf

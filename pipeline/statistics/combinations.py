@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from typing import Final
 
-from protocol.expressions import (
+from headwater.protocol.expressions import (
     Attribute,
     Binary,
     Expression,
@@ -24,7 +24,7 @@ from protocol.expressions import (
     roles_of,
     walk,
 )
-from protocol.pattern import (
+from headwater.protocol.pattern import (
     Between,
     Chain,
     Conjunction,
@@ -39,7 +39,7 @@ from protocol.pattern import (
     leaves,
     positive_leaves,
 )
-from protocol.pattern import Sequence as InOrder
+from headwater.protocol.pattern import Sequence as InOrder
 
 UNBOUNDED: Final = 1 << 62
 

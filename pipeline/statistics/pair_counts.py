@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pipeline.statistics.combinations import Equality, of_role
-from pipeline.statistics.role_frames import RoleFrames, sides, whole_div
-from protocol.expressions import Expression
+from headwater.pipeline.statistics.combinations import Equality, of_role
+from headwater.pipeline.statistics.role_frames import RoleFrames, sides, whole_div
+from headwater.protocol.expressions import Expression
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

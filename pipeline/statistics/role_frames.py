@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pipeline.expressions.cells import Cell, attribute
-from pipeline.expressions.expressions import Lookup, Name, cell, condition
-from pipeline.statistics.combinations import Asked, Equality
-from protocol.expressions import Attribute, Expression, walk
+from headwater.pipeline.expressions.cells import Cell, attribute
+from headwater.pipeline.expressions.expressions import Lookup, Name, cell, condition
+from headwater.pipeline.statistics.combinations import Asked, Equality
+from headwater.protocol.expressions import Attribute, Expression, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -18,7 +18,7 @@ HEADER_KINDS = {"ts": "int", "seq": "int", "node": "string", "type": "string"}
 
 
 class RoleFrames:
-    """One rule over one set of marked events (`pipeline.statistics.stretches`), which have ``stretch`` beside all columns."""
+    """One rule over one set of marked events (`statistics.stretches`), which have ``stretch`` beside all columns."""
 
     def __init__(self, asked: Asked, events: DataFrame, kinds: Mapping[str, str]) -> None:
         self.asked = asked

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from pipeline.statistics.combinations import Asked, Equality, names
-from pipeline.statistics.pair_counts import PairAsk, PairCount, count_pairs
-from pipeline.statistics.role_frames import HEADER_KINDS, RoleFrames
-from pipeline.statistics.stretches import Estimate, Stretches, exactly, stretches
-from pipeline.statistics.window_joins import Found, join_order, matches
-from protocol.errors import ConfigError
-from protocol.expressions import Attribute, Expression, Same, roles_of, walk
-from protocol.languages.printing import ExpressionPrinter, PrintError
-from protocol.pattern import Rule
+from headwater.pipeline.statistics.combinations import Asked, Equality, names
+from headwater.pipeline.statistics.pair_counts import PairAsk, PairCount, count_pairs
+from headwater.pipeline.statistics.role_frames import HEADER_KINDS, RoleFrames
+from headwater.pipeline.statistics.stretches import Estimate, Stretches, exactly, stretches
+from headwater.pipeline.statistics.window_joins import Found, join_order, matches
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.expressions import Attribute, Expression, Same, roles_of, walk
+from headwater.protocol.languages.printing import ExpressionPrinter, PrintError
+from headwater.protocol.pattern import Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -152,7 +152,7 @@ def _judged(rule: Rule, facts: TraceFacts, notes: list[str]) -> Asked:
 
 
 def _key_of(same: Same, role: str) -> Expression:
-    from pipeline.statistics.combinations import of_role
+    from headwater.pipeline.statistics.combinations import of_role
 
     return of_role(same.key, role)
 

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pipeline.expressions.expressions import cell
-from pipeline.statistics.combinations import Asked, Equality, of_role
-from pipeline.statistics.role_frames import RoleFrames, differ, precedes, sides, whole_div
-from protocol.expressions import Binary, Expression, roles_of
+from headwater.pipeline.expressions.expressions import cell
+from headwater.pipeline.statistics.combinations import Asked, Equality, of_role
+from headwater.pipeline.statistics.role_frames import RoleFrames, differ, precedes, sides, whole_div
+from headwater.protocol.expressions import Binary, Expression, roles_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

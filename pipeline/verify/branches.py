@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from pipeline.verify.joins import Matches, forbid, joined, negations
-from pipeline.verify.relations import Refused, Roles, first_of, last_of
-from pipeline.verify.repetitions import conjuncts_of, has_inner, repeated_in, with_candidates
-from pipeline.verify.trees import distances, order_pairs, resolved, roles_in
-from protocol.expressions import Attribute, Expression, Fold, rewritten, roles_of, walk
-from protocol.pattern import Conjunction, Leaf, Negation, Part, Repetition, Window, leaves
-from protocol.pattern import Sequence as Seq
+from headwater.pipeline.verify.joins import Matches, forbid, joined, negations
+from headwater.pipeline.verify.relations import Refused, Roles, first_of, last_of
+from headwater.pipeline.verify.repetitions import conjuncts_of, has_inner, repeated_in, with_candidates
+from headwater.pipeline.verify.trees import distances, order_pairs, resolved, roles_in
+from headwater.protocol.expressions import Attribute, Expression, Fold, rewritten, roles_of, walk
+from headwater.protocol.pattern import Conjunction, Leaf, Negation, Part, Repetition, Window, leaves
+from headwater.protocol.pattern import Sequence as Seq
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
-from pipeline.verify.joins import Matches
-from pipeline.verify.relations import Refused, Roles, near_join
-from pipeline.verify.sums import exact_sum
-from protocol.expressions import Expression, parameters_of, roles_of
-from protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
+from headwater.pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
+from headwater.pipeline.verify.joins import Matches
+from headwater.pipeline.verify.relations import Refused, Roles, near_join
+from headwater.pipeline.verify.sums import exact_sum
+from headwater.protocol.expressions import Expression, parameters_of, roles_of
+from headwater.protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

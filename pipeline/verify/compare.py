@@ -7,13 +7,13 @@ from dataclasses import asdict, dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.expressions.cells import Cell
-from pipeline.expressions.expressions import Name, condition
-from pipeline.verify.emitted import column_type
-from pipeline.verify.expected import PARTS, Expected
-from pipeline.verify.relations import Refused
-from protocol.expressions import Attribute
-from protocol.subscriptions import Subscription
+from headwater.pipeline.expressions.cells import Cell
+from headwater.pipeline.expressions.expressions import Name, condition
+from headwater.pipeline.verify.emitted import column_type
+from headwater.pipeline.verify.expected import PARTS, Expected
+from headwater.pipeline.verify.relations import Refused
+from headwater.protocol.expressions import Attribute
+from headwater.protocol.subscriptions import Subscription
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

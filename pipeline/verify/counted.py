@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pipeline.expressions.cells import WIDE
-from pipeline.verify.compare import (
+from headwater.pipeline.expressions.cells import WIDE
+from headwater.pipeline.verify.compare import (
     KINDS,
     Difference,
     Figures,
@@ -24,8 +24,8 @@ from pipeline.verify.compare import (
     said_of,
     same,
 )
-from pipeline.verify.expected import PARTS, CountedBranch, Expected
-from pipeline.verify.repetitions import WAYS
+from headwater.pipeline.verify.expected import PARTS, CountedBranch, Expected
+from headwater.pipeline.verify.repetitions import WAYS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

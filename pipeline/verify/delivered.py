@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote, urlsplit
 
-from pipeline.spark.paths import to_read
-from pipeline.verify.emitted import composite_id
-from protocol.errors import ConfigError
-from protocol.pattern import Rule
+from headwater.pipeline.spark.paths import to_read
+from headwater.pipeline.verify.emitted import composite_id
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.pattern import Rule
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 
-from pipeline.expressions.cells import WIDE, Cell
-from pipeline.verify.relations import HEADER, START, Composites, Refused
-from protocol.pattern import Rule, types_of
+from headwater.pipeline.expressions.cells import WIDE, Cell
+from headwater.pipeline.verify.relations import HEADER, START, Composites, Refused
+from headwater.protocol.pattern import Rule, types_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -7,19 +7,27 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pipeline.expressions.cells import Cell, floating
-from pipeline.expressions.expressions import Lookup, Name, cell
-from pipeline.verify.branches import Branch, branches_of
-from pipeline.verify.chains import ChainPlan
-from pipeline.verify.emitted import Emitted, as_events, column_type, common, own_text
-from pipeline.verify.joins import Matches
-from pipeline.verify.next_match import next_matches
-from pipeline.verify.relations import HEADER, Refused, Roles, Source, first_of, key_text, last_of
-from pipeline.verify.repetitions import WAYS, candidates_name, finished_holds, has_inner, lookup_of, repeated_in, whole
-from pipeline.verify.trees import first_key, last_key
-from protocol.errors import ConfigError
-from protocol.expressions import Attribute, Fold, Remote, walk
-from protocol.pattern import Chain, Negation, Part, Repetition, Rule, leaves, positive_leaves
+from headwater.pipeline.expressions.cells import Cell, floating
+from headwater.pipeline.expressions.expressions import Lookup, Name, cell
+from headwater.pipeline.verify.branches import Branch, branches_of
+from headwater.pipeline.verify.chains import ChainPlan
+from headwater.pipeline.verify.emitted import Emitted, as_events, column_type, common, own_text
+from headwater.pipeline.verify.joins import Matches
+from headwater.pipeline.verify.next_match import next_matches
+from headwater.pipeline.verify.relations import HEADER, Refused, Roles, Source, first_of, key_text, last_of
+from headwater.pipeline.verify.repetitions import (
+    WAYS,
+    candidates_name,
+    finished_holds,
+    has_inner,
+    lookup_of,
+    repeated_in,
+    whole,
+)
+from headwater.pipeline.verify.trees import first_key, last_key
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.expressions import Attribute, Fold, Remote, walk
+from headwater.protocol.pattern import Chain, Negation, Part, Repetition, Rule, leaves, positive_leaves
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

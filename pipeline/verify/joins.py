@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.verify.relations import Refused, Roles, all_of, near_join, without_same
-from pipeline.verify.trees import (
+from headwater.pipeline.verify.relations import Refused, Roles, all_of, near_join, without_same
+from headwater.pipeline.verify.trees import (
     Held,
     bounded,
     distances,
@@ -21,9 +21,9 @@ from pipeline.verify.trees import (
     slots,
     structural,
 )
-from protocol.expressions import Binary, Expression, roles_of
-from protocol.pattern import Conjunction, Leaf, Negation, Part, Window
-from protocol.pattern import Sequence as Seq
+from headwater.protocol.expressions import Binary, Expression, roles_of
+from headwater.protocol.pattern import Conjunction, Leaf, Negation, Part, Window
+from headwater.protocol.pattern import Sequence as Seq
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pipeline.verify.joins import Matches, forbid
-from pipeline.verify.relations import HEADER, Refused, Roles, all_of, near_join, without_same
-from pipeline.verify.trees import resolved, roles_in, structural
-from protocol.expressions import Expression, roles_of
-from protocol.pattern import Disjunction, Leaf, Negation, Part, Window
-from protocol.pattern import Sequence as Seq
+from headwater.pipeline.verify.joins import Matches, forbid
+from headwater.pipeline.verify.relations import HEADER, Refused, Roles, all_of, near_join, without_same
+from headwater.pipeline.verify.trees import resolved, roles_in, structural
+from headwater.protocol.expressions import Expression, roles_of
+from headwater.protocol.pattern import Disjunction, Leaf, Negation, Part, Window
+from headwater.protocol.pattern import Sequence as Seq
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pipeline.expressions.cells import LONG_LEAST, LONG_MOST, Cell, attribute
-from pipeline.expressions.expressions import Name, condition, equality
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, rewritten, walk
-from protocol.pattern import Leaf, Rule, leaves, repeated_roles
+from headwater.pipeline.expressions.cells import LONG_LEAST, LONG_MOST, Cell, attribute
+from headwater.pipeline.expressions.expressions import Name, condition, equality
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Parameter, Same, rewritten, walk
+from headwater.protocol.pattern import Leaf, Rule, leaves, repeated_roles
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

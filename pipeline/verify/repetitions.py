@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
-from pipeline.expressions.expressions import Lookup, Name, condition
-from pipeline.verify.joins import Matches
-from pipeline.verify.relations import Refused, Roles, first_of, inner_of, last_of, near_join, without_same
-from pipeline.verify.sums import exact_sum
-from pipeline.verify.trees import bounded
-from protocol.expressions import Attribute, Expression, Fold, Parameter, Same, rewritten, roles_of, walk
+from headwater.pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
+from headwater.pipeline.expressions.expressions import Lookup, Name, condition
+from headwater.pipeline.verify.joins import Matches
+from headwater.pipeline.verify.relations import Refused, Roles, first_of, inner_of, last_of, near_join, without_same
+from headwater.pipeline.verify.sums import exact_sum
+from headwater.pipeline.verify.trees import bounded
+from headwater.protocol.expressions import Attribute, Expression, Fold, Parameter, Same, rewritten, roles_of, walk
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
-from pipeline.verify.relations import Refused, Roles, first_of, last_of
-from protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Sequence, Window
+from headwater.pipeline.verify.relations import Refused, Roles, first_of, last_of
+from headwater.protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Sequence, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -9,18 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pipeline.prepare.prepared import Prepared, Unfinished
-from pipeline.spark.paths import to_write
-from pipeline.verify.compare import KINDS, Difference, Figures, Wanted, compared_with
-from pipeline.verify.counted import counted_with
-from pipeline.verify.delivered import Delivered, other_version, read_delivered
-from pipeline.verify.emitted import Emitted, in_order_of_reading
-from pipeline.verify.expected import Expected, expected, offer
-from pipeline.verify.relations import Refused, Source
-from pipeline.verify.repetitions import WAYS
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.pattern import Rule, types_of
+from headwater.pipeline.prepare.prepared import Prepared, Unfinished
+from headwater.pipeline.spark.paths import to_write
+from headwater.pipeline.verify.compare import KINDS, Difference, Figures, Wanted, compared_with
+from headwater.pipeline.verify.counted import counted_with
+from headwater.pipeline.verify.delivered import Delivered, other_version, read_delivered
+from headwater.pipeline.verify.emitted import Emitted, in_order_of_reading
+from headwater.pipeline.verify.expected import Expected, expected, offer
+from headwater.pipeline.verify.relations import Refused, Source
+from headwater.pipeline.verify.repetitions import WAYS
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.pattern import Rule, types_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,9 +13,9 @@ from functools import lru_cache
 from itertools import product
 from typing import Final
 
-from protocol.analysis.branches import FOREVER_US, take_apart
-from protocol.analysis.units import Branch, Forbidden, Measure, Spread
-from protocol.pattern import Rule, Window
+from headwater.protocol.analysis.branches import FOREVER_US, take_apart
+from headwater.protocol.analysis.units import Branch, Forbidden, Measure, Spread
+from headwater.protocol.pattern import Rule, Window
 
 Offsets = Mapping[str, tuple[int | None, int | None]]
 UNBOUNDED: Final = math.inf

@@ -11,9 +11,9 @@ from dataclasses import replace
 from itertools import product
 from typing import Literal
 
-from protocol.analysis.units import Branch, Choice, Forbidden, Logical, Measure, Reach, Spread, Unit
-from protocol.analysis.validate import operators_without_bound
-from protocol.expressions import (
+from headwater.protocol.analysis.units import Branch, Choice, Forbidden, Logical, Measure, Reach, Spread, Unit
+from headwater.protocol.analysis.validate import operators_without_bound
+from headwater.protocol.expressions import (
     Attribute,
     Binary,
     Constant,
@@ -24,7 +24,7 @@ from protocol.expressions import (
     rewritten,
     roles_of,
 )
-from protocol.pattern import (
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Between,
@@ -42,7 +42,7 @@ from protocol.pattern import (
     leaves,
     positive_leaves,
 )
-from protocol.pattern import Sequence as SequenceOf
+from headwater.protocol.pattern import Sequence as SequenceOf
 
 FOREVER_US = 1 << 62  # the horizon of patterns that no window bounds: their events are kept until the engine closes
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protocol.errors import RuleError
-from protocol.pattern import Rule, types_of
+from headwater.protocol.errors import RuleError
+from headwater.protocol.pattern import Rule, types_of
 
 
 def in_dependency_order(rules: Sequence[Rule]) -> tuple[Rule, ...]:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from protocol.languages.print_sase import print_sase
-from protocol.languages.print_tesla import print_tesla
-from protocol.languages.printing import PrintError
-from protocol.pattern import Chain, Pattern, Rule, leaves
+from headwater.protocol.languages.print_sase import print_sase
+from headwater.protocol.languages.print_tesla import print_tesla
+from headwater.protocol.languages.printing import PrintError
+from headwater.protocol.pattern import Chain, Pattern, Rule, leaves
 
 
 @dataclass(frozen=True, slots=True)

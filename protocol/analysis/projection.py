@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
-from protocol.analysis.partial import Contest, PartialRule
-from protocol.analysis.validate import operators_without_bound
-from protocol.errors import RuleError
-from protocol.expressions import (
+from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.validate import operators_without_bound
+from headwater.protocol.errors import RuleError
+from headwater.protocol.expressions import (
     Attribute,
     Expression,
     Fold,
@@ -31,7 +31,7 @@ from protocol.expressions import (
     roles_of,
     walk,
 )
-from protocol.pattern import (
+from headwater.protocol.pattern import (
     Absence,
     Between,
     Chain,

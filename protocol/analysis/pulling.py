@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from protocol.analysis.validate import operators_without_bound
-from protocol.pattern import Chain, Conjunction, Leaf, Negation, Part, Rule, Window, leaves, positive_leaves
-from protocol.pattern import Sequence as InSequence
+from headwater.protocol.analysis.validate import operators_without_bound
+from headwater.protocol.pattern import Chain, Conjunction, Leaf, Negation, Part, Rule, Window, leaves, positive_leaves
+from headwater.protocol.pattern import Sequence as InSequence
 
 
 def masters(rule: Rule) -> tuple[str, ...]:

@@ -9,17 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from protocol.expressions import (
-    Attribute,
-    Expression,
-    Fold,
-    roles_of,
-    walk,
-)
-from protocol.pattern import (
-    Leaf,
-    Pattern,
-)
+from headwater.protocol.expressions import Attribute, Expression, Fold, roles_of, walk
+from headwater.protocol.pattern import Leaf, Pattern
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from protocol import expressions as e
-from protocol.pattern import (
+from headwater.protocol import expressions as e
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Between,

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from protocol.journal.journal import Durability, Journal
+from headwater.protocol.journal.journal import Durability, Journal
 
 __all__ = ["Durability", "Journal"]

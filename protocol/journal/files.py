@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 from zlib import crc32
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 VERSION = 1
 SEGMENT_MAGIC = b"\x89HWjrnl\n"  # the first byte is no text, the last is changed by anything that treats it as text

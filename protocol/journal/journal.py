@@ -14,8 +14,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Literal, get_args
 
-from protocol.errors import ConfigError
-from protocol.journal.files import (
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.journal.files import (
     RECORD_BYTES_MAX,
     RECORD_HEADER_BYTES,
     SEGMENT_HEADER_BYTES,
@@ -23,9 +23,9 @@ from protocol.journal.files import (
     frame,
     read_records,
 )
-from protocol.journal.lock import take_lock
-from protocol.journal.recovery import LOSSES_NAME, Part, Recovered, recover
-from protocol.journal.writer import SegmentWriter, remove_before, write_snapshot
+from headwater.protocol.journal.lock import take_lock
+from headwater.protocol.journal.recovery import LOSSES_NAME, Part, Recovered, recover
+from headwater.protocol.journal.writer import SegmentWriter, remove_before, write_snapshot
 
 Durability = Literal["none", "async", "sync"]
 Then = Callable[[], None]

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 LOCK_NAME = "journal.lock"
 

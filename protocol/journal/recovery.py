@@ -8,8 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from protocol.errors import ConfigError
-from protocol.journal.files import (
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.journal.files import (
     SEGMENT_HEADER_BYTES,
     Damaged,
     Link,
@@ -23,7 +23,7 @@ from protocol.journal.files import (
     snapshots_in,
     sync_folder,
 )
-from protocol.journal.tails import judge
+from headwater.protocol.journal.tails import judge
 
 BAD_FILES_MAX = 5  # cut bytes are kept for whoever wants to look at them; those of older accidents make room
 LOSSES_NAME = "journal.losses"  # how many records were lost; there until a snapshot was taken since

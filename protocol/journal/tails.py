@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from zlib import crc32
 
-from protocol.journal.files import RECORD_BYTES_MAX, RECORD_HEADER_BYTES, read_records
+from headwater.protocol.journal.files import RECORD_BYTES_MAX, RECORD_HEADER_BYTES, read_records
 
 SEARCH_BYTES_MAX = 4 << 20  # how far behind a damaged place the next good record is looked for: some 5 s of work
 CHECK_BYTES_MAX = 256 << 20  # how much may be checksummed in that search, where many bytes look like a length

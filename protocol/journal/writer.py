@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from protocol.journal.files import (
+from headwater.protocol.journal.files import (
     Link,
     SegmentId,
     segment_header,

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from protocol.errors import RuleError
+from headwater.protocol.errors import RuleError
 
 if TYPE_CHECKING:
-    from protocol.languages.meaning import Types
+    from headwater.protocol.languages.meaning import Types
 
 SHOWN_CHARACTERS_MAX: Final = 100
 """A longer line is shown in part, around the place of the mistake."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from protocol.events import RESERVED_ATTRIBUTES, EventType
-from protocol.languages.sources import common_kind
-from protocol.pattern import Rule
+from headwater.protocol.events import RESERVED_ATTRIBUTES, EventType
+from headwater.protocol.languages.sources import common_kind
+from headwater.protocol.pattern import Rule
 
 
 def composite_types(rules: Iterable[Rule]) -> dict[str, EventType]:

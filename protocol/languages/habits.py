@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 from lark import Token, UnexpectedInput, UnexpectedToken
 
-from protocol.languages.reader import SyntaxMistake
+from headwater.protocol.languages.reader import SyntaxMistake
 
 Language = Literal["tesla", "sase"]
 

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal, DecimalException
 from typing import Final
 
-from protocol.events import Value
+from headwater.protocol.events import Value
 
 UNITS_US: Final = {
     "us": 1, "µs": 1, "μs": 1, "microsecond": 1, "microseconds": 1,

@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from protocol import expressions as e
-from protocol.events import EventType, kind_of
-from protocol.functions import Function, Functions
-from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Problems, closest, listed, suggestion
-from protocol.languages.reader import DEPTH_MAX
+from headwater.protocol import expressions as e
+from headwater.protocol.events import EventType, kind_of
+from headwater.protocol.functions import Function, Functions
+from headwater.protocol.languages import syntax as s
+from headwater.protocol.languages.diagnostics import Problems, closest, listed, suggestion
+from headwater.protocol.languages.reader import DEPTH_MAX
 
 RESERVED_KINDS: Mapping[str, str] = {"ts": "int", "seq": "int", "node": "string", "type": "string"}
 NUMBERS = ("int", "float")

@@ -9,10 +9,10 @@ from typing import Final
 
 from lark import Lark, Token, UnexpectedInput, UnexpectedToken
 
-from protocol.languages.diagnostics import Text, listed
-from protocol.languages.habits import Language, hint_for_word, known_habit, shorten
-from protocol.languages.reader import SaseReader, SyntaxMistake, TeslaReader
-from protocol.languages.syntax import LeafPart, RuleSyntax, SaseRule, TypeDeclaration
+from headwater.protocol.languages.diagnostics import Text, listed
+from headwater.protocol.languages.habits import Language, hint_for_word, known_habit, shorten
+from headwater.protocol.languages.reader import SaseReader, SyntaxMistake, TeslaReader
+from headwater.protocol.languages.syntax import LeafPart, RuleSyntax, SaseRule, TypeDeclaration
 
 NESTING_MAX: Final = 100
 """Levels of brackets; deeper text is refused, so that no later stage meets a tree it cannot walk."""
@@ -35,7 +35,7 @@ _NEW_RULE = {"EVENT", "DEFINE", "RULE", "OPERATOR", "NOT_SIGN"}
 
 @cache
 def _grammar(language: Language) -> Lark:
-    folder = files("protocol.languages")
+    folder = files("headwater.protocol.languages")
     text = (folder / f"{language}.lark").read_text("utf-8") + (folder / "expressions.lark").read_text("utf-8")
     reader = TeslaReader() if language == "tesla" else SaseReader()
     return Lark(text, parser="lalr", lexer="contextual", transformer=reader)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from protocol import expressions as e
-from protocol.languages.printing import NOT, ExpressionPrinter, PrintError, check_split, name, window, word
-from protocol.pattern import (
+from headwater.protocol import expressions as e
+from headwater.protocol.languages.printing import NOT, ExpressionPrinter, PrintError, check_split, name, window, word
+from headwater.protocol.pattern import (
     Chain,
     Conjunction,
     Disjunction,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from protocol import expressions as e
-from protocol.languages.printing import (
+from headwater.protocol import expressions as e
+from headwater.protocol.languages.printing import (
     COMPARISON,
     NOT,
     SUM,
@@ -17,8 +17,8 @@ from protocol.languages.printing import (
     window,
     word,
 )
-from protocol.languages.tesla import next_name
-from protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Rule, Selection, Step, Within
+from headwater.protocol.languages.tesla import next_name
+from headwater.protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Rule, Selection, Step, Within
 
 RESERVED: Final = frozenset(["not", "true", "false", "null", "each", "last", "first", "remote"])
 """Words that mean something else where a role or an attribute could stand."""

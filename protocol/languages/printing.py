@@ -6,10 +6,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from protocol import expressions as e
-from protocol.errors import RuleError
-from protocol.functions import BUILT_IN, RESERVED_NAMES
-from protocol.languages.literals import print_duration, print_value
+from headwater.protocol import expressions as e
+from headwater.protocol.errors import RuleError
+from headwater.protocol.functions import BUILT_IN, RESERVED_NAMES
+from headwater.protocol.languages.literals import print_duration, print_value
 
 OR, AND, NOT, COMPARISON, SUM, PRODUCT, UNARY, ATOM = range(1, 9)
 """How tightly the operators bind, loosest first."""

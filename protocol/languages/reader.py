@@ -6,8 +6,8 @@ from typing import Any, Final, TypeVar
 
 from lark import Token, Transformer
 
-from protocol.languages import syntax as s
-from protocol.languages.literals import LiteralError, parse_duration, parse_number, parse_string
+from headwater.protocol.languages import syntax as s
+from headwater.protocol.languages.literals import LiteralError, parse_duration, parse_number, parse_string
 
 DEPTH_MAX: Final = 100
 """How deep an expression may nest, long sums included: every later stage walks it recursively."""

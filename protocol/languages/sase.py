@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from protocol import expressions as e
-from protocol.functions import Functions
-from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Problems, listed, plural, suggestion
-from protocol.languages.habits import hint_for_word
-from protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
-from protocol.languages.tesla import next_name, output_kind
-from protocol.languages.windows import event_count, length_us
-from protocol.pattern import (
+from headwater.protocol import expressions as e
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import syntax as s
+from headwater.protocol.languages.diagnostics import Problems, listed, plural, suggestion
+from headwater.protocol.languages.habits import hint_for_word
+from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
+from headwater.protocol.languages.tesla import next_name, output_kind
+from headwater.protocol.languages.windows import event_count, length_us
+from headwater.protocol.pattern import (
     Conjunction,
     Disjunction,
     Leaf,

@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
-from protocol.analysis.validate import check_rule
-from protocol.errors import ConfigError
-from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
-from protocol.functions import Functions
-from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Diagnostic, Problems, RuleTextError, Text
-from protocol.languages.habits import Language
-from protocol.languages.meaning import Types
-from protocol.languages.parser import parse_text
-from protocol.languages.reader import SyntaxMistake
-from protocol.languages.sase import SaseBuilder, leaf_parts
-from protocol.languages.tesla import aggregates_in, build_tesla, next_name
-from protocol.pattern import Rule
+from headwater.protocol.analysis.validate import check_rule
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import syntax as s
+from headwater.protocol.languages.diagnostics import Diagnostic, Problems, RuleTextError, Text
+from headwater.protocol.languages.habits import Language
+from headwater.protocol.languages.meaning import Types
+from headwater.protocol.languages.parser import parse_text
+from headwater.protocol.languages.reader import SyntaxMistake
+from headwater.protocol.languages.sase import SaseBuilder, leaf_parts
+from headwater.protocol.languages.tesla import aggregates_in, build_tesla, next_name
+from headwater.protocol.pattern import Rule
 
 TEXT_BYTES_MAX: Final = 1_048_576
 """A rule file larger than this is taken for a mistake; a thousand rules need about a tenth of it."""

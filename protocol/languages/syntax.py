@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.events import Value
+from headwater.protocol.events import Value
 
 
 @dataclass(slots=True)

@@ -6,15 +6,15 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import cast
 
-from protocol import expressions as e
-from protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES
-from protocol.functions import Functions
-from protocol.languages import syntax as s
-from protocol.languages.diagnostics import Problems, closest, listed, suggestion
-from protocol.languages.habits import hint_for_word
-from protocol.languages.meaning import Meaning, Placed, Typed, Types, a, fits
-from protocol.languages.windows import length_us
-from protocol.pattern import (
+from headwater.protocol import expressions as e
+from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import syntax as s
+from headwater.protocol.languages.diagnostics import Problems, closest, listed, suggestion
+from headwater.protocol.languages.habits import hint_for_word
+from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, fits
+from headwater.protocol.languages.windows import length_us
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Between,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from protocol.languages.diagnostics import Problems
-from protocol.languages.syntax import Quantity
+from headwater.protocol.languages.diagnostics import Problems
+from headwater.protocol.languages.syntax import Quantity
 
 
 def length_us(written: Quantity, problems: Problems) -> int:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.links.hub import Hub
-from protocol.links.keys import Keys, make_keys
-from protocol.links.link import Traffic
-from protocol.links.settings import LEFT, Handler, LinkError, LinkSettings, PeerState
+from headwater.protocol.links.hub import Hub
+from headwater.protocol.links.keys import Keys, make_keys
+from headwater.protocol.links.link import Traffic
+from headwater.protocol.links.settings import LEFT, Handler, LinkError, LinkSettings, PeerState
 
 __all__ = ["LEFT", "Handler", "Hub", "Keys", "LinkError", "LinkSettings", "PeerState", "Traffic", "make_keys"]

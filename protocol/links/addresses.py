@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 
 def is_local(address: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from protocol.links.settings import FRAME_BYTES_MAX, NAME_CHARS_MAX
+from headwater.protocol.links.settings import FRAME_BYTES_MAX, NAME_CHARS_MAX
 
 MAGIC: Final = 0xA7
 VERSION: Final = 1

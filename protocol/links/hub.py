@@ -16,10 +16,19 @@ from typing import Final
 
 import zmq
 
-from protocol.errors import ConfigError
-from protocol.links.addresses import check_dialed, check_listening
-from protocol.links.frames import OFFER, VERSION, Frame, FrameError, Kind, decode, encode, speaks_another_version
-from protocol.links.happenings import (
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.links.addresses import check_dialed, check_listening
+from headwater.protocol.links.frames import (
+    OFFER,
+    VERSION,
+    Frame,
+    FrameError,
+    Kind,
+    decode,
+    encode,
+    speaks_another_version,
+)
+from headwater.protocol.links.happenings import (
     Acknowledged,
     Down,
     Happening,
@@ -30,12 +39,12 @@ from protocol.links.happenings import (
     Up,
     Whispered,
 )
-from protocol.links.keys import Keys, raw_key
-from protocol.links.link import Link, Traffic
-from protocol.links.session import Session
-from protocol.links.settings import FRAME_BYTES_MAX, Handler, LinkError, LinkSettings, PeerState
-from protocol.links.wires import LINGER_MS, Wire, new_socket
-from protocol.links.zap import Gate
+from headwater.protocol.links.keys import Keys, raw_key
+from headwater.protocol.links.link import Link, Traffic
+from headwater.protocol.links.session import Session
+from headwater.protocol.links.settings import FRAME_BYTES_MAX, Handler, LinkError, LinkSettings, PeerState
+from headwater.protocol.links.wires import LINGER_MS, Wire, new_socket
+from headwater.protocol.links.zap import Gate
 
 log = logging.getLogger("headwater.links")
 

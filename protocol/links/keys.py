@@ -16,7 +16,7 @@ from typing import Final
 import zmq
 from zmq.utils import z85
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 CLIENT: Final = "@client/"
 DOMAIN: Final = b"headwater"

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from protocol.links.session import Session
-from protocol.links.shaping import Shaper
-from protocol.links.wires import Wire
+from headwater.protocol.links.session import Session
+from headwater.protocol.links.shaping import Shaper
+from headwater.protocol.links.wires import Wire
 
 
 @dataclass(slots=True)

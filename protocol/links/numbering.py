@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import chain, islice
 
-from protocol.links.frames import PAYLOAD_OVERHEAD, PAYLOADS_MAX
+from headwater.protocol.links.frames import PAYLOAD_OVERHEAD, PAYLOADS_MAX
 
 
 def digest_with(payload: bytes, before: int) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from protocol.links.settings import LinkError
+from headwater.protocol.links.settings import LinkError
 
 PART_BYTES: Final = 2 << 20
 """Payloads up to this size are not split: well below the largest frame, and below the credit of a link, so that

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from protocol.links.frames import Hello
-from protocol.links.happenings import Identity
-from protocol.links.numbering import Incoming, Outgoing
+from headwater.protocol.links.frames import Hello
+from headwater.protocol.links.happenings import Identity
+from headwater.protocol.links.numbering import Incoming, Outgoing
 
 
 def why_not(me: Identity, life: str | None, era: str, outgoing: Outgoing, incoming: Incoming, theirs: Hello) -> str:

@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from protocol.links.frames import (
+from headwater.protocol.links.frames import (
     BODY_OVERHEAD,
     NUMBER_MAX,
     OFFER,
@@ -40,7 +40,7 @@ from protocol.links.frames import (
     Kind,
     encode,
 )
-from protocol.links.happenings import (
+from headwater.protocol.links.happenings import (
     Acknowledged,
     Down,
     Happening,
@@ -51,9 +51,9 @@ from protocol.links.happenings import (
     Up,
     Whispered,
 )
-from protocol.links.numbering import Incoming, Outgoing
-from protocol.links.resuming import why_not
-from protocol.links.settings import LEFT, LinkError, LinkSettings, PeerState
+from headwater.protocol.links.numbering import Incoming, Outgoing
+from headwater.protocol.links.resuming import why_not
+from headwater.protocol.links.settings import LEFT, LinkError, LinkSettings, PeerState
 
 FRAME_BYTES_AIM: Final = 256 << 10
 """Payloads are joined up to about this size: larger frames gain nothing and make others wait."""

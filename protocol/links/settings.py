@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from protocol.errors import HeadwaterError
+from headwater.protocol.errors import HeadwaterError
 
 FRAME_BYTES_MAX: Final = 8 << 20
 """No frame on any link is larger. The sockets enforce it, so a stranger cannot make a node hold more than this."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import zmq
 
-from protocol.links.settings import FRAME_BYTES_MAX
+from headwater.protocol.links.settings import FRAME_BYTES_MAX
 
 FRAMES_HELD_MAX: Final = 256
 """Frames in the queue of one connection, each way; past it frames wait in the session, which has its own bound."""

@@ -12,7 +12,7 @@ from typing import Final
 
 import zmq
 
-from protocol.links.keys import Keys
+from headwater.protocol.links.keys import Keys
 
 ENDPOINT: Final = "inproc://zeromq.zap.01"
 ANSWERS_AT_ONCE: Final = 50  # then the links have their turn: a flood of strangers must not keep them waiting

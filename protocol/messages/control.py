@@ -10,20 +10,20 @@ from typing import Any, Final
 
 import msgpack
 
-from protocol import graphs
-from protocol.analysis.partial import Contest, PartialRule
-from protocol.edge import Destination, Feed
-from protocol.events import EventType
-from protocol.messages import plans as plan_messages
-from protocol.messages import recovery as memory
-from protocol.messages import trees as tree_messages
-from protocol.messages.plans import Order, ReportToCoordinator
-from protocol.messages.recovery import Recall, Remember
-from protocol.network import Source
-from protocol.streams import Filter, Part, Whole
-from protocol.subscriptions import Subscription
-from protocol.wire import codec
-from protocol.wire.codec import CodecError
+from headwater.protocol import graphs
+from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.edge import Destination, Feed
+from headwater.protocol.events import EventType
+from headwater.protocol.messages import plans as plan_messages
+from headwater.protocol.messages import recovery as memory
+from headwater.protocol.messages import trees as tree_messages
+from headwater.protocol.messages.plans import Order, ReportToCoordinator
+from headwater.protocol.messages.recovery import Recall, Remember
+from headwater.protocol.network import Source
+from headwater.protocol.streams import Filter, Part, Whole
+from headwater.protocol.subscriptions import Subscription
+from headwater.protocol.wire import codec
+from headwater.protocol.wire.codec import CodecError
 
 COORDINATOR: Final = "@coordinator"
 """The name under which nodes know the coordinator; no node can have it."""

@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from protocol.expressions import Expression
-from protocol.messages.plans import PlannedRule
-from protocol.messages.tallies import Tally, TallyAnswer, TallyRequest
-from protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
-from protocol.streams import Filter as Filter
-from protocol.streams import Part as Part
-from protocol.streams import Stream as Stream
-from protocol.streams import Whole as Whole
-from protocol.subscriptions import Subscription
+from headwater.protocol.expressions import Expression
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.messages.tallies import Tally, TallyAnswer, TallyRequest
+from headwater.protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
+from headwater.protocol.streams import Filter as Filter
+from headwater.protocol.streams import Part as Part
+from headwater.protocol.streams import Stream as Stream
+from headwater.protocol.streams import Whole as Whole
+from headwater.protocol.subscriptions import Subscription
 
 Row = tuple[Any, ...]
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from protocol.events import EventType
-from protocol.graphs import Graph
-from protocol.messages.trees import TreeOrder
-from protocol.pattern import Rule
-from protocol.subscriptions import Subscription
+from headwater.protocol.events import EventType
+from headwater.protocol.graphs import Graph
+from headwater.protocol.messages.trees import TreeOrder
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, TypeAlias, TypeVar, assert_never
 
-from protocol.edge import Destination, Feed
-from protocol.events import EventType
-from protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
-from protocol.network import Source
-from protocol.subscriptions import Subscription
+from headwater.protocol.edge import Destination, Feed
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
+from headwater.protocol.network import Source
+from headwater.protocol.subscriptions import Subscription
 
 PIECES_MAX: Final = 500  # in one message: with rules of 10 kB each it still fits into a frame
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.events import Key, Value
-from protocol.expressions import Expression
-from protocol.tallies import Part
+from headwater.protocol.events import Key, Value
+from headwater.protocol.expressions import Expression
+from headwater.protocol.tallies import Part
 
 KNOWN = "$known"
 """The role of what the asker knows, in a Tally's conditions: its attributes are numbered."""

@@ -13,9 +13,9 @@ from typing import Any, Final, Literal, Union, cast, get_args, get_origin, get_t
 
 import msgpack
 
-from protocol import expressions, pattern
-from protocol.errors import HeadwaterError
-from protocol.events import EventType
+from headwater.protocol import expressions, pattern
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.events import EventType
 
 VERSION: Final = 1
 _TUPLE: Final = "()"

@@ -14,7 +14,7 @@ from typing import Any, Final, overload
 
 import msgpack
 
-from protocol.events import EventType
+from headwater.protocol.events import EventType
 
 Row = tuple[Any, ...]
 

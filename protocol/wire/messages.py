@@ -14,22 +14,22 @@ from typing import Any, Final, cast, get_args
 
 import msgpack
 
-from protocol import subscriptions, tallies
-from protocol.analysis.partial import Contest, PartialRule
-from protocol.composites import CompositeSpec, carrying_spec, wire_specs
-from protocol.errors import HeadwaterError
-from protocol.events import EventType
-from protocol.expressions import Expression
-from protocol.messages import neighbour as messages
-from protocol.messages import tallies as tally_messages
-from protocol.messages import trees as tree_messages
-from protocol.messages.neighbour import Awakening, Batch, Mark, Message, Notify, Run, Want
-from protocol.messages.tallies import Question, TallyAnswer, TallyRequest
-from protocol.pattern import Rule
-from protocol.tallies import Extreme, Total
-from protocol.wire import codec
-from protocol.wire.codec import CodecError
-from protocol.wire.rows import TIME_MAX, RowReader, RowWriter, Schemas, made_of, read_value, written_value
+from headwater.protocol import subscriptions, tallies
+from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.composites import CompositeSpec, carrying_spec, wire_specs
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Expression
+from headwater.protocol.messages import neighbour as messages
+from headwater.protocol.messages import tallies as tally_messages
+from headwater.protocol.messages import trees as tree_messages
+from headwater.protocol.messages.neighbour import Awakening, Batch, Mark, Message, Notify, Run, Want
+from headwater.protocol.messages.tallies import Question, TallyAnswer, TallyRequest
+from headwater.protocol.pattern import Rule
+from headwater.protocol.tallies import Extreme, Total
+from headwater.protocol.wire import codec
+from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.rows import TIME_MAX, RowReader, RowWriter, Schemas, made_of, read_value, written_value
 
 _BATCH, _NOTIFY, _WANT, _AWAKENING, _OTHER, _ASK, _TELL, _SCHEMAS = range(8)
 _SHIFT_MAX: Final = 1074  # the least float is 2 ** -1074: no sum of floats needs more

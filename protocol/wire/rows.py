@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgpack
 
-from protocol.composites import Composite, CompositeSpec, from_wire, to_wire
-from protocol.events import EventType
-from protocol.wire.codec import CodecError
-from protocol.wire.columns import LAZY_LEAST, Columns
+from headwater.protocol.composites import Composite, CompositeSpec, from_wire, to_wire
+from headwater.protocol.events import EventType
+from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.columns import LAZY_LEAST, Columns
 
 Row = tuple[Any, ...]
 Schemas = dict[Any, Any]

@@ -20,14 +20,14 @@ import pyarrow.parquet
 import pytest
 import typer
 
-from deploy.cli.command import SECTIONS, app, main
-from deploy.cli.output import any_number_of_digits
-from deploy.cluster.patience import Patience
-from node.engine import Engine
-from protocol.errors import RuleError
+from headwater.deploy.cli.command import SECTIONS, app, main
+from headwater.deploy.cli.output import any_number_of_digits
+from headwater.deploy.cluster.patience import Patience
+from headwater.node.engine import Engine
+from headwater.protocol.errors import RuleError
 from tests.kit.patience import PATIENCE_S, output_of, until
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 FIRE = PROJECT / "examples" / "fire"
 RULE = "define Fire(area: string) from Smoke() and last Temp(area = Smoke.area, value > 45) within 5 s from Smoke\n"
 RULE += "where area = Smoke.area\n"
@@ -483,7 +483,7 @@ def test_help_lists_every_command() -> None:
 def command(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
     return subprocess.Popen(
-        [sys.executable, "-m", "deploy.cli.command", *arguments],
+        [sys.executable, "-m", "headwater.deploy.cli.command", *arguments],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **options,
     )  # fmt: skip
 
@@ -565,7 +565,7 @@ def test_a_terminal_gets_a_progress_bar(desk: Desk) -> None:
         pytest.skip("this machine has no pseudo-terminals")
     environment = {**os.environ, "PYTHONPATH": str(PROJECT), "TERM": "xterm", "COLUMNS": "100"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "deploy.cli.command", "run", "r.sase", "--events", "many.csv", "--count"],
+        [sys.executable, "-m", "headwater.deploy.cli.command", "run", "r.sase", "--events", "many.csv", "--count"],
         stdout=subprocess.DEVNULL, stderr=slave, env=environment, cwd=desk.folder,
     )  # fmt: skip
     os.close(slave)
@@ -599,7 +599,7 @@ def test_a_type_that_the_trace_does_not_hold_must_be_declared(desk: Desk) -> Non
 def test_a_full_disk_is_a_run_that_failed(desk: Desk) -> None:
     with open("/dev/full", "w") as full:
         process = subprocess.run(
-            [sys.executable, "-m", "deploy.cli.command", "run", "fire.tesla", "--events", "events.csv"],
+            [sys.executable, "-m", "headwater.deploy.cli.command", "run", "fire.tesla", "--events", "events.csv"],
             stdout=full, stderr=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(PROJECT)}, cwd=desk.folder,
             check=False,
         )  # fmt: skip

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.command import main
-from deploy.network.file import NetworkFile, NetworkFileError, read_network, running_feeds, running_network
-from protocol.edge import (
+from headwater.deploy.cli.command import main
+from headwater.deploy.network.file import NetworkFile, NetworkFileError, read_network, running_feeds, running_network
+from headwater.protocol.edge import (
     Broker,
     ClientFeed,
     ClientTo,
@@ -22,8 +22,8 @@ from protocol.edge import (
     TraceFeed,
     WebhookTo,
 )
-from protocol.network import Source
-from protocol.wire import codec
+from headwater.protocol.network import Source
+from headwater.protocol.wire import codec
 
 GOOD = """\
 events:

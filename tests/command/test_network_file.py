@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.command import main
-from deploy.network.file import MqttFeed, NetworkFile, NetworkFileError, RateFeed, TraceFeed, read_network
-from deploy.network.units import bandwidth_bps, rate_per_s
-from protocol.edge import Broker, Choice, Count, Cycle, Normal, Uniform
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.functions import Functions
-from protocol.network import Link, Sink, Source
-from protocol.subscriptions import Subscription, parse_subscription
+from headwater.deploy.cli.command import main
+from headwater.deploy.network.file import MqttFeed, NetworkFile, NetworkFileError, RateFeed, TraceFeed, read_network
+from headwater.deploy.network.units import bandwidth_bps, rate_per_s
+from headwater.protocol.edge import Broker, Choice, Count, Cycle, Normal, Uniform
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.functions import Functions
+from headwater.protocol.network import Link, Sink, Source
+from headwater.protocol.subscriptions import Subscription, parse_subscription
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 FIRE = "define Fire(area: string)\nfrom Smoke() and last Temp(area = Smoke.area) within 5 min from Smoke\n"
 FIRE += "where area = Smoke.area\n"
 

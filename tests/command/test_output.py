@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 
-from deploy.cli.output import JsonLines, in_key_order
-from node.engine import Engine
-from protocol.composites import Composite
-from protocol.events import Event, EventType
-from protocol.languages import Source, parse_rules
+from headwater.deploy.cli.output import JsonLines, in_key_order
+from headwater.node.engine import Engine
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source, parse_rules
 
 A = EventType("A", {"s": "string", "i": "int?", "f": "float", "b": "bool"})
 RULES = """

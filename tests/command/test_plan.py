@@ -11,12 +11,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from deploy.network.file import NetworkFileError, read_network
-from deploy.network.problem import network_problem
-from protocol.errors import ConfigError
+from headwater.deploy.network.file import NetworkFileError, read_network
+from headwater.deploy.network.problem import network_problem
+from headwater.protocol.errors import ConfigError
 
-PROJECT = Path(__file__).parent.parent
-CASES = Path(__file__).parent / "inev_cases"
+PROJECT = Path(__file__).parent.parent.parent
+CASES = Path(__file__).parent.parent / "planners" / "inev_cases"
 FIELDS = {
     "cost", "centralized_cost", "ratio", "lower_bound", "latency", "seconds", "projections", "transfers",
 }  # fmt: skip
@@ -24,7 +24,7 @@ FIELDS = {
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deploy.cli.command", "plan", *map(str, arguments)],
+        [sys.executable, "-m", "headwater.deploy.cli.command", "plan", *map(str, arguments)],
         capture_output=True, text=True, cwd=PROJECT, check=False,
     )  # fmt: skip
 

@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from deploy.cli.command import main
-from deploy.cli.running_network import in_reading_order
-from deploy.cluster.runs import Run
-from deploy.cluster.stop import stop
+from headwater.deploy.cli.command import main
+from headwater.deploy.cli.running_network import in_reading_order
+from headwater.deploy.cluster.runs import Run
+from headwater.deploy.cluster.stop import stop
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent
 PATIENCE_S = 180.0
 
 NETWORK = """\
@@ -69,7 +69,7 @@ class Desk:
     def start(self, *words: str) -> subprocess.Popen[str]:
         """The command in a process of its own."""
         return subprocess.Popen(
-            [sys.executable, "-m", "deploy.cli.command", *words],
+            [sys.executable, "-m", "headwater.deploy.cli.command", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             stdout=subprocess.PIPE,

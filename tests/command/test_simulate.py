@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.command import main
-from deploy.network.file import read_network
-from deploy.simulation.checkers import Checkers
-from deploy.simulation.figures import delivery_line, figures
-from deploy.simulation.outcome import Delivery, Outcome
-from protocol.edge import Broker, Feed, MqttFeed, RateFeed, TraceFeed
-from protocol.errors import RuleError
-from protocol.events import Event
-from protocol.network import STRATEGIES, Network, Source
+from headwater.deploy.cli.command import main
+from headwater.deploy.network.file import read_network
+from headwater.deploy.simulation.checkers import Checkers
+from headwater.deploy.simulation.figures import delivery_line, figures
+from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.protocol.edge import Broker, Feed, MqttFeed, RateFeed, TraceFeed
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import Event
+from headwater.protocol.network import STRATEGIES, Network, Source
 from tests.simulation.test_figures import a_central_run, a_run, smoke
 
-PULL = Path(__file__).parent.parent / "examples" / "fire" / "pull.yaml"
+PULL = Path(__file__).parent.parent.parent / "examples" / "fire" / "pull.yaml"
 NETWORK = Network(
     types=(), nodes=("p1", "p2"), links=(), sources=(Source("p2", "Smoke"),), sinks=(), rules=(), strategy="st"
 )
@@ -82,9 +82,9 @@ class Bench:
 def bench(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Bench:
     made = Bench(tmp_path, capsys, TraceFeed(str(tmp_path / "smoke.csv")))
     for module, name, stand_in in (
-        ("deploy.network.file", "read_network", made.read_network),
-        ("deploy.simulation.births", "births", made.births),
-        ("deploy.simulation.simulator", "simulate", made.run_simulation),
+        ("headwater.deploy.network.file", "read_network", made.read_network),
+        ("headwater.deploy.simulation.births", "births", made.births),
+        ("headwater.deploy.simulation.simulator", "simulate", made.run_simulation),
     ):
         fake = ModuleType(module)
         setattr(fake, name, stand_in)

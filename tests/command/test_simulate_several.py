@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.command import main
-from deploy.network.file import read_network
-from deploy.simulation.births import births
-from deploy.simulation.comparison import MEASURES, RELATIVE
-from deploy.simulation.figures import figures
-from deploy.simulation.simulator import Simulation, simulate
-from protocol.network import STRATEGIES
+from headwater.deploy.cli.command import main
+from headwater.deploy.network.file import read_network
+from headwater.deploy.simulation.births import births
+from headwater.deploy.simulation.comparison import MEASURES, RELATIVE
+from headwater.deploy.simulation.figures import figures
+from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.protocol.network import STRATEGIES
 
 NETWORK = """\
 events:

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from node.engine import Engine
-from protocol.languages import Source, parse_rules
+from headwater.node.engine import Engine
+from headwater.protocol.languages import Source, parse_rules
 from tests.kit.faults import a_load, finish, some_time, under_load
 from tests.kit.processes import COORDINATOR, Cluster, identity, lines_of, until
 from tests.law.networks import NetworkCase

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.daemon.api.destinations import DESTINATION, destination_of, shown
-from coordinator.daemon.api.openapi import answer_schema, description, statuses
-from coordinator.daemon.api.routes import ROUTES, Route
-from coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
-from coordinator.daemon.api.server import BODY_BYTES_MAX, Api
-from coordinator.daemon.operations import Refused
-from deploy.network.file import read_network
-from protocol.destinations import named
-from protocol.edge import (
+from headwater.coordinator.daemon.api.destinations import DESTINATION, destination_of, shown
+from headwater.coordinator.daemon.api.openapi import answer_schema, description, statuses
+from headwater.coordinator.daemon.api.routes import ROUTES, Route
+from headwater.coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
+from headwater.coordinator.daemon.api.server import BODY_BYTES_MAX, Api
+from headwater.coordinator.daemon.operations import Refused
+from headwater.deploy.network.file import read_network
+from headwater.protocol.destinations import named
+from headwater.protocol.edge import (
     Broker,
     Choice,
     ClientTo,
@@ -35,7 +35,7 @@ from protocol.edge import (
     Uniform,
     WebhookTo,
 )
-from protocol.messages.control import COORDINATOR, encode_statistics
+from headwater.protocol.messages.control import COORDINATOR, encode_statistics
 from tests.kit.live_coordinator import LiveCoordinator, LiveNode, a_live_network, until
 from tests.kit.patience import patiently
 from tests.kit.scripted_nodes import HEAT, a_network

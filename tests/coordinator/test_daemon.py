@@ -12,9 +12,9 @@ from typing import Any
 
 import aiohttp
 
-from protocol.links import make_keys
-from protocol.messages.control import COORDINATOR, SubscribeClient
-from protocol.subscriptions import Subscription
+from headwater.protocol.links import make_keys
+from headwater.protocol.messages.control import COORDINATOR, SubscribeClient
+from headwater.protocol.subscriptions import Subscription
 from tests.kit.live_coordinator import LiveCoordinator, LiveNode, a_live_network, until
 from tests.kit.patience import output_of
 from tests.kit.scripted_nodes import HEAT, a_network
@@ -246,7 +246,7 @@ def test_the_command_says_where_it_listens_and_warns_of_a_file_that_has_changed(
         """Run the command until it listens, and end it; what it printed."""
         (data / "endpoints.json").unlink(missing_ok=True)
         process = subprocess.Popen(
-            [sys.executable, "-m", "deploy.cli.command", "coordinator", str(file), "--data", str(data)],
+            [sys.executable, "-m", "headwater.deploy.cli.command", "coordinator", str(file), "--data", str(data)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

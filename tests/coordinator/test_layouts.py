@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.inev.search.baselines import centralised
-from coordinator.layout.graphs import Ground, _Draft, at_the_middle, laid, shortest_routes
-from coordinator.layout.stages import Stage, at_one_node, divided
-from protocol.analysis.bounds import horizon_us
-from protocol.analysis.projection import anonymous, project
-from protocol.events import EventType
-from protocol.graphs import BornHere, MadeBy, TakenFrom, plan_of, stream_number
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.messages import control
-from protocol.messages.plans import Adopt, PlannedRule, Share
-from protocol.pattern import leaves
-from protocol.streams import Filter, Part, Whole
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.layout.graphs import Ground, _Draft, at_the_middle, laid, shortest_routes
+from headwater.coordinator.layout.stages import Stage, at_one_node, divided
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.projection import anonymous, project
+from headwater.protocol.events import EventType
+from headwater.protocol.graphs import BornHere, MadeBy, TakenFrom, plan_of, stream_number
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages import control
+from headwater.protocol.messages.plans import Adopt, PlannedRule, Share
+from headwater.protocol.pattern import leaves
+from headwater.protocol.streams import Filter, Part, Whole
 from tests.law.law import check
 from tests.law.layouts import twinned
 from tests.law.networks import network_case

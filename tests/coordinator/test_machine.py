@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from coordinator.daemon.api.texts import read_rules
-from coordinator.daemon.durable import Durable
-from coordinator.daemon.inputs import (
+from headwater.coordinator.daemon.api.texts import read_rules
+from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.inputs import (
     Answered,
     Ask,
     Asked,
@@ -32,15 +32,15 @@ from coordinator.daemon.inputs import (
     Undeploy,
     Unsubscribe,
 )
-from coordinator.daemon.machine import Machine, Settings
-from coordinator.daemon.saving import StateError
-from protocol.analysis.bounds import horizon_us
-from protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
-from protocol.languages import Source as RuleText
-from protocol.messages import control
-from protocol.messages.control import Control, Register, SubscribeClient, UnsubscribeClient
-from protocol.network import Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.coordinator.daemon.saving import StateError
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import Control, Register, SubscribeClient, UnsubscribeClient
+from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 from tests.kit.scripted_nodes import FIRE, HEAT, ScriptedNode, a_network, destinations_of, feeds_of
 
 

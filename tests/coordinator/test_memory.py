@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.daemon.durable import Durable
-from coordinator.daemon.inputs import (
+from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.inputs import (
     Asked,
     BringSource,
     LinkIsBack,
@@ -17,15 +17,15 @@ from coordinator.daemon.inputs import (
     Subscribe,
     Undeploy,
 )
-from coordinator.daemon.machine import Machine, Settings
-from protocol.analysis.bounds import horizon_us
-from protocol.edge import ClientFeed, FileTo
-from protocol.messages import recovery as memory
-from protocol.messages.control import Ordered
-from protocol.messages.plans import Adopt, Prepare, TellDelivered
-from protocol.messages.recovery import NotedPlan, Recall, Remember, in_portions, key_of
-from protocol.network import STRATEGIES, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.edge import ClientFeed, FileTo
+from headwater.protocol.messages import recovery as memory
+from headwater.protocol.messages.control import Ordered
+from headwater.protocol.messages.plans import Adopt, Prepare, TellDelivered
+from headwater.protocol.messages.recovery import NotedPlan, Recall, Remember, in_portions, key_of
+from headwater.protocol.network import STRATEGIES, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 from tests.coordinator.test_machine import Room
 from tests.kit.scripted_nodes import HEAT, ScriptedNode, a_network
 
@@ -109,7 +109,7 @@ def test_many_pieces_go_in_several_messages_and_count_when_the_last_has_come() -
 
 def _heard_by(room: Room, name: str, does: object) -> list[tuple[str, object]]:
     """What a node is told while something is done."""
-    from protocol.messages import control
+    from headwater.protocol.messages import control
 
     before = len(room.sent[name])
     does()  # type: ignore[operator]

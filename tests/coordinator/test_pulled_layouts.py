@@ -6,22 +6,22 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from coordinator.layout.graphs import _Draft, laid, shortest_routes
-from coordinator.layout.stages import divided
-from node.core import NodeCore
-from node.effects import Ordered, Received, Send, TimerFired
-from node.pull.reach import reach_of
-from protocol.analysis.projection import joinable_components, project
-from protocol.analysis.pulling import awakening_roles, pullable_roles
-from protocol.errors import RuleError
-from protocol.graphs import TakenFrom
-from protocol.languages.emitted import composite_types
-from protocol.messages import control
-from protocol.messages.neighbour import Advertise, Batch, GraphLaid, Subscribe
-from protocol.messages.plans import Adopt, BeginTree, PlannedTree, Share
-from protocol.messages.trees import InstallTree
-from protocol.pattern import Rule, leaves
-from protocol.streams import Filter, Part, Whole
+from headwater.coordinator.layout.graphs import _Draft, laid, shortest_routes
+from headwater.coordinator.layout.stages import divided
+from headwater.node.core import NodeCore
+from headwater.node.effects import Ordered, Received, Send, TimerFired
+from headwater.node.pull.reach import reach_of
+from headwater.protocol.analysis.projection import joinable_components, project
+from headwater.protocol.analysis.pulling import awakening_roles, pullable_roles
+from headwater.protocol.errors import RuleError
+from headwater.protocol.graphs import TakenFrom
+from headwater.protocol.languages.emitted import composite_types
+from headwater.protocol.messages import control
+from headwater.protocol.messages.neighbour import Advertise, Batch, GraphLaid, Subscribe
+from headwater.protocol.messages.plans import Adopt, BeginTree, PlannedTree, Share
+from headwater.protocol.messages.trees import InstallTree
+from headwater.protocol.pattern import Rule, leaves
+from headwater.protocol.streams import Filter, Part, Whole
 from tests.coordinator.test_layouts import LAST, NEGATED, NEXT, PLAIN, SOURCES, TWICE, TYPES, a_ground, sase, selecting
 from tests.law.generators import random_case
 from tests.law.law import check

@@ -7,9 +7,9 @@ from collections import deque
 
 import pytest
 
-from coordinator.daemon.api.texts import read_rules
-from coordinator.daemon.durable import Durable
-from coordinator.daemon.inputs import (
+from headwater.coordinator.daemon.api.texts import read_rules
+from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.inputs import (
     Ask,
     Asked,
     BringSource,
@@ -31,16 +31,16 @@ from coordinator.daemon.inputs import (
     Undeploy,
     Unsubscribe,
 )
-from coordinator.daemon.machine import Machine, Settings
-from coordinator.layout.graphs import at_the_middle
-from coordinator.memory import recalled
-from protocol.analysis.bounds import horizon_us
-from protocol.edge import ClientFeed, StdoutTo
-from protocol.languages import Source as RuleText
-from protocol.messages import control
-from protocol.messages.control import Control, SubscribeClient, UnsubscribeClient
-from protocol.network import Link, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.coordinator.layout.graphs import at_the_middle
+from headwater.coordinator.memory import recalled
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.edge import ClientFeed, StdoutTo
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import Control, SubscribeClient, UnsubscribeClient
+from headwater.protocol.network import Link, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 from tests.kit.scripted_nodes import HEAT, ScriptedNode, a_network, destinations_of, feeds_of
 
 STEPS = 400

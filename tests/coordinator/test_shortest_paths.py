@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from coordinator.shortest_paths import children_of, distances, leader, shortest_path_tree
-from coordinator.trees import TreeKeeper
-from protocol.errors import ConfigError
-from protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree
-from protocol.network import Link, Network, Sink
-from protocol.subscriptions import Subscription
+from headwater.coordinator.shortest_paths import children_of, distances, leader, shortest_path_tree
+from headwater.coordinator.trees import TreeKeeper
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree
+from headwater.protocol.network import Link, Network, Sink
+from headwater.protocol.subscriptions import Subscription
 
 
 def a_network(links: str, sinks: str = "", strategy: str = "st", alone: str = "") -> Network:

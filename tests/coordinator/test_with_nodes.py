@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from node.daemon.daemon import DaemonSettings, NodeDaemon
-from node.daemon.process import recovered
-from protocol.edge import Choice, FileTo, RateFeed, Uniform
+from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+from headwater.node.daemon.process import recovered
+from headwater.protocol.edge import Choice, FileTo, RateFeed, Uniform
 from tests.kit.live_coordinator import LiveCoordinator, until
 from tests.kit.scripted_nodes import a_network
 

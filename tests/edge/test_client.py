@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from node.client import Client, ClientError
-from protocol.edge import ClientFeed, ClientTo, FileTo
-from protocol.events import EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import parse_subscription
+from headwater.node.client import Client, ClientError
+from headwater.protocol.edge import ClientFeed, ClientTo, FileTo
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.patience import ANSWER_S, patiently
 from tests.kit.processes import Cluster, lines_of, until
 
@@ -28,7 +28,7 @@ TEMP = EventType("Temp", {"area": "string", "value": "float"})
 RULE = """define Fire(area: string, temperature: float)
 from Smoke() and each Temp(area = Smoke.area, value > 45) within 5 min from Smoke
 where area = Smoke.area, temperature = Temp.value"""
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 LONG = ANSWER_S  # for what cannot wait patiently
 
 
@@ -188,7 +188,7 @@ def test_a_second_program_under_a_name_in_use_is_refused_and_the_first_goes_on(t
 
 PUBLISHER = """
 import asyncio, sys
-from node.client import Client
+from headwater.node.client import Client
 
 async def main():
     async with Client("p3", sys.argv[1], name="sensors", network="test") as sensors:

@@ -17,20 +17,20 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from coordinator.daemon.api.schema import as_json
-from deploy.network.file import NetworkFile, read_network, running_feeds, running_network
-from node.edge.adapters import make_source
-from node.edge.broker import EmbeddedBroker
-from node.edge.mqtt_client import wildcards
-from node.edge.payloads import PayloadReader
-from protocol.edge import Broker, Feed, MqttFeed
-from protocol.payload_maps import topic_filter
+from headwater.coordinator.daemon.api.schema import as_json
+from headwater.deploy.network.file import NetworkFile, read_network, running_feeds, running_network
+from headwater.node.edge.adapters import make_source
+from headwater.node.edge.broker import EmbeddedBroker
+from headwater.node.edge.mqtt_client import wildcards
+from headwater.node.edge.payloads import PayloadReader
+from headwater.protocol.edge import Broker, Feed, MqttFeed
+from headwater.protocol.payload_maps import topic_filter
 from tests.kit.edge import MOSQUITTO, Mosquitto, a_broker, an_edge, free_port, run, running
 from tests.kit.edge import Taken as TakenArrivals
 from tests.kit.edge import until as until_async
 from tests.kit.processes import Cluster, lines_of, until
 
-FOLDER = Path(__file__).parent.parent / "examples" / "devices"
+FOLDER = Path(__file__).parent.parent.parent / "examples" / "devices"
 FAMILIES = sorted(each.name for each in FOLDER.iterdir() if each.is_dir())
 
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed")

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from node.client import Client
-from node.edge.seldom import AGAIN_S, Seldom
-from node.observe.metrics.waits import Waits
-from protocol.edge import Broker, Choice, ClientFeed, Count, Cycle, MqttTo, RateFeed, WebhookTo
+from headwater.node.client import Client
+from headwater.node.edge.seldom import AGAIN_S, Seldom
+from headwater.node.observe.metrics.waits import Waits
+from headwater.protocol.edge import Broker, Choice, ClientFeed, Count, Cycle, MqttTo, RateFeed, WebhookTo
 from tests.kit.edge import MOSQUITTO, Mosquitto, free_port
 from tests.kit.processes import Cluster, until
 from tests.simulation.test_simulator import a_network

@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from node.client import Client
-from node.engine import Engine
-from protocol.edge import Broker, Choice, ClientFeed, Count, Cycle, Feed, FileTo, MqttFeed, RateFeed
-from protocol.events import Event
-from protocol.languages import Source, parse_rules
-from protocol.network import Network
+from headwater.node.client import Client
+from headwater.node.engine import Engine
+from headwater.protocol.edge import Broker, Choice, ClientFeed, Count, Cycle, Feed, FileTo, MqttFeed, RateFeed
+from headwater.protocol.events import Event
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.network import Network
 from tests.kit.builders import TYPES
 from tests.kit.edge import MOSQUITTO, Mosquitto, free_port
 from tests.kit.patience import PATIENCE_S

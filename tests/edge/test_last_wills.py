@@ -10,14 +10,14 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from node.edge import devices as limits
-from node.edge.devices import Devices, device_of_will
-from protocol.edge import Broker, MqttFeed
-from protocol.events import EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.network import Network, Sink, Source
-from protocol.subscriptions import parse_subscription
+from headwater.node.edge import devices as limits
+from headwater.node.edge.devices import Devices, device_of_will
+from headwater.protocol.edge import Broker, MqttFeed
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.edge import a_broker, device_that_dies, run
 from tests.kit.processes import Cluster, until
 

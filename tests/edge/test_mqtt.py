@@ -17,14 +17,14 @@ import aiomqtt
 import msgpack
 import pytest
 
-from deploy.cli.command import main
-from node.edge.adapters import make_sink, make_source
-from node.edge.broker import EmbeddedBroker
-from node.edge.interfaces import Arrival, Edge
-from node.edge.mqtt_client import wildcards
-from protocol.edge import Broker, MqttFeed, MqttTo
-from protocol.errors import ConfigError
-from protocol.events import EventType
+from headwater.deploy.cli.command import main
+from headwater.node.edge.adapters import make_sink, make_source
+from headwater.node.edge.broker import EmbeddedBroker
+from headwater.node.edge.interfaces import Arrival, Edge
+from headwater.node.edge.mqtt_client import wildcards
+from headwater.protocol.edge import Broker, MqttFeed, MqttTo
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
 from tests.kit.edge import (
     MOSQUITTO,
     Mosquitto,
@@ -162,7 +162,7 @@ def test_a_killed_node_gets_what_it_had_not_made_durable(tmp_path: Path, kind: s
                 "        await asyncio.sleep(60)\n"
                 "run(node())\n"
             )
-            project = Path(__file__).parent.parent
+            project = Path(__file__).parent.parent.parent
             node = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, cwd=project)
             assert node.stdout is not None
             assert await asyncio.to_thread(node.stdout.readline) == b"ready\n"
@@ -444,9 +444,9 @@ def test_the_command_says_in_one_line_that_its_port_is_taken() -> None:
     async def scenario() -> None:
         first = EmbeddedBroker("127.0.0.1", free_port())
         await first.start()
-        words = [sys.executable, "-m", "deploy.cli.command", "broker", "--listen", f"127.0.0.1:{first.port}"]
+        words = [sys.executable, "-m", "headwater.deploy.cli.command", "broker", "--listen", f"127.0.0.1:{first.port}"]
         process = await asyncio.create_subprocess_exec(
-            *words, cwd=Path(__file__).parent.parent, stderr=asyncio.subprocess.PIPE
+            *words, cwd=Path(__file__).parent.parent.parent, stderr=asyncio.subprocess.PIPE
         )
         try:
             async with patiently():
@@ -465,8 +465,8 @@ def test_the_command_says_in_one_line_that_its_port_is_taken() -> None:
 def test_the_command_serves_until_it_is_stopped(tmp_path: Path) -> None:
     async def scenario() -> None:
         port = free_port()
-        project = Path(__file__).parent.parent
-        words = [sys.executable, "-m", "deploy.cli.command", "broker", "--listen", f"127.0.0.1:{port}"]
+        project = Path(__file__).parent.parent.parent
+        words = [sys.executable, "-m", "headwater.deploy.cli.command", "broker", "--listen", f"127.0.0.1:{port}"]
         process = subprocess.Popen(words, cwd=project, stderr=subprocess.PIPE)
         try:
             taken = Taken()

@@ -12,17 +12,17 @@ from typing import Any
 import msgpack
 import pytest
 
-from coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
-from deploy.network.file import NetworkFileError, read_network, running_feeds
-from node.edge.devices import device_of_will
-from node.edge.interfaces import Arrival
-from node.edge.mqtt_client import wildcards
-from node.edge.payloads import PayloadReader, reader_of
-from protocol.edge import Broker, Feed, Mapped, MqttFeed, When
-from protocol.errors import ConfigError
-from protocol.events import EventType
-from protocol.payload_maps import Place, conversion, feed_flaws, place_of, topic_filter, units
-from protocol.wire import codec
+from headwater.coordinator.daemon.api.schema import as_json, flaws, made_of, schema_of
+from headwater.deploy.network.file import NetworkFileError, read_network, running_feeds
+from headwater.node.edge.devices import device_of_will
+from headwater.node.edge.interfaces import Arrival
+from headwater.node.edge.mqtt_client import wildcards
+from headwater.node.edge.payloads import PayloadReader, reader_of
+from headwater.protocol.edge import Broker, Feed, Mapped, MqttFeed, When
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
+from headwater.protocol.payload_maps import Place, conversion, feed_flaws, place_of, topic_filter, units
+from headwater.protocol.wire import codec
 from tests.kit.edge import an_edge
 
 HERE = Broker("b")

@@ -9,10 +9,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from node.edge.interfaces import Arrival
-from node.edge.payloads import PAYLOAD_BYTES_MAX, PAYLOAD_EVENTS_MAX, PayloadReader
-from protocol.edge import Broker, MqttFeed
-from protocol.events import EventType
+from headwater.node.edge.interfaces import Arrival
+from headwater.node.edge.payloads import PAYLOAD_BYTES_MAX, PAYLOAD_EVENTS_MAX, PayloadReader
+from headwater.protocol.edge import Broker, MqttFeed
+from headwater.protocol.events import EventType
 
 TEMP = EventType("Temp", {"area": "string", "value": "float", "n": "int?", "ok": "bool?", "note": "any?"})
 GOOD = {"area": "A1", "value": 1.5}

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from node.edge import mqtt_source
-from node.edge.adapters import make_source
-from protocol.edge import Broker, FileTo, MqttFeed
-from protocol.events import EventType
+from headwater.node.edge import mqtt_source
+from headwater.node.edge.adapters import make_source
+from headwater.protocol.edge import Broker, FileTo, MqttFeed
+from headwater.protocol.events import EventType
 from tests.kit.eager_broker import EagerBroker
 from tests.kit.edge import MOSQUITTO, Mosquitto, Taken, an_edge, certificates, free_port, run, running, until
 from tests.kit.processes import Cluster
@@ -93,7 +93,7 @@ def test_a_pause_is_bounded_by_the_bytes_that_wait_too(tmp_path: Path, monkeypat
 
 def test_a_long_pause_does_not_break_the_connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker's answers to pings are not read meanwhile."""
-    monkeypatch.setattr("node.edge.mqtt_client.KEEPALIVE_S", 1)
+    monkeypatch.setattr("headwater.node.edge.mqtt_client.KEEPALIVE_S", 1)
     monkeypatch.setattr(mqtt_source, "QUEUED_MESSAGES_MAX", 100)
 
     async def scenario() -> None:

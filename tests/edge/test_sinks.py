@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from node.edge.adapters import make_sink
-from node.edge.dead_letters import DeadLetters
-from node.edge.interfaces import Arrival, Edge, identity
-from node.edge.topics import filled
-from node.edge.webhook import WebhookSinkAdapter
-from protocol.edge import ClientTo, FileTo, StdoutTo, WebhookTo
+from headwater.node.edge.adapters import make_sink
+from headwater.node.edge.dead_letters import DeadLetters
+from headwater.node.edge.interfaces import Arrival, Edge, identity
+from headwater.node.edge.topics import filled
+from headwater.node.edge.webhook import WebhookSinkAdapter
+from headwater.protocol.edge import ClientTo, FileTo, StdoutTo, WebhookTo
 from tests.kit.edge import Outgoing, an_edge, fire, run, running, until
 
 FIRES = [fire(number, "ä\nb") for number in range(1, 8)]
@@ -139,7 +139,7 @@ def test_standard_output_gets_a_line_for_each(tmp_path: Path) -> None:
     assert [json.loads(line) for line in found.stdout.splitlines()] == FIRES
 
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 
 
 def test_programs_fetch_their_deliveries_from_the_daemon(tmp_path: Path) -> None:

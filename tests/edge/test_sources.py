@@ -8,11 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from node.edge.adapters import make_source
-from node.edge.interfaces import Arrival
-from node.edge.turns import Turns
-from protocol.edge import Choice, ClientFeed, Count, Cycle, RateFeed, TraceFeed
-from protocol.events import EventType
+from headwater.node.edge.adapters import make_source
+from headwater.node.edge.interfaces import Arrival
+from headwater.node.edge.turns import Turns
+from headwater.protocol.edge import Choice, ClientFeed, Count, Cycle, RateFeed, TraceFeed
+from headwater.protocol.events import EventType
 from tests.kit.edge import Taken, an_edge, run, running, until
 from tests.kit.patience import patiently
 

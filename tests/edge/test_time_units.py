@@ -14,17 +14,17 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from deploy.cli.command import main
-from deploy.descriptions.remote_files import load_remote_table
-from deploy.network.file import NetworkFileError, read_network
-from deploy.simulation.births import births
-from node.edge.adapters import make_source
-from node.edge.interfaces import Arrival
-from node.traces.reader import TraceReader, TraceSource
-from node.traces.times import BadTime, in_another_unit, likely_unit, time_reader, wrong_for_the_clock
-from protocol.edge import Layout, TraceFeed
-from protocol.errors import EventError
-from protocol.events import EventType
+from headwater.deploy.cli.command import main
+from headwater.deploy.descriptions.remote_files import load_remote_table
+from headwater.deploy.network.file import NetworkFileError, read_network
+from headwater.deploy.simulation.births import births
+from headwater.node.edge.adapters import make_source
+from headwater.node.edge.interfaces import Arrival
+from headwater.node.traces.reader import TraceReader, TraceSource
+from headwater.node.traces.times import BadTime, in_another_unit, likely_unit, time_reader, wrong_for_the_clock
+from headwater.protocol.edge import Layout, TraceFeed
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import EventType
 from tests.kit.edge import Taken, an_edge, run
 
 NOON_S = 1_772_366_400  # 2026-03-01T12:00:00Z

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.network.units import duration_us
-from node.traces.reader import OutOfOrder, TraceReader, survey
-from node.traces.rows import JsonRows, PipeLines, TraceSource
-from node.traces.times import iso_us, parse_ts
-from protocol.errors import ConfigError, EventError, HeadwaterError
-from protocol.events import Event, EventType
+from headwater.deploy.network.units import duration_us
+from headwater.node.traces.reader import OutOfOrder, TraceReader, survey
+from headwater.node.traces.rows import JsonRows, PipeLines, TraceSource
+from headwater.node.traces.times import iso_us, parse_ts
+from headwater.protocol.errors import ConfigError, EventError, HeadwaterError
+from headwater.protocol.events import Event, EventType
 
 TEMP = EventType("Temp", {"area": "string", "value": "float"})
 SMOKE = EventType("Smoke", {"area": "string"})

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from protocol import pattern as pt
-from protocol.analysis.bounds import horizon_us, offsets
-from protocol.analysis.pulling import masters
+from headwater.protocol import pattern as pt
+from headwater.protocol.analysis.bounds import horizon_us, offsets
+from headwater.protocol.analysis.pulling import masters
 from tests.kit.builders import absent, aggregate, both, chain, each, either, last, many, no, rule, seq
 from tests.law.partitioned import Divided, random_division
 

@@ -6,12 +6,12 @@ import random
 
 import pytest
 
-from node.explain.certainties import certainties
-from node.explain.expressions import Scope, holds
-from protocol.events import EventType
-from protocol.expressions import Same
-from protocol.languages import Source, parse_rules
-from protocol.pattern import Pattern
+from headwater.node.explain.certainties import certainties
+from headwater.node.explain.expressions import Scope, holds
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Same
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.pattern import Pattern
 
 
 def pattern(where: str) -> Pattern:

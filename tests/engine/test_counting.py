@@ -7,10 +7,10 @@ from math import comb
 
 import pytest
 
-from node.engine import Engine, counting
-from protocol.errors import RuleError
-from protocol.events import Event, EventType
-from protocol.languages import Source, parse_rules
+from headwater.node.engine import Engine, counting
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source, parse_rules
 
 TYPES = {name: EventType(name, {"k": "int?", "v": "int", "w": "float?"}) for name in "ABCD"}
 

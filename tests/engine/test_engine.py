@@ -6,16 +6,16 @@ import random
 
 import pytest
 
-from node.engine import Engine
-from node.engine.snapshot import SnapshotError
-from protocol import expressions as ex
-from protocol import pattern as pt
-from protocol.analysis.validate import operators_without_bound
-from protocol.errors import EventError, RuleError
-from protocol.events import Event, EventType
-from protocol.functions import Functions
-from protocol.languages import RuleSet, Source, parse_rules
-from protocol.remote import RemoteTable
+from headwater.node.engine import Engine
+from headwater.node.engine.snapshot import SnapshotError
+from headwater.protocol import expressions as ex
+from headwater.protocol import pattern as pt
+from headwater.protocol.analysis.validate import operators_without_bound
+from headwater.protocol.errors import EventError, RuleError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import RuleSet, Source, parse_rules
+from headwater.protocol.remote import RemoteTable
 
 A = EventType("A", {"id": "int", "v": "int"})
 B = EventType("B", {"id": "int", "v": "int"})

@@ -19,7 +19,7 @@ from tests.kit.kept_seeds import SEEDS
 from tests.law.fuzzing import Mismatch, check_case, check_seed, kept_case, minimise, report, run_seeds
 from tests.law.generators import random_case
 
-CASES = sorted((Path(__file__).parent / "seeds").glob("*.case"))
+CASES = sorted((Path(__file__).parent.parent / "law" / "seeds").glob("*.case"))
 
 
 def test_random_seeds():

@@ -9,11 +9,11 @@ from typing import Any
 import msgpack
 import pytest
 
-from node.engine import Engine, compile_rules
-from protocol.composites import Composite, from_wire, to_wire, wire_spec, wire_specs
-from protocol.errors import EventError, RuleError
-from protocol.events import Event, EventType
-from protocol.pattern import Chain, Rule, Selection, types_of
+from headwater.node.engine import Engine, compile_rules
+from headwater.protocol.composites import Composite, from_wire, to_wire, wire_spec, wire_specs
+from headwater.protocol.errors import EventError, RuleError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.pattern import Chain, Rule, Selection, types_of
 from tests.kit.builders import TYPES as BUILDER_TYPES
 from tests.kit.builders import absent, both, chain, each, either, first, last, many, no, rule, seq, trace
 from tests.law.equal_values import chance_of_seed, drawn

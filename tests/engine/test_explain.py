@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-import node.explain.explain as explain_module
-from deploy.cli.explain import show_explanation
-from node.explain import parts as explain_parts
-from node.explain.explain import Explanation, explain
-from node.explain.expressions import Scope, evaluate, show
-from node.explain.parts import Budget, show_ts, show_us
-from protocol.events import Event, EventType
-from protocol.expressions import Attribute, Binary, Call, Constant, Expression, Fold, Items, Remote, Unary
-from protocol.languages import Source, parse_rules
-from protocol.remote import RemoteTable
+import headwater.node.explain.explain as explain_module
+from headwater.deploy.cli.explain import show_explanation
+from headwater.node.explain import parts as explain_parts
+from headwater.node.explain.explain import Explanation, explain
+from headwater.node.explain.expressions import Scope, evaluate, show
+from headwater.node.explain.parts import Budget, show_ts, show_us
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import Attribute, Binary, Call, Constant, Expression, Fold, Items, Remote, Unary
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.remote import RemoteTable
 
 TYPES = {name: EventType(name, {"k": "int", "v": "float"}) for name in "ABCD"}
 

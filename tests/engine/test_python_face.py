@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from node.client import Client, ClientError
-from node.engine import Engine
-from protocol.errors import EventError
-from protocol.events import Event, EventType
-from protocol.languages import Source, parse_rules
+from headwater.node.client import Client, ClientError
+from headwater.node.engine import Engine
+from headwater.protocol.errors import EventError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source, parse_rules
 
 A = EventType("A", {"k": "int", "v": "float?"})
 B = EventType("B", {"k": "int", "v": "float?"})

@@ -1,47 +1,56 @@
-"""What a wheel of Headwater holds."""
+"""What a wheel of Headwater holds, and what it puts into an empty environment."""
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
-PROJECT = Path(__file__).parent.parent
-PACKAGES = ("protocol", "node", "coordinator", "pipeline", "deploy")
+PROJECT = Path(__file__).parent.parent.parent
+FOLDERS = ("protocol", "node", "coordinator", "pipeline", "deploy")
 
 
-def test_every_package_says_that_it_is_typed():
-    listed = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
-    assert {name.rstrip("*") for name in listed["packages"]["find"]["include"]} == set(PACKAGES)
-    for package in PACKAGES:
-        assert "py.typed" in listed["package-data"][package]
-        assert (PROJECT / package / "py.typed").is_file()
-
-
-def test_a_wheel_holds_the_packages_their_data_and_that_they_are_typed(tmp_path: Path):
-    project = tmp_path / "project"
-    project.mkdir()
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(PROJECT / name, project)
-    for package in PACKAGES:
-        shutil.copytree(PROJECT / package, project / package, ignore=shutil.ignore_patterns("__pycache__"))
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", str(tmp_path), str(project)]
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this checkout, built from what git would hand out."""
+    folder = tmp_path_factory.mktemp("wheel")
+    project = folder / "project"
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for name in filter(None, listed.stdout.split("\0")):
+        source, target = PROJECT / name, project / name
+        if source.is_symlink() or source.is_file():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_symlink():
+                target.symlink_to(source.readlink())
+            else:
+                target.write_bytes(source.read_bytes())
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", str(folder), str(project)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode and "setuptools" in done.stderr and "No matching distribution" in done.stderr:
         pytest.skip("there is no index of packages to take setuptools from")
     assert done.returncode == 0, done.stderr
-    (wheel,) = tmp_path.glob("headwater-*.whl")
+    (made,) = folder.glob("headwater-*.whl")
+    return made
+
+
+def test_a_wheel_holds_one_package_with_all_its_files(wheel: Path) -> None:
     inside = set(zipfile.ZipFile(wheel).namelist())
-    assert {f"{package}/py.typed" for package in PACKAGES} <= inside
+    outermost = {name.split("/")[0] for name in inside}
+    assert {name for name in outermost if not name.endswith(".dist-info")} == {"headwater"}
+    assert "headwater/py.typed" in inside
     expected = {
-        str(path.relative_to(PROJECT))
-        for package in PACKAGES
-        for path in (PROJECT / package).rglob("*")
+        f"headwater/{path.relative_to(PROJECT).as_posix()}"
+        for folder in FOLDERS
+        for path in (PROJECT / folder).rglob("*")
         if path.is_file() and path.suffix in (".py", ".lark", ".yaml", ".css", ".js", ".properties")
     }
     assert expected - inside == set()

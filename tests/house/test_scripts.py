@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-SCRIPTS = Path(__file__).parent.parent / "scripts"
+SCRIPTS = Path(__file__).parent.parent.parent / "scripts"
 STAND_IN = '#!/bin/sh\necho {name}: "$@"\n'
 
 

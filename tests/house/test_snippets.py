@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.network.file import read_network
-from node.client import Client
-from protocol.edge import ClientFeed, ClientTo
-from protocol.languages import Source, parse_rules
+from headwater.deploy.network.file import read_network
+from headwater.node.client import Client
+from headwater.protocol.edge import ClientFeed, ClientTo
+from headwater.protocol.languages import Source, parse_rules
 from tests.kit.processes import Cluster, until
 from tests.kit.snippets import PROJECT, Snippet, agrees, snippets
 
@@ -106,7 +106,7 @@ def test_commands_print_what_is_shown(snippet: Snippet, desk: Path):
         words = shlex.split(command)
         assert words[0] == "headwater", command
         done = subprocess.run(
-            [sys.executable, "-m", "deploy.cli.command", *words[1:]],
+            [sys.executable, "-m", "headwater.deploy.cli.command", *words[1:]],
             capture_output=True,
             text=True,
             env={"PYTHONPATH": str(PROJECT), "PATH": "/usr/bin:/bin", "COLUMNS": "120"},

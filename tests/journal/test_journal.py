@@ -19,15 +19,21 @@ from pathlib import Path
 
 import pytest
 
-import protocol.journal.journal as journal_module
-from protocol.errors import ConfigError
-from protocol.journal import Durability, Journal
-from protocol.journal import writer as writer_module
-from protocol.journal.files import RECORD_HEADER_BYTES, SEGMENT_HEADER_BYTES, VERSION, segments_in, snapshots_in
-from protocol.journal.recovery import BAD_FILES_MAX
+import headwater.protocol.journal.journal as journal_module
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.journal import Durability, Journal
+from headwater.protocol.journal import writer as writer_module
+from headwater.protocol.journal.files import (
+    RECORD_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    VERSION,
+    segments_in,
+    snapshots_in,
+)
+from headwater.protocol.journal.recovery import BAD_FILES_MAX
 
 DURABLE: tuple[Durability, ...] = ("async", "sync")
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 
 
 def nothing() -> None:
@@ -544,7 +550,7 @@ def test_files_of_strangers_and_of_other_versions_are_refused_and_left_as_they_a
 
 def test_two_processes_never_have_one_folder_and_the_second_is_told_who_has_it(tmp_path: Path) -> None:
     script = (
-        "import sys, pathlib; from protocol.journal import Journal; "
+        "import sys, pathlib; from headwater.protocol.journal import Journal; "
         "Journal.open(pathlib.Path(sys.argv[1]), 'sync', on_warning=print)"
     )
     journal = opened(tmp_path)
@@ -788,7 +794,7 @@ def test_closing_on_a_full_disk_says_what_was_not_written_and_writes_nothing_beh
 
 WRITING_CHILD = """
 import asyncio, os, pathlib, random, sys
-from protocol.journal import Journal
+from headwater.protocol.journal import Journal
 
 async def run(folder, durability, seed):
     rng = random.Random(seed)

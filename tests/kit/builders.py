@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from protocol import expressions as ex
-from protocol import pattern as pt
-from protocol.composites import Composite
-from protocol.events import Event, EventType
+from headwater.protocol import expressions as ex
+from headwater.protocol import pattern as pt
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event, EventType
 from tests.oracle import Found, evaluate
 
 TYPES: Mapping[str, EventType] = {
@@ -256,7 +256,7 @@ def by_engine_shuffled(rules: Rules, text: str, remote: Mapping[str, Any] | None
 def engine_run(
     rules: Rules, given: Trace, remote: Any, batches: Callable[[list[Event]], list[list[Event]]]
 ) -> list[Match]:
-    from node.engine import Engine
+    from headwater.node.engine import Engine
 
     engine = Engine(listed(rules), tuple(TYPES.values()), remote=remote)
     composites: list[Any] = []

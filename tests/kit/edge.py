@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from node.edge.broker import EmbeddedBroker
-from node.edge.dead_letters import DeadLetters
-from node.edge.interfaces import Arrival, Edge
-from protocol.edge import Broker
+from headwater.node.edge.broker import EmbeddedBroker
+from headwater.node.edge.dead_letters import DeadLetters
+from headwater.node.edge.interfaces import Arrival, Edge
+from headwater.protocol.edge import Broker
 from tests.kit.patience import patiently
 
 """How long a test waits for something that must come; it fails then, so the length is no part of what is tested."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from protocol.network import Network
+from headwater.protocol.network import Network
 from tests.kit.processes import COORDINATOR, Cluster, assert_exact, replayed
 from tests.law.law import identity_of, reference
 from tests.law.networks import NetworkCase

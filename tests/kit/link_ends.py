@@ -13,7 +13,7 @@ from typing import Any
 
 import zmq
 
-from protocol.links import Hub, Keys, LinkSettings
+from headwater.protocol.links import Hub, Keys, LinkSettings
 from tests.kit.patience import patiently
 
 made: list[Ends] = []

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter, deque
 from random import Random
 
-from protocol.links.frames import FrameError, decode
-from protocol.links.session import Happening, Identity, Phase, Received, Refused, Reset, Session
-from protocol.links.settings import LinkSettings, PeerState
+from headwater.protocol.links.frames import FrameError, decode
+from headwater.protocol.links.session import Happening, Identity, Phase, Received, Refused, Reset, Session
+from headwater.protocol.links.settings import LinkSettings, PeerState
 
 SETTINGS = LinkSettings(window_bytes=200, frame_bytes_max=4096)
 

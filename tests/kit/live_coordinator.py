@@ -16,22 +16,22 @@ from typing import Any
 
 import aiohttp
 
-from coordinator.daemon.folder import DataFolder
-from coordinator.daemon.inputs import Setup
-from coordinator.daemon.machine import Settings
-from coordinator.daemon.process import ProcessSettings, run_coordinator
-from protocol.analysis.bounds import horizon_us
-from protocol.links import Hub, Keys, LinkSettings
-from protocol.messages import control
-from protocol.messages.control import COORDINATOR
-from protocol.network import Network
+from headwater.coordinator.daemon.folder import DataFolder
+from headwater.coordinator.daemon.inputs import Setup
+from headwater.coordinator.daemon.machine import Settings
+from headwater.coordinator.daemon.process import ProcessSettings, run_coordinator
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.links import Hub, Keys, LinkSettings
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import COORDINATOR
+from headwater.protocol.network import Network
 from tests.kit.patience import ANSWER_S, joined, soon
 from tests.kit.scripted_nodes import ScriptedNode, destinations_of, feeds_of
 
 
 def _context() -> ForkServerContext:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.kit.live_coordinator", "uvloop", "coordinator.daemon.api.server"])
+    context.set_forkserver_preload(["tests.kit.live_coordinator", "uvloop", "headwater.coordinator.daemon.api.server"])
     return context
 
 

@@ -12,21 +12,21 @@ from typing import Any
 import aiohttp.web  # noqa: F401 (imported once, before the processes are forked)
 import uvloop
 
-import coordinator.daemon.machine
-import coordinator.daemon.process
-import node.daemon.daemon
-import node.edge.lines
-import node.edge.trace
-from coordinator.daemon.folder import DataFolder
-from coordinator.daemon.inputs import Setup
-from coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
-from coordinator.layout.stages import Layout
-from node.core import NodeSettings
-from node.daemon.daemon import DaemonSettings, NodeDaemon
-from node.daemon.process import recovered, set_up_logging
-from protocol.analysis.bounds import horizon_us
-from protocol.links import Keys
-from protocol.messages.control import COORDINATOR
+import headwater.coordinator.daemon.machine
+import headwater.coordinator.daemon.process
+import headwater.node.daemon.daemon
+import headwater.node.edge.lines
+import headwater.node.edge.trace
+from headwater.coordinator.daemon.folder import DataFolder
+from headwater.coordinator.daemon.inputs import Setup
+from headwater.coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
+from headwater.coordinator.layout.stages import Layout
+from headwater.node.core import NodeSettings
+from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+from headwater.node.daemon.process import recovered, set_up_logging
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.links import Keys
+from headwater.protocol.messages.control import COORDINATOR
 from tests.law.layouts import FixedPlanner
 
 
@@ -51,10 +51,10 @@ def coordinator_main(
 ) -> None:
     _begin(log)
     if snapshot_bytes is not None:
-        vars(coordinator.daemon.process)["SNAPSHOT_BYTES"] = snapshot_bytes
+        vars(headwater.coordinator.daemon.process)["SNAPSHOT_BYTES"] = snapshot_bytes
     if layout is not None:
         FixedPlanner.layout = layout
-        vars(coordinator.daemon.machine)["InevPlanner"] = FixedPlanner
+        vars(headwater.coordinator.daemon.machine)["InevPlanner"] = FixedPlanner
 
     async def run() -> None:
         network, feeds, destinations, durability, told = about
@@ -93,7 +93,7 @@ def node_main(
 ) -> None:
     _begin(log)
     if snapshot_bytes is not None:
-        vars(node.daemon.daemon).update(SNAPSHOT_BYTES_LEAST=snapshot_bytes, SNAPSHOT_GROWTH=0)
+        vars(headwater.node.daemon.daemon).update(SNAPSHOT_BYTES_LEAST=snapshot_bytes, SNAPSHOT_GROWTH=0)
     if namespace is not None:
         _enter(namespace)
 

@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from coordinator.layout.stages import Layout
-from deploy.cluster.local import HOST, PORTS, free_ports
-from node.core import NodeSettings
-from node.edge.interfaces import identity
-from protocol.edge import Destination, Feed, FileTo, TraceFeed
-from protocol.links import make_keys
-from protocol.messages.control import COORDINATOR
-from protocol.network import Network
+from headwater.coordinator.layout.stages import Layout
+from headwater.deploy.cluster.local import HOST, PORTS, free_ports
+from headwater.node.core import NodeSettings
+from headwater.node.edge.interfaces import identity
+from headwater.protocol.edge import Destination, Feed, FileTo, TraceFeed
+from headwater.protocol.links import make_keys
+from headwater.protocol.messages.control import COORDINATOR
+from headwater.protocol.network import Network
 from tests.kit import patience
 from tests.kit.patience import ANSWER_S, joined
 from tests.law.networks import NetworkCase

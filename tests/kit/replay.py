@@ -11,11 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from pipeline.replay.council import Council, Progress
-from pipeline.replay.feeding import Assignment, Fed, feed
-from pipeline.replay.sender import Place
-from protocol.edge import ReplayFeed
-from protocol.events import Event, EventType
+from headwater.pipeline.replay.council import Council, Progress
+from headwater.pipeline.replay.feeding import Assignment, Fed, feed
+from headwater.pipeline.replay.sender import Place
+from headwater.protocol.edge import ReplayFeed
+from headwater.protocol.events import Event, EventType
 from tests.kit.processes import Cluster, as_replayed, until
 from tests.law.networks import NetworkCase
 

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from pipeline.prepare.prepared import Prepared
-from pipeline.report.inputs import Recorded
-from pipeline.report.job import report_tables
-from pipeline.report.tables import KINDS, Tables
+from headwater.pipeline.prepare.prepared import Prepared
+from headwater.pipeline.report.inputs import Recorded
+from headwater.pipeline.report.job import report_tables
+from headwater.pipeline.report.tables import KINDS, Tables
 
 
 def tables_of(spark: Any, runs: Sequence[Recorded], *, trace: Prepared | None = None) -> Tables:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from itertools import pairwise
 
-from protocol.edge import ClientFeed, FileTo
-from protocol.events import EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.messages import control
-from protocol.messages.control import Answer, Configure, Control, NodeConfig, Ordered, Register, Reported
-from protocol.messages.plans import (
+from headwater.protocol.edge import ClientFeed, FileTo
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import Answer, Configure, Control, NodeConfig, Ordered, Register, Reported
+from headwater.protocol.messages.plans import (
     Adopt,
     BeginTree,
     DeliveredTo,
@@ -23,10 +23,10 @@ from protocol.messages.plans import (
     TreeDrained,
     TreeStands,
 )
-from protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
-from protocol.messages.trees import InstallTree, StartTree
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.protocol.messages.recovery import Noted, Recall, Remember, in_portions, key_of
+from headwater.protocol.messages.trees import InstallTree, StartTree
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 TYPES = (EventType("Smoke", {"area": "string"}), EventType("Temp", {"area": "string", "value": "float"}))
 FIRE = """define Fire(area: string) from Smoke() and last Temp(area = Smoke.area) within 5 min from Smoke

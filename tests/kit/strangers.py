@@ -16,16 +16,16 @@ from typing import Any
 import msgpack
 import zmq
 
-from node.client import Client
-from protocol.edge import ClientFeed, Destination, FileTo
-from protocol.events import EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.links import Hub, LinkSettings
-from protocol.links.frames import OFFER, START, Frame, Hello, Kind, encode
-from protocol.links.keys import Keys
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import parse_subscription
+from headwater.node.client import Client
+from headwater.protocol.edge import ClientFeed, Destination, FileTo
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.links import Hub, LinkSettings
+from headwater.protocol.links.frames import OFFER, START, Frame, Hello, Kind, encode
+from headwater.protocol.links.keys import Keys
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit import patience
 from tests.kit.first_seed import first_seed
 from tests.kit.patience import ANSWER_S, patiently

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.expressions import Attribute, Binary, Constant
-from protocol.pattern import Leaf, Pattern, Rule, Sequence, Window
-from protocol.wire.codec import CodecError, decode, digest, encode
+from headwater.protocol.expressions import Attribute, Binary, Constant
+from headwater.protocol.pattern import Leaf, Pattern, Rule, Sequence, Window
+from headwater.protocol.wire.codec import CodecError, decode, digest, encode
 from tests.law.generators import case_of_seed
 
 A_RULE = Rule(

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.events import EventType
-from protocol.languages import RuleTextError, Source, parse_rules
-from protocol.languages.sources import TEXT_BYTES_MAX
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import RuleTextError, Source, parse_rules
+from headwater.protocol.languages.sources import TEXT_BYTES_MAX
 
 FIRE = """\
 event Smoke(area: string, value: float?)

@@ -6,13 +6,24 @@ import math
 
 import pytest
 
-from protocol.analysis.validate import check_pattern, check_rule
-from protocol.errors import ConfigError, RuleError
-from protocol.events import EventType
-from protocol.expressions import Attribute, Binary, Call, Constant, Fold, Items, Parameter, Remote, Same, Unary
-from protocol.functions import BUILT_IN, Functions
-from protocol.languages import RuleSet, RuleTextError, Source, parse_rules
-from protocol.pattern import (
+from headwater.protocol.analysis.validate import check_pattern, check_rule
+from headwater.protocol.errors import ConfigError, RuleError
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import (
+    Attribute,
+    Binary,
+    Call,
+    Constant,
+    Fold,
+    Items,
+    Parameter,
+    Remote,
+    Same,
+    Unary,
+)
+from headwater.protocol.functions import BUILT_IN, Functions
+from headwater.protocol.languages import RuleSet, RuleTextError, Source, parse_rules
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Between,

@@ -6,19 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from protocol.expressions import Attribute, Binary, Constant, Items, Unary
-from protocol.languages import PrintError, RuleTextError, Source, parse_rules, print_rule
-from protocol.pattern import (
-    Chain,
-    Leaf,
-    OutputAttribute,
-    Pattern,
-    Rule,
-    Selection,
-    Sequence,
-    Window,
-    Within,
-)
+from headwater.protocol.expressions import Attribute, Binary, Constant, Items, Unary
+from headwater.protocol.languages import PrintError, RuleTextError, Source, parse_rules, print_rule
+from headwater.protocol.pattern import Chain, Leaf, OutputAttribute, Pattern, Rule, Selection, Sequence, Window, Within
 from tests.law.generators import TYPES, case_of_seed
 
 A, B = Leaf("a", "A"), Leaf("b", "B")

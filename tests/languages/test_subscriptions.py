@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node.explain.expressions import Scope, holds
-from node.tasks.predicates import row_condition
-from node.tasks.rule_failures import NOTED
-from protocol.errors import RuleError
-from protocol.events import Event, EventType
-from protocol.expressions import Attribute, Binary, Constant, Items
-from protocol.languages import RuleTextError
-from protocol.subscriptions import (
+from headwater.node.explain.expressions import Scope, holds
+from headwater.node.tasks.predicates import row_condition
+from headwater.node.tasks.rule_failures import NOTED
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import Attribute, Binary, Constant, Items
+from headwater.protocol.languages import RuleTextError
+from headwater.protocol.subscriptions import (
     SUBJECT,
     Subscription,
     covers,

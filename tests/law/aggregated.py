@@ -6,9 +6,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from protocol.events import Event
-from protocol.expressions import FOLDS, Attribute, Binary, Constant, Expression, Parameter
-from protocol.pattern import Absence, Aggregate, Chain, Leaf, OutputAttribute, Pattern, Rule, Selection, Step
+from headwater.protocol.events import Event
+from headwater.protocol.expressions import FOLDS, Attribute, Binary, Constant, Expression, Parameter
+from headwater.protocol.pattern import Absence, Aggregate, Chain, Leaf, OutputAttribute, Pattern, Rule, Selection, Step
 from tests.law.equal_values import chance_of_seed, drawn
 from tests.law.generators import Named, RuleMaker, comparison
 from tests.law.networks import UNSERVED, Birth, Maker, NetworkCase

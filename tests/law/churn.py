@@ -2,7 +2,7 @@
 
 A case is an ordinary random network of which some parts are missing at first and come later, and some leave. What each
 sink must receive follows from the event times that the changes were given. Rules that read each other's composites stay
-for the whole run, while everything around them changes; but where events are late (``tests.law.late``) those of them come
+for the whole run, while everything around them changes; but where events are late (``law.late``) those of them come
 and go, too, that no other reads, or whose type another one gives as well.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from coordinator.core import (
+from headwater.coordinator.core import (
     AddSink,
     AddSource,
     Change,
@@ -24,14 +24,14 @@ from coordinator.core import (
     RemoveSource,
     UndeployRule,
 )
-from deploy.simulation.faults import Faults, random_faults
-from deploy.simulation.happenings import Decide, GiveUp
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import DETECTION_US, simulate
-from node.core import NodeSettings
-from protocol.events import Event
-from protocol.network import Network
-from protocol.pattern import Rule, types_of
+from headwater.deploy.simulation.faults import Faults, random_faults
+from headwater.deploy.simulation.happenings import Decide, GiveUp
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import DETECTION_US, simulate
+from headwater.node.core import NodeSettings
+from headwater.protocol.events import Event
+from headwater.protocol.network import Network
+from headwater.protocol.pattern import Rule, types_of
 from tests.law.law import (
     MATCHES_MAX,
     ORACLE_SECONDS,

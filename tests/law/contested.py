@@ -6,8 +6,8 @@ may combine them on its own, and must still let the node that has the anchor kno
 
 from __future__ import annotations
 
-from protocol.expressions import Attribute, Binary, Expression
-from protocol.pattern import Chain, Leaf, Pattern, Policy, Selection, Step, Within
+from headwater.protocol.expressions import Attribute, Binary, Expression
+from headwater.protocol.pattern import Chain, Leaf, Pattern, Policy, Selection, Step, Within
 from tests.law.generators import Named, RuleMaker
 
 

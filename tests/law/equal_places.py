@@ -5,7 +5,7 @@ Each with a trace and what is found in it: some of its events break one of the e
 
 from __future__ import annotations
 
-from protocol.pattern import Rule
+from headwater.protocol.pattern import Rule
 from tests.kit.builders import absent, aggregate, both, chain, each, either, first, last, many, no, rule, same, seq
 
 INNER = rule(seq("A a", "B b", within=9), "b.id = a.v", "a.v = b.v", name="inner", emits="Y", out={"v": "a.v"})

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.events import EventType
-from protocol.expressions import Attribute, Binary, Call, Expression, Index, Parameter
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Attribute, Binary, Call, Expression, Index, Parameter
 
 EQUAL = "equal: "
 """How the names of all features begin that this module notes."""

@@ -15,11 +15,11 @@ from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 from typing import Any
 
-from deploy.simulation.faults import Faults
-from node.engine import compile_rules
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.network import STRATEGIES, Link, Network
-from protocol.pattern import types_of
+from headwater.deploy.simulation.faults import Faults
+from headwater.node.engine import compile_rules
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.network import STRATEGIES, Link, Network
+from headwater.protocol.pattern import types_of
 from tests.law import law
 from tests.law.fuzzing import smaller_rules
 from tests.law.law import SERVED, Verdict, check

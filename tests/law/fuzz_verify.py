@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from pipeline.spark.session import spark_session
+from headwater.pipeline.spark.session import spark_session
 from tests.law.verified import Outcome, check_seed, for_small_data
 
 

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from protocol import expressions as ex
-from protocol import pattern as pt
-from protocol.events import Event
+from headwater.protocol import expressions as ex
+from headwater.protocol import pattern as pt
+from headwater.protocol.events import Event
 from tests.law.generators import Case, case_of_seed, describe, has_lonely_limit
 from tests.oracle import Found, TooManyMatches, all_items, evaluate, items_in
 
@@ -322,7 +322,7 @@ def perform(case: Case, schedule: Schedule, expected: dict[str, Found], programs
 
     ``programs`` keeps the compiled rules of the case, so that all its runs share them.
     """
-    from node.engine import Engine, compile_rules
+    from headwater.node.engine import Engine, compile_rules
 
     run = Run(case, schedule, expected, timings(case.rules))
 
@@ -395,7 +395,7 @@ def check_case(case: Case, schedule_seed: int = 0, count: int = 2) -> int:
 
 def check_counts(case: Case, schedule_seed: int, expected: dict[str, Found]) -> None:
     """Counting without listing gives as many as listing, with few kinds of choices told apart, or one by one."""
-    from node.engine import Engine, compile_rules, counting
+    from headwater.node.engine import Engine, compile_rules, counting
 
     rng = random.Random(f"counting {schedule_seed}")
     program = compile_rules(list(case.rules), case.types, remote=case.remote, count_only=True)

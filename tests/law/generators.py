@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
-from protocol.events import Event, EventType
-from protocol.expressions import (
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import (
     FOLDS,
     Attribute,
     Binary,
@@ -27,7 +27,7 @@ from protocol.expressions import (
     Same,
     Unary,
 )
-from protocol.pattern import (
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Between,
@@ -48,7 +48,7 @@ from protocol.pattern import (
     leaves,
     positive_leaves,
 )
-from protocol.pattern import Sequence as Seq
+from headwater.protocol.pattern import Sequence as Seq
 from tests.law.equal_values import EqualValues, Named, alike, chance_of_seed, drawn, values_alike
 
 FULL = {"id": "int", "v": "int", "w": "float?", "s": "string", "f": "bool?", "g": "bool?"}
@@ -105,7 +105,7 @@ class Sets:
         return "Sets()"
 
 
-HAS_FUNCTIONS = find_spec("protocol.functions") is not None
+HAS_FUNCTIONS = find_spec("headwater.protocol.functions") is not None
 REMOTE = {"table": Table(), "sets": Sets()}
 
 
@@ -687,8 +687,12 @@ def describe(case: Case) -> str:
     lines = [f"# seed {case.seed}"]
     for rule in case.rules:
         lines += ["# " + line for line in rule_text(rule).splitlines()]
-    lines += ["from protocol.events import Event, EventType", "from protocol.expressions import *"]
-    lines += ["from protocol.pattern import *", "from tests.law.generators import TYPES, Case, Sets, Table", ""]
+    lines += ["from headwater.protocol.events import Event, EventType", "from headwater.protocol.expressions import *"]
+    lines += [
+        "from headwater.protocol.pattern import *",
+        "from tests.law.generators import TYPES, Case, Sets, Table",
+        "",
+    ]
     lines += ["rules = ("] + [f"    {rule!r}," for rule in case.rules] + [")"]
     lines += ["events = ("] + [f"    {event_code(event)}," for event in case.events] + [")"]
     lines += ['case = Case(rules, events, remote={"table": Table(), "sets": Sets()})']
@@ -703,7 +707,7 @@ def event_code(event: Event) -> str:
 def rule_text(rule: Rule) -> str:
     """The rule in one of the languages where one can say it, else a compact rendering."""
     try:
-        from protocol.languages import print_rule
+        from headwater.protocol.languages import print_rule
 
         return str(print_rule(rule, "tesla" if isinstance(rule.pattern.root, Chain) else "sase"))
     except Exception:

@@ -11,10 +11,10 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from protocol.events import Event
-from protocol.expressions import FOLDS, Attribute, Binary, Expression, Parameter
-from protocol.network import Sink, Source
-from protocol.pattern import (
+from headwater.protocol.events import Event
+from headwater.protocol.expressions import FOLDS, Attribute, Binary, Expression, Parameter
+from headwater.protocol.network import Sink, Source
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Chain,
@@ -29,7 +29,7 @@ from protocol.pattern import (
     Window,
     Within,
 )
-from protocol.pattern import Sequence as Seq
+from headwater.protocol.pattern import Sequence as Seq
 from tests.law.aggregated import AggregatingMaker
 from tests.law.contested import ContestedMaker
 from tests.law.equal_values import chance_of_seed, drawn

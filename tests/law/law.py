@@ -13,15 +13,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from deploy.simulation.outcome import Delivery, Outcome
-from node.engine import Engine
-from node.explain.expressions import Scope as ProductScope
-from node.explain.expressions import holds as product_holds
-from protocol.composites import Composite
-from protocol.events import Event
-from protocol.subscriptions import SUBJECT, Subscription
-from protocol.wire import messages as wire
-from protocol.wire import rows as wire_rows
+from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.node.engine import Engine
+from headwater.node.explain.expressions import Scope as ProductScope
+from headwater.node.explain.expressions import holds as product_holds
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event
+from headwater.protocol.subscriptions import SUBJECT, Subscription
+from headwater.protocol.wire import messages as wire
+from headwater.protocol.wire import rows as wire_rows
 from tests.kit.patience import TooSlow as TooSlow
 from tests.kit.patience import time_limit as time_limit
 from tests.law.layouts import impatient, random_planner, strikes
@@ -175,8 +175,8 @@ def columns_from(count: int) -> Iterator[None]:
 def run(case: NetworkCase, strategy: str, faults: bool = False) -> Outcome:
     """Simulate the case with everything watched; every third seed encodes and decodes every message, and then keeps
     columns however short they are: the batches of small networks are."""
-    from deploy.simulation.simulator import simulate
-    from node.core import NodeSettings
+    from headwater.deploy.simulation.simulator import simulate
+    from headwater.node.core import NodeSettings
 
     with time_limit(RUN_SECONDS), columns_from(2):
         return simulate(

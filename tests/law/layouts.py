@@ -8,19 +8,19 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from coordinator.core import Coordinator, FallBack
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.layout.fallback import home_of, name_of
-from coordinator.layout.graphs import Ground, Link, Planner, Routes, shortest_routes
-from coordinator.layout.stages import Home, Layout, RuleLayout, Stage, at_one_node
-from deploy.simulation.happenings import Decide
-from node.plans.stage_cost import Patience
-from protocol.analysis.bounds import horizon_us
-from protocol.analysis.pulling import awakening_roles
-from protocol.network import Network
-from protocol.pattern import Chain, Rule, leaves
-from protocol.streams import Stream
+from headwater.coordinator.core import Coordinator, FallBack
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.layout.fallback import home_of, name_of
+from headwater.coordinator.layout.graphs import Ground, Link, Planner, Routes, shortest_routes
+from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage, at_one_node
+from headwater.deploy.simulation.happenings import Decide
+from headwater.node.plans.stage_cost import Patience
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.pulling import awakening_roles
+from headwater.protocol.network import Network
+from headwater.protocol.pattern import Chain, Rule, leaves
+from headwater.protocol.streams import Stream
 from tests.law.networks import NetworkCase
 
 

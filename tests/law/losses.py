@@ -14,20 +14,13 @@ from dataclasses import replace
 from itertools import combinations
 from typing import Any
 
-from deploy.simulation.faults import (
-    Amnesia,
-    Faults,
-    LinkOutage,
-    NodeOutage,
-    SlowCoordinator,
-    random_faults,
-)
-from deploy.simulation.happenings import GiveUp
-from deploy.simulation.links import FOREVER
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import simulate
-from node.core import NodeSettings
-from protocol.network import Network
+from headwater.deploy.simulation.faults import Amnesia, Faults, LinkOutage, NodeOutage, SlowCoordinator, random_faults
+from headwater.deploy.simulation.happenings import GiveUp
+from headwater.deploy.simulation.links import FOREVER
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import simulate
+from headwater.node.core import NodeSettings
+from headwater.protocol.network import Network
 from tests.law import churn
 from tests.law.churn import ChurnCase, churn_case
 from tests.law.law import (

@@ -1,6 +1,6 @@
 """Random networks with rules, sources, sinks and a trace, from a seed: what the law is tested on.
 
-Rules come from ``tests.law.generators`` and so cover every operator; count windows and remote tables are left out, since a
+Rules come from ``law.generators`` and cover every operator; count windows and remote tables are left out, since a
 network does not serve them. Times are stretched so that the delays of links are sometimes much smaller than windows,
 sometimes comparable and sometimes larger. ``NetworkCase.features`` says what a case exercises.
 """
@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from deploy.simulation.faults import Faults, random_faults
-from node.explain.expressions import show
-from protocol.analysis.validate import operators_without_bound
-from protocol.events import Event
-from protocol.expressions import Attribute, Binary, Constant, Expression, Items, Unary
-from protocol.network import Link, Network, Sink, Source
-from protocol.pattern import Rule, leaves, types_of
-from protocol.subscriptions import SUBJECT, Subscription
+from headwater.deploy.simulation.faults import Faults, random_faults
+from headwater.node.explain.expressions import show
+from headwater.protocol.analysis.validate import operators_without_bound
+from headwater.protocol.events import Event
+from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, Items, Unary
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.pattern import Rule, leaves, types_of
+from headwater.protocol.subscriptions import SUBJECT, Subscription
 from tests.law.contested import ContestedMaker
 from tests.law.equal_values import chance_of_seed, drawn
 from tests.law.generators import NODES, TYPES, RuleMaker, comparison, event_code, rule_text, values_of
@@ -380,10 +380,13 @@ def sides(nodes: Sequence[str], links: Sequence[Link], rng: random.Random) -> tu
 def describe(case: NetworkCase) -> str:
     """The case as text for people, in comments, and below it as Python that makes it again (``kept_case``)."""
     lines = ["# " + line for line in for_people(case)]
-    lines += ["from deploy.simulation.faults import *"] if case.faults is not None else []
-    lines += ["from protocol.events import Event, EventType", "from protocol.expressions import *"]
-    lines += ["from protocol.network import Link, Network, Sink, Source", "from protocol.pattern import *"]
-    lines += ["from protocol.subscriptions import Subscription"]
+    lines += ["from headwater.deploy.simulation.faults import *"] if case.faults is not None else []
+    lines += ["from headwater.protocol.events import Event, EventType", "from headwater.protocol.expressions import *"]
+    lines += [
+        "from headwater.protocol.network import Link, Network, Sink, Source",
+        "from headwater.protocol.pattern import *",
+    ]
+    lines += ["from headwater.protocol.subscriptions import Subscription"]
     lines += ["from tests.law.generators import TYPES", "from tests.law.networks import NetworkCase", ""]
     network = case.network
     for name in ("links", "sources", "sinks", "rules"):

@@ -10,14 +10,14 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from node.engine import Engine
-from node.plans.partition import LOCAL, split
-from protocol.analysis.partial import PartialRule
-from protocol.analysis.projection import project
-from protocol.composites import Composite
-from protocol.events import Event, EventType
-from protocol.expressions import Attribute, Binary, Expression, Parameter
-from protocol.pattern import Absence, Aggregate, Chain, Leaf, Pattern, Rule, Selection, Step, Within, leaves
+from headwater.node.engine import Engine
+from headwater.node.plans.partition import LOCAL, split
+from headwater.protocol.analysis.partial import PartialRule
+from headwater.protocol.analysis.projection import project
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import Attribute, Binary, Expression, Parameter
+from headwater.protocol.pattern import Absence, Aggregate, Chain, Leaf, Pattern, Rule, Selection, Step, Within, leaves
 from tests.law.equal_values import chance_of_seed, drawn
 from tests.law.generators import REMOTE, TYPES, Named, RuleMaker, values_of
 

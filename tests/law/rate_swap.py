@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 
-from coordinator.inev.model.rules import Statistics
-from protocol.events import Event, EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 from tests.law.networks import Birth, NetworkCase
 
 TYPES = tuple(EventType(name, {"key": "int"}) for name in "ABC")

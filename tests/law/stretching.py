@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from protocol.expressions import Attribute, Binary, Constant, Expression
-from protocol.pattern import Chain, Negation, Pattern, Rule, Selection, Window, Within
+from headwater.protocol.expressions import Attribute, Binary, Constant, Expression
+from headwater.protocol.pattern import Chain, Negation, Pattern, Rule, Selection, Window, Within
 
 
 def stretched(rule: Rule, unit_us: int) -> Rule:

@@ -8,15 +8,15 @@ from collections import Counter
 
 import pytest
 
-from coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, TidyUp, UndeployRule
-from deploy.simulation.faults import Faults, NodeOutage
-from deploy.simulation.simulator import Simulation, simulate
-from protocol.analysis.bounds import horizon_us
-from protocol.errors import ConfigError
-from protocol.events import Event, EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.messages.plans import (
+from headwater.coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, TidyUp, UndeployRule
+from headwater.deploy.simulation.faults import Faults, NodeOutage
+from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -27,8 +27,8 @@ from protocol.messages.plans import (
     TellDelivered,
     TreeStands,
 )
-from protocol.network import STRATEGIES, Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 from tests.kit.first_seed import first_seed
 from tests.law.fuzz_changes import KINDS, judge
 

@@ -6,10 +6,10 @@ from itertools import count, islice
 
 import pytest
 
-from coordinator.core import DeployRule, UndeployRule
-from deploy.simulation.outcome import Delivery
-from protocol.composites import Composite
-from protocol.pattern import Rule, types_of
+from headwater.coordinator.core import DeployRule, UndeployRule
+from headwater.deploy.simulation.outcome import Delivery
+from headwater.protocol.composites import Composite
+from headwater.protocol.pattern import Rule, types_of
 from tests.kit.builders import rule, seq
 from tests.law.churn import ChurnCase, churn_case, connected_groups, expected, run
 from tests.law.law import Unjudged, compare

@@ -10,35 +10,35 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import Coordinator, FallBack, LayOutAnew
-from coordinator.daemon.durable import Durable
-from coordinator.daemon.inputs import Asked, PlanAnew, Subscribe
-from coordinator.daemon.machine import Machine, Settings
-from coordinator.inev.plan.fallback import solution_of, with_fall_backs
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.inev.search.space import Space
-from coordinator.layout.cost_watch import watched_stages
-from coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, name_of, position_of
-from coordinator.layout.graphs import Ground, Routes, drafted, shortest_routes
-from coordinator.layout.history import Layings
-from coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
-from deploy.network.file import read_network
-from deploy.network.sheet import NetworkFileError
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import simulate
-from node.core import NodeSettings
-from node.plans.stage_cost import PATIENT, Patience, StageWatch
-from node.step import Work
-from node.streams.feeds import Merge
-from protocol.analysis.bounds import horizon_us
-from protocol.edge import FileTo
-from protocol.errors import ConfigError
-from protocol.graphs import BornHere, TakenFrom, Watch, Weight
-from protocol.messages.control import Reported
-from protocol.messages.plans import CostsMore, PlannedRule, TreeStands
-from protocol.network import Sink
-from protocol.streams import Filter
-from protocol.subscriptions import Subscription
+from headwater.coordinator.core import Coordinator, FallBack, LayOutAnew
+from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.inputs import Asked, PlanAnew, Subscribe
+from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.coordinator.inev.plan.fallback import solution_of, with_fall_backs
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.search.space import Space
+from headwater.coordinator.layout.cost_watch import watched_stages
+from headwater.coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, name_of, position_of
+from headwater.coordinator.layout.graphs import Ground, Routes, drafted, shortest_routes
+from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
+from headwater.deploy.network.file import read_network
+from headwater.deploy.network.sheet import NetworkFileError
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import simulate
+from headwater.node.core import NodeSettings
+from headwater.node.plans.stage_cost import PATIENT, Patience, StageWatch
+from headwater.node.step import Work
+from headwater.node.streams.feeds import Merge
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.edge import FileTo
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.graphs import BornHere, TakenFrom, Watch, Weight
+from headwater.protocol.messages.control import Reported
+from headwater.protocol.messages.plans import CostsMore, PlannedRule, TreeStands
+from headwater.protocol.network import Sink
+from headwater.protocol.streams import Filter
+from headwater.protocol.subscriptions import Subscription
 from tests.coordinator.test_layouts import LAST, PLAIN, SOURCES, sase
 from tests.coordinator.test_machine import Room
 from tests.kit.faults import finish, under_load

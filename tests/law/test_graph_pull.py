@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from coordinator.layout.stages import Layout, Stage, at_one_node
-from coordinator.requests import LayOutAnew
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import SETUP_US, simulate
-from node.core import NodeCore
-from node.pull.masters import PushPull
-from node.streams.outbox import type_of
-from protocol.messages.neighbour import Awakening, ReverseMark, SetMode
-from protocol.network import Network
+from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
+from headwater.coordinator.requests import LayOutAnew
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import SETUP_US, simulate
+from headwater.node.core import NodeCore
+from headwater.node.pull.masters import PushPull
+from headwater.node.streams.outbox import type_of
+from headwater.protocol.messages.neighbour import Awakening, ReverseMark, SetMode
+from headwater.protocol.network import Network
 from tests.kit.builders import both, seq
 from tests.kit.builders import rule as a_rule
 from tests.kit.processes import assert_exact, replayed

@@ -12,22 +12,22 @@ from itertools import count, islice, pairwise
 
 import pytest
 
-from coordinator.core import AddSink, DeployRule, LayOutAnew, RemoveSink, UndeployRule
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.layout.graphs import at_the_middle
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import Simulation, simulate
-from node.effects import Send
-from protocol.analysis.bounds import horizon_us
-from protocol.events import Event, EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.messages.neighbour import Batch
-from protocol.network import STRATEGIES, Link, Network, Sink, Source
-from protocol.pattern import Rule
-from protocol.streams import whole_streams
-from protocol.subscriptions import Subscription
+from headwater.coordinator.core import AddSink, DeployRule, LayOutAnew, RemoveSink, UndeployRule
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.layout.graphs import at_the_middle
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.node.effects import Send
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.neighbour import Batch
+from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.pattern import Rule
+from headwater.protocol.streams import whole_streams
+from headwater.protocol.subscriptions import Subscription
 from tests.law.churn import changes_under, churn_case, connected_groups
 from tests.law.late import late_case
 from tests.law.layouts import random_planner

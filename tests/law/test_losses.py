@@ -5,18 +5,18 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, UndeployRule
-from deploy.simulation.faults import Amnesia, Faults, LinkOutage, NodeOutage, SlowCoordinator
-from deploy.simulation.happenings import GiveUp
-from deploy.simulation.simulator import Simulation, simulate
-from node.core import NodeCore
-from node.effects import LinkReset, Ordered, Received, Report, Send, Tell
-from protocol.analysis.bounds import horizon_us
-from protocol.errors import ConfigError
-from protocol.events import Event
-from protocol.messages import control
-from protocol.messages.neighbour import TreeReady
-from protocol.messages.plans import (
+from headwater.coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, UndeployRule
+from headwater.deploy.simulation.faults import Amnesia, Faults, LinkOutage, NodeOutage, SlowCoordinator
+from headwater.deploy.simulation.happenings import GiveUp
+from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.node.core import NodeCore
+from headwater.node.effects import LinkReset, Ordered, Received, Report, Send, Tell
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event
+from headwater.protocol.messages import control
+from headwater.protocol.messages.neighbour import TreeReady
+from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
@@ -29,9 +29,9 @@ from protocol.messages.plans import (
     TreeBroken,
     TreeStands,
 )
-from protocol.messages.trees import CreateTree, DropLink, ForgetTree, StartTree, TreeNack, UseLink
-from protocol.network import STRATEGIES, Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.protocol.messages.trees import CreateTree, DropLink, ForgetTree, StartTree, TreeNack, UseLink
+from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 from tests.law.test_changes import FIRE, HOT, SMOKE, TEMP, S, every_second, rule, tell, times
 
 RING = ("p1", "p2", "p3", "p4")
@@ -366,7 +366,7 @@ def test_a_leader_that_reaches_fewer_nodes_than_another_could_is_replaced():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_slow_node_goes_on_although_one_of_its_links_is_lost(strategy):
-    from deploy.simulation.faults import SlowNode
+    from headwater.deploy.simulation.faults import SlowNode
 
     network, births = fires(), every_second(20)
     faults = Faults(link_outages=(LinkOutage("p1", "p2", 8 * S),), slow_nodes=(SlowNode("p1", 1000),))

@@ -10,23 +10,23 @@ from collections.abc import Iterable
 import msgpack
 import pytest
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import Simulation, simulate
-from node.core import NodeCore
-from node.engine import Engine
-from node.engine.runtime import FOLD_FUNCTIONS
-from node.plans.catalog import Catalog
-from node.tasks.aggregates.planning import asking_rule
-from node.tasks.aggregates.tallies import TallyStore
-from protocol.errors import RuleError
-from protocol.events import Event, EventType
-from protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest
-from protocol.network import Link, Network, Sink, Source
-from protocol.pattern import Chain, Rule
-from protocol.subscriptions import Subscription
-from protocol.tallies import Extreme, Part, Total, from_plain, merged, nothing, tally, to_plain, total, value
-from protocol.wire.messages import Wire
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.node.core import NodeCore
+from headwater.node.engine import Engine
+from headwater.node.engine.runtime import FOLD_FUNCTIONS
+from headwater.node.plans.catalog import Catalog
+from headwater.node.tasks.aggregates.planning import asking_rule
+from headwater.node.tasks.aggregates.tallies import TallyStore
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.pattern import Chain, Rule
+from headwater.protocol.subscriptions import Subscription
+from headwater.protocol.tallies import Extreme, Part, Total, from_plain, merged, nothing, tally, to_plain, total, value
+from headwater.protocol.wire.messages import Wire
 from tests.kit.builders import absent, aggregate, chain, cond, each, last, rule, seq
 from tests.law import law
 from tests.law.aggregated import AWKWARD, aggregated_case
@@ -376,7 +376,7 @@ def test_a_node_may_be_saved_and_restored_at_any_moment():
 
 def test_a_message_for_a_stream_that_nobody_asked_for_is_counted():
     core = NodeCore("n", {"m": 0})
-    from node.effects import Received, Report
+    from headwater.node.effects import Received, Report
 
     for message in (TallyRequest(3, (Question(1, (0, "", 0), (1, "", 0)),)), TallyAnswer(3, ((1, 0),))):
         assert core.handle(Received("m", message), 0) == [Report("unknown_stream")]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from node.engine import Engine, compile_rules
-from node.plans.partition import LOCAL, Split, split
-from protocol import expressions as ex
-from protocol import pattern as pt
-from protocol.analysis.partial import Contest, PartialRule
-from protocol.analysis.projection import joinable_components, project
-from protocol.analysis.validate import check_pattern
-from protocol.errors import RuleError
-from protocol.wire.codec import encode
+from headwater.node.engine import Engine, compile_rules
+from headwater.node.plans.partition import LOCAL, Split, split
+from headwater.protocol import expressions as ex
+from headwater.protocol import pattern as pt
+from headwater.protocol.analysis.partial import Contest, PartialRule
+from headwater.protocol.analysis.projection import joinable_components, project
+from headwater.protocol.analysis.validate import check_pattern
+from headwater.protocol.errors import RuleError
+from headwater.protocol.wire.codec import encode
 from tests.kit.builders import (
     TYPES,
     absent,

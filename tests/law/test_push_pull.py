@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import simulate
-from node.core import NodeSettings
-from node.pull.masters import PushPull, Slot
-from node.streams.feeds import Inlet
-from node.tasks.task import JoinTask
-from protocol.events import Event, EventType
-from protocol.expressions import Attribute, Binary, Constant, Expression, walk
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.messages.neighbour import Awakening, Mark, ReverseMark, SetMode
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import SUBJECT, parse_subscription
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import simulate
+from headwater.node.core import NodeSettings
+from headwater.node.pull.masters import PushPull, Slot
+from headwater.node.streams.feeds import Inlet
+from headwater.node.tasks.task import JoinTask
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, walk
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.neighbour import Awakening, Mark, ReverseMark, SetMode
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import SUBJECT, parse_subscription
 from tests.simulation.test_simulator import MS, Birth, Overheard, overheard, results
 
 SECOND = 1_000 * MS

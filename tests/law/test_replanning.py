@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.daemon.replanning import measured, moved
-from coordinator.inev.model.rules import Statistics
-from deploy.network.file import read_network
-from deploy.network.sheet import NetworkFileError
-from protocol.messages.control import encode_statistics
+from headwater.coordinator.daemon.replanning import measured, moved
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.deploy.network.file import read_network
+from headwater.deploy.network.sheet import NetworkFileError
+from headwater.protocol.messages.control import encode_statistics
 from tests.kit.faults import a_load, finish, some_time, under_load
 from tests.kit.live_coordinator import a_live_network
 from tests.kit.processes import COORDINATOR

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import SETUP_US, Simulation
-from node.core import NodeSettings
-from node.effects import Born
-from protocol.events import Event
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import SETUP_US, Simulation
+from headwater.node.core import NodeSettings
+from headwater.node.effects import Born
+from headwater.protocol.events import Event
 from tests.law.law import SERVED, Unjudged, compare, expected
 from tests.law.networks import Birth, NetworkCase, network_case
 

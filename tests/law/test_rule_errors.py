@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from node.client import Client
-from protocol.edge import ClientFeed
-from protocol.events import EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import parse_subscription
+from headwater.node.client import Client
+from headwater.protocol.edge import ClientFeed
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.patience import patiently
 from tests.kit.processes import Cluster
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from deploy.simulation.faults import Faults, NodeOutage, random_faults
-from deploy.simulation.simulator import simulate
-from node.core import NodeCore
-from node.daemon.hearing import Gap
-from node.effects import SourcesHeard, SourcesUnheard
-from protocol.edge import Broker, MqttFeed
-from protocol.messages.control import SourceConfig
-from protocol.messages.neighbour import Batch, Deploy, Filter, Want
-from protocol.network import Source
+from headwater.deploy.simulation.faults import Faults, NodeOutage, random_faults
+from headwater.deploy.simulation.simulator import simulate
+from headwater.node.core import NodeCore
+from headwater.node.daemon.hearing import Gap
+from headwater.node.effects import SourcesHeard, SourcesUnheard
+from headwater.protocol.edge import Broker, MqttFeed
+from headwater.protocol.messages.control import SourceConfig
+from headwater.protocol.messages.neighbour import Batch, Deploy, Filter, Want
+from headwater.protocol.network import Source
 from tests.law import law
 from tests.law.networks import NetworkCase
 from tests.node.test_core import ANode, event, reports, sent

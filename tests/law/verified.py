@@ -19,15 +19,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
-from pipeline.verify.compare import KINDS, compared_with
-from pipeline.verify.counted import counted_with
-from pipeline.verify.delivered import read_delivered
-from pipeline.verify.emitted import Emitted, composite_id, in_order_of_reading
-from pipeline.verify.expected import expected, offer
-from pipeline.verify.relations import Refused, Source
-from protocol.events import Event
-from protocol.pattern import Rule, types_of
+from headwater.pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary, write_manifest
+from headwater.pipeline.verify.compare import KINDS, compared_with
+from headwater.pipeline.verify.counted import counted_with
+from headwater.pipeline.verify.delivered import read_delivered
+from headwater.pipeline.verify.emitted import Emitted, composite_id, in_order_of_reading
+from headwater.pipeline.verify.expected import expected, offer
+from headwater.pipeline.verify.relations import Refused, Source
+from headwater.protocol.events import Event
+from headwater.protocol.pattern import Rule, types_of
 from tests.kit.builders import TYPES as BUILDER_TYPES
 from tests.kit.builders import Rules, listed, trace
 from tests.law.generators import TYPES, case_of_seed, random_trace, rule_text

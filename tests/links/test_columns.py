@@ -13,16 +13,16 @@ from typing import Any
 import msgpack
 import pytest
 
-from node.core import NodeCore
-from node.step import Work
-from node.streams.admission import Testimony as Told
-from node.streams.identity_map import LANES_MAX, NEAR_MAX, STRETCH_MAX, Known
-from node.streams.outbox import Inbox, Outbox
-from protocol.events import EventType
-from protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run
-from protocol.wire.codec import CodecError
-from protocol.wire.columns import LAZY_LEAST, Columns, Identities
-from protocol.wire.messages import LinkWire, Wire
+from headwater.node.core import NodeCore
+from headwater.node.step import Work
+from headwater.node.streams.admission import Testimony as Told
+from headwater.node.streams.identity_map import LANES_MAX, NEAR_MAX, STRETCH_MAX, Known
+from headwater.node.streams.outbox import Inbox, Outbox
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run
+from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.columns import LAZY_LEAST, Columns, Identities
+from headwater.protocol.wire.messages import LinkWire, Wire
 from tests.kit.builders import TYPES
 from tests.law.law import columns_from
 from tests.node.test_core import ANode, reports, sent

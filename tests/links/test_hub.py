@@ -13,15 +13,15 @@ from random import Random
 import pytest
 import zmq
 
-from protocol.errors import ConfigError
-from protocol.links import LinkError, LinkSettings
-from protocol.links.frames import OFFER, Frame, Hello, Kind, decode, encode
-from protocol.links.settings import FRAME_BYTES_MAX
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.links import LinkError, LinkSettings
+from headwater.protocol.links.frames import OFFER, Frame, Hello, Kind, decode, encode
+from headwater.protocol.links.settings import FRAME_BYTES_MAX
 from tests.kit.link_ends import Ends, a_pair, closed, run, strangers, until, written
 from tests.kit.patience import run_to_its_end
 from tests.links.test_session import bad_frames
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 LOOPS = pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 
 
@@ -614,7 +614,7 @@ def test_a_hub_that_nobody_closes_does_not_hold_up_the_process() -> None:
     """It is collected together with its sockets, in whatever order."""
     script = """
 import asyncio, gc
-from protocol.links import Hub
+from headwater.protocol.links import Hub
 
 class Deaf:
     def __getattr__(self, name):

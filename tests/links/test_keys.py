@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from protocol.errors import ConfigError
-from protocol.links import Keys, LinkSettings, make_keys
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.links import Keys, LinkSettings, make_keys
 from tests.kit.link_ends import Ends, closed, run, strangers, until
 from tests.links.test_hub import LOOPS, address_of, an_offer, dealer, numbered
 
@@ -257,7 +257,7 @@ def test_a_key_can_be_given_with_its_peer_instead_of_lying_in_a_folder(folder: P
 def test_the_command_makes_keys_for_names_and_for_a_network(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from deploy.cli.command import main
+    from headwater.deploy.cli.command import main
 
     monkeypatch.chdir(tmp_path)
     Path("net.yaml").write_text("events: {A: {x: int}}\nnodes: [n1, n2]\nlinks: [{between: [n1, n2]}]\n")

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from protocol.links.frames import (
+from headwater.protocol.links.frames import (
     HEADER,
     OFFER,
     REPLY,
@@ -21,10 +21,10 @@ from protocol.links.frames import (
     decode,
     encode,
 )
-from protocol.links.numbering import Incoming, Outgoing, digest_with
-from protocol.links.session import Acknowledged, Down, Identity, Phase, Received, Session
-from protocol.links.settings import LinkError, LinkSettings, PeerState
-from protocol.links.shaping import Shaper
+from headwater.protocol.links.numbering import Incoming, Outgoing, digest_with
+from headwater.protocol.links.session import Acknowledged, Down, Identity, Phase, Received, Session
+from headwater.protocol.links.settings import LinkError, LinkSettings, PeerState
+from headwater.protocol.links.shaping import Shaper
 from tests.kit.link_world import World
 
 SEEDS = int(os.environ.get("HEADWATER_LINK_SEEDS", "100"))

@@ -9,12 +9,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from node.engine import Engine
-from protocol.composites import Composite
-from protocol.events import EventType
-from protocol.messages.neighbour import Advertise, Batch, Mark, Message, Notify, Run, Want
-from protocol.wire.codec import CodecError
-from protocol.wire.messages import LinkWire, Wire
+from headwater.node.engine import Engine
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.neighbour import Advertise, Batch, Mark, Message, Notify, Run, Want
+from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.messages import LinkWire, Wire
 from tests.kit.builders import TYPES, chain, each, rule
 
 PAIR = rule(chain("A a", each("B b", 100, "a")), name="pair", emits="X", out={"v": "a.v"})
@@ -324,7 +324,7 @@ def test_malformed_schemas_are_refused(schema):
 
 
 def test_a_link_takes_only_so_many_schemas(monkeypatch):
-    monkeypatch.setattr("protocol.wire.messages.SCHEMAS_MAX", 20)
+    monkeypatch.setattr("headwater.protocol.wire.messages.SCHEMAS_MAX", 20)
     wire = LinkWire(())
     for number in range(20):
         wire.decode(msgpack.packb([7, [[number, f"T{number}", []]], [2, 1, 5]]))

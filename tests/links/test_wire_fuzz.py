@@ -16,12 +16,12 @@ from typing import Any, get_args
 import msgpack
 import pytest
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import Simulation
-from node.core import NodeCore, NodeSettings
-from node.effects import Born, Effect, Input, Received, Report, Send, TimerFired
-from protocol.events import Event
-from protocol.messages.neighbour import (
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import Simulation
+from headwater.node.core import NodeCore, NodeSettings
+from headwater.node.effects import Born, Effect, Input, Received, Report, Send, TimerFired
+from headwater.protocol.events import Event
+from headwater.protocol.messages.neighbour import (
     Batch,
     GraphLaid,
     LinkAgain,
@@ -33,10 +33,10 @@ from protocol.messages.neighbour import (
     TreeNack,
     TreeOver,
 )
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import parse_subscription
-from protocol.wire.codec import CodecError
-from protocol.wire.messages import LinkWire, Wire
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
+from headwater.protocol.wire.codec import CodecError
+from headwater.protocol.wire.messages import LinkWire, Wire
 from tests.kit.builders import aggregate, chain, rule
 from tests.links.test_wire import ALL, TYPES, composites
 from tests.node.test_core import CHAINED, LAST, PAIR, ANode, body, event, reports

@@ -15,12 +15,12 @@ import re
 
 import pytest
 
-from node.engine import Engine
-from protocol.composites import Composite
-from protocol.events import Event, EventType
-from protocol.functions import Functions
-from protocol.languages import RuleTextError, Source, parse_rules
-from protocol.remote import RemoteTable
+from headwater.node.engine import Engine
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.functions import Functions
+from headwater.protocol.languages import RuleTextError, Source, parse_rules
+from headwater.protocol.remote import RemoteTable
 
 TYPES = {name: EventType(name, {"id": "int", "v": "int", "w": "float?", "s": "string?"}) for name in "ABCDEF"}
 DECLARED = "".join(f"event {name}(id: int, v: int, w: float?, s: string?)\n" for name in TYPES)

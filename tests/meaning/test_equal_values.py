@@ -10,14 +10,14 @@ from itertools import permutations, product
 
 import pytest
 
-from node.engine import Engine, compile_rules
-from protocol.events import Event, EventType
-from protocol.expressions import Constant
-from protocol.languages import Source, parse_rules
-from protocol.network import Link, Network, Sink
-from protocol.network import Source as SourceAt
-from protocol.pattern import Rule
-from protocol.subscriptions import Subscription
+from headwater.node.engine import Engine, compile_rules
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import Constant
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.network import Link, Network, Sink
+from headwater.protocol.network import Source as SourceAt
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import Subscription
 from tests.kit.builders import EVALUATORS, TYPES, Evaluator, both, by_oracle, rule, seq, trace
 from tests.law.equal_places import PLACES
 from tests.law.equal_values import EQUAL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgpack
 import pytest
 
-from protocol import expressions as ex
+from headwater.protocol import expressions as ex
 from tests.kit.builders import (
     EVALUATORS,
     Evaluator,

@@ -6,9 +6,9 @@ from collections import Counter
 
 import pytest
 
-from protocol import pattern as pt
-from protocol.analysis.validate import check_rule
-from protocol.events import Event
+from headwater.protocol import pattern as pt
+from headwater.protocol.analysis.validate import check_rule
+from headwater.protocol.events import Event
 from tests.kit.builders import by_oracle, chain, last, rule, seq, trace
 from tests.law.fuzzing import expected_of, kept_case
 from tests.law.generators import case_of_seed, describe

@@ -6,9 +6,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from deploy.descriptions.remote_files import load_remote_table, load_remote_tables
-from protocol.errors import ConfigError, EventError
-from protocol.remote import RemoteEntry, RemoteTable
+from headwater.deploy.descriptions.remote_files import load_remote_table, load_remote_tables
+from headwater.protocol.errors import ConfigError, EventError
+from headwater.protocol.remote import RemoteEntry, RemoteTable
 
 
 def test_a_static_table_answers_at_any_time() -> None:

@@ -15,7 +15,7 @@ class Running:
     """An engine that is fed and advanced in the words of the test."""
 
     def __init__(self, *rules):
-        from node.engine import Engine
+        from headwater.node.engine import Engine
 
         self.rules = list(rules)
         self.make = lambda: Engine(self.rules, tuple(TYPES.values()))

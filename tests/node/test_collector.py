@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from node.daemon.collector import CALM, DEEP_EVERY, LOOK_EVERY, Collector
+from headwater.node.daemon.collector import CALM, DEEP_EVERY, LOOK_EVERY, Collector
 
 
 class Knot:

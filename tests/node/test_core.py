@@ -8,12 +8,23 @@ from typing import Any
 
 import pytest
 
-from node.core import NodeCore, NodeSettings
-from node.effects import Born, Deliver, Effect, Ordered, Received, Report, Send, SetTimer, SourcesEnded, TimerFired
-from node.snapshot import StateError, restore, save
-from protocol.analysis.projection import project
-from protocol.events import Event, EventType
-from protocol.messages.neighbour import (
+from headwater.node.core import NodeCore, NodeSettings
+from headwater.node.effects import (
+    Born,
+    Deliver,
+    Effect,
+    Ordered,
+    Received,
+    Report,
+    Send,
+    SetTimer,
+    SourcesEnded,
+    TimerFired,
+)
+from headwater.node.snapshot import StateError, restore, save
+from headwater.protocol.analysis.projection import project
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.messages.neighbour import (
     Advertise,
     Batch,
     Deploy,
@@ -30,10 +41,18 @@ from protocol.messages.neighbour import (
     Want,
     Whole,
 )
-from protocol.messages.plans import Adopt, BeginTree, PlannedRule, PlannedSink, PlannedSource, PlannedTree, Share
-from protocol.messages.trees import InstallTree
-from protocol.pattern import Rule
-from protocol.subscriptions import parse_subscription
+from headwater.protocol.messages.plans import (
+    Adopt,
+    BeginTree,
+    PlannedRule,
+    PlannedSink,
+    PlannedSource,
+    PlannedTree,
+    Share,
+)
+from headwater.protocol.messages.trees import InstallTree
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.builders import TYPES, chain, each, last, rule
 
 FOREVER = float("inf")

@@ -16,13 +16,13 @@ from typing import Any
 
 import pytest
 
-from node.observe import http
-from node.observe.config_view import HIDDEN, config_view
-from node.observe.http import HEAD_BYTES_MAX, Response, Server, json_response, plain, ready, serve
-from protocol.edge import Broker, MqttFeed, WebhookTo
-from protocol.messages.control import NodeConfig, PeerConfig, SinkConfig, SourceConfig
-from protocol.network import Source
-from protocol.subscriptions import parse_subscription
+from headwater.node.observe import http
+from headwater.node.observe.config_view import HIDDEN, config_view
+from headwater.node.observe.http import HEAD_BYTES_MAX, Response, Server, json_response, plain, ready, serve
+from headwater.protocol.edge import Broker, MqttFeed, WebhookTo
+from headwater.protocol.messages.control import NodeConfig, PeerConfig, SinkConfig, SourceConfig
+from headwater.protocol.network import Source
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.builders import TYPES
 from tests.kit.patience import ANSWER_S, patiently
 
@@ -350,7 +350,7 @@ def test_closing_ends_what_is_under_way() -> None:
 
 def test_the_server_loads_no_web_framework() -> None:
     program = (
-        "import sys, node.observe.http, node.observe.metrics.exposition\n"
+        "import sys, headwater.node.observe.http, headwater.node.observe.metrics.exposition\n"
         "print([name for name in ('aiohttp', 'prometheus_client') if name in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

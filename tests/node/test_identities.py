@@ -6,8 +6,8 @@ import random
 
 from typer.testing import CliRunner
 
-from deploy.cli.command import app
-from node.traces.identities import RANGES_MAX, Identities
+from headwater.deploy.cli.command import app
+from headwater.node.traces.identities import RANGES_MAX, Identities
 
 
 def test_a_number_is_new_once_in_whatever_order_numbers_come():

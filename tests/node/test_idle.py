@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import Simulation, simulate
-from protocol.events import Event, EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 S = 1_000_000
 A, B = EventType("A", {"v": "int"}), EventType("B", {"v": "int"})

@@ -13,9 +13,9 @@ from pathlib import Path
 import msgpack
 import pytest
 
-from protocol.links import Hub, LinkSettings
-from protocol.messages.control import COORDINATOR
-from protocol.messages.neighbour import (
+from headwater.protocol.links import Hub, LinkSettings
+from headwater.protocol.messages.control import COORDINATOR
+from headwater.protocol.messages.neighbour import (
     Advertise,
     Awakening,
     Batch,
@@ -37,9 +37,9 @@ from protocol.messages.neighbour import (
     TreeStart,
     Want,
 )
-from protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
-from protocol.subscriptions import parse_subscription
-from protocol.wire.messages import LinkWire
+from headwater.protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
+from headwater.protocol.subscriptions import parse_subscription
+from headwater.protocol.wire.messages import LinkWire
 from tests.kit.patience import patiently
 from tests.kit.processes import Cluster, until
 from tests.kit.strangers import EVERYTHING, NODES, SEED, TEMP, Load, Memory, Rogue, address, assert_all_found, cluster

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import Coordinator
-from node.daemon import records
-from node.daemon.machine import REBIRTH_GAP, NodeMachine, as_json
-from protocol.analysis.bounds import horizon_us
-from protocol.edge import ClientFeed, ClientTo
-from protocol.messages import control
-from protocol.messages.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
-from protocol.network import Network
+from headwater.coordinator.core import Coordinator
+from headwater.node.daemon import records
+from headwater.node.daemon.machine import REBIRTH_GAP, NodeMachine, as_json
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.edge import ClientFeed, ClientTo
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
+from headwater.protocol.network import Network
 from tests.law.law import columns_from
 from tests.law.networks import NetworkCase, network_case
 
@@ -195,7 +195,7 @@ def test_payloads_do_not_depend_on_how_strings_are_hashed() -> None:
         "        sum.update(repr(sent).encode())\n"
         "print(sum.hexdigest())"
     )
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parent.parent.parent
     told = {
         subprocess.run(
             [sys.executable, "-c", code],

@@ -19,38 +19,38 @@ import msgpack
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import Simulation
-from node.core import NodeCore
-from node.observe import accounts
-from node.observe.accounts import KINDS, RECEIVED_KINDS, Accounts, Traffic
-from node.observe.http import Response, serve
-from node.observe.metrics import records as records_module
-from node.observe.metrics.catalogue import metrics, samples
-from node.observe.metrics.counters import Histogram, NodeCounters
-from node.observe.metrics.exposition import CONTENT_TYPE, Exposition
-from node.observe.metrics.held import held_by
-from node.observe.metrics.loop_lag import LoopLag
-from node.observe.metrics.observed import Observed
-from node.observe.metrics.record_files import RecordFiles
-from node.observe.metrics.records import Records
-from node.observe.metrics.watermarks import SOURCES, lag_s, marks_of
-from node.observe.selectivity import Past, Predicate, Selected, selected
-from node.observe.statistics import REPEAT_AFTER_US, Whispers, statistics
-from node.step import FOREVER
-from protocol.composites import Composite
-from protocol.events import Event
-from protocol.messages.control import decode_statistics, encode_statistics
-from protocol.messages.neighbour import Awakening, Batch, Deploy, Mark, Notify, Run, TreeStart, Want
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import parse_subscription
-from protocol.wire.messages import Wire
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import Simulation
+from headwater.node.core import NodeCore
+from headwater.node.observe import accounts
+from headwater.node.observe.accounts import KINDS, RECEIVED_KINDS, Accounts, Traffic
+from headwater.node.observe.http import Response, serve
+from headwater.node.observe.metrics import records as records_module
+from headwater.node.observe.metrics.catalogue import metrics, samples
+from headwater.node.observe.metrics.counters import Histogram, NodeCounters
+from headwater.node.observe.metrics.exposition import CONTENT_TYPE, Exposition
+from headwater.node.observe.metrics.held import held_by
+from headwater.node.observe.metrics.loop_lag import LoopLag
+from headwater.node.observe.metrics.observed import Observed
+from headwater.node.observe.metrics.record_files import RecordFiles
+from headwater.node.observe.metrics.records import Records
+from headwater.node.observe.metrics.watermarks import SOURCES, lag_s, marks_of
+from headwater.node.observe.selectivity import Past, Predicate, Selected, selected
+from headwater.node.observe.statistics import REPEAT_AFTER_US, Whispers, statistics
+from headwater.node.step import FOREVER
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event
+from headwater.protocol.messages.control import decode_statistics, encode_statistics
+from headwater.protocol.messages.neighbour import Awakening, Batch, Deploy, Mark, Notify, Run, TreeStart, Want
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
+from headwater.protocol.wire.messages import Wire
 from tests.kit.builders import TYPES, chain, each, rule
 from tests.kit.patience import ANSWER_S
 from tests.node.test_core import LAST, ANode
 from tests.node.test_core import event as a_born_event
 
-DOC = Path(__file__).parent.parent / "docs" / "metrics.md"
+DOC = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
 MS = 1_000
 PAIR = rule(chain("A a", each("B b", 20 * MS, "a")), "b.v = a.v", "b.v >= 1", name="pair", emits="X", out={"v": "a.v"})
 
@@ -210,7 +210,7 @@ def test_messages_have_a_kind_for_the_sender_and_one_for_the_receiver(
 
 
 def test_the_simulator_accounts_by_the_same_code(simulation: Simulation) -> None:
-    from deploy.simulation import accounts as simulated
+    from headwater.deploy.simulation import accounts as simulated
 
     assert issubclass(simulated._Sender, accounts.Accounts)
     assert {kind for _, _, kind in simulation.outcome.traffic} <= set(KINDS)

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgpack
 import pytest
 
-from coordinator.shortest_paths import shortest_path_tree
-from coordinator.trees import Orders, TreeKeeper
-from node.plans.tree_protocol import Trees, TreeStateError
-from protocol.errors import ConfigError
-from protocol.messages.trees import (
+from headwater.coordinator.shortest_paths import shortest_path_tree
+from headwater.coordinator.trees import Orders, TreeKeeper
+from headwater.node.plans.tree_protocol import Trees, TreeStateError
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.messages.trees import (
     CreateTree,
     DropLink,
     InstallTree,
@@ -24,8 +24,8 @@ from protocol.messages.trees import (
     TreeOrder,
     UseLink,
 )
-from protocol.network import Link, Network, Sink
-from protocol.subscriptions import Subscription
+from headwater.protocol.network import Link, Network, Sink
+from headwater.protocol.subscriptions import Subscription
 from tests.coordinator.test_shortest_paths import a_network, random_network, tree_by_definition
 
 

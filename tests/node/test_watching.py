@@ -7,11 +7,11 @@ import json
 import urllib.request
 from pathlib import Path
 
-from node.daemon import records
-from node.daemon.daemon import DaemonSettings, NodeDaemon
-from node.daemon.process import recovered
-from protocol.messages import control
-from protocol.messages.control import COORDINATOR, Configure, NodeConfig, PeerConfig
+from headwater.node.daemon import records
+from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
+from headwater.node.daemon.process import recovered
+from headwater.protocol.messages import control
+from headwater.protocol.messages.control import COORDINATOR, Configure, NodeConfig, PeerConfig
 from tests.kit.patience import ANSWER_S
 
 NEIGHBOUR = PeerConfig("p2", None, None, dials=True)  # its address follows when it has registered

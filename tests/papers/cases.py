@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.events import Event, EventType
-from protocol.functions import Functions
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.functions import Functions
 
 SECOND_US = 1_000_000
 

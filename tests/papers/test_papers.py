@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from node.engine import Engine
-from protocol.expressions import Attribute, Binary, Call, Constant, Parameter, Remote, Same
-from protocol.languages import RuleSet, Source, parse_rules, print_rule
-from protocol.pattern import (
+from headwater.node.engine import Engine
+from headwater.protocol.expressions import Attribute, Binary, Call, Constant, Parameter, Remote, Same
+from headwater.protocol.languages import RuleSet, Source, parse_rules, print_rule
+from headwater.protocol.pattern import (
     Absence,
     Aggregate,
     Between,
@@ -29,7 +29,7 @@ from protocol.pattern import (
     Within,
     repeated_roles,
 )
-from protocol.remote import RemoteTable
+from headwater.protocol.remote import RemoteTable
 from tests.oracle import evaluate
 from tests.papers.cases import CASES, SECOND_US, PaperCase, functions
 

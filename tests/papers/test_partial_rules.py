@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from node.plans.partition import Split, split
-from protocol.languages import Source, parse_rules
-from protocol.pattern import Pattern, Rule, leaves
+from headwater.node.plans.partition import Split, split
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.pattern import Pattern, Rule, leaves
 
 FOLDER = Path(__file__).parent
 PRINTED = {rule.name: rule for rule in parse_rules([Source.from_path(FOLDER / "partial_rules.tesla")]).rules}

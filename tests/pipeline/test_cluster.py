@@ -16,11 +16,11 @@ from typing import Any, Final
 
 import pytest
 
-from pipeline.spark.java import java_home
-from protocol.errors import ConfigError
+from headwater.pipeline.spark.java import java_home
+from headwater.protocol.errors import ConfigError
 from tests.kit.patience import COMMAND_S, run_to_its_end, until
 
-PROJECT: Final = Path(__file__).parent.parent
+PROJECT: Final = Path(__file__).parent.parent.parent
 DEFAULTS: Final = """\
 # A cluster whose own store nobody can reach: all that commands read and write is in files.
 spark.hadoop.fs.defaultFS      hdfs://127.0.0.1:1
@@ -50,7 +50,7 @@ class Place:
         return found.stdout
 
     def headwater(self, *words: str) -> str:
-        return self.run(sys.executable, "-m", "deploy.cli.command", *words)
+        return self.run(sys.executable, "-m", "headwater.deploy.cli.command", *words)
 
     def submit(self, *words: str) -> Any:
         """The JSON that a command prints. spark-submit gives everything that it says on one output."""

@@ -17,11 +17,11 @@ from typing import Any, Final
 
 import pytest
 
-from pipeline.spark.java import java_home
-from protocol.errors import ConfigError
+from headwater.pipeline.spark.java import java_home
+from headwater.protocol.errors import ConfigError
 from tests.kit.patience import run_to_its_end
 
-PROJECT: Final = Path(__file__).parent.parent
+PROJECT: Final = Path(__file__).parent.parent.parent
 STRATEGIES: Final = ("centr", "st-pp", "inev")
 RULES: Final = {"Retried": 115, "Pressed": 82, "Unplaced": 125, "Burst": 19}
 """How many composites each rule has in the slice. ``verify`` counts them, too, without the engine."""
@@ -35,7 +35,7 @@ class Shell:
 
     def __call__(self, *words: str, code: int = 0) -> str:
         found = run_to_its_end(
-            [sys.executable, "-m", "deploy.cli.command", *words],
+            [sys.executable, "-m", "headwater.deploy.cli.command", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT), "SPARK_DRIVER_MEMORY": "1g"},
             text=True,
@@ -60,7 +60,7 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
     yield typed
     for name in STRATEGIES:
         run_to_its_end(
-            [sys.executable, "-m", "deploy.cli.command", "down", "--name", name],
+            [sys.executable, "-m", "headwater.deploy.cli.command", "down", "--name", name],
             cwd=folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
         )

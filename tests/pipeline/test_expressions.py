@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from node.explain.expressions import Scope, evaluate, holds, show
-from pipeline.expressions.cells import Cell, attribute
-from pipeline.expressions.expressions import Name, cell, condition, equality
-from protocol.errors import ConfigError
-from protocol.events import Event, EventType
-from protocol.expressions import (
+from headwater.node.explain.expressions import Scope, evaluate, holds, show
+from headwater.pipeline.expressions.cells import Cell, attribute
+from headwater.pipeline.expressions.expressions import Name, cell, condition, equality
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import (
     Attribute,
     Binary,
     Call,

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from deploy.descriptions.traces import find_description, read_description
-from pipeline.generate.arrivals import CHUNK_EVENTS, Cell, Chunk, chunks, times_us
-from pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
-from pipeline.generate.generate import alias_table, generate, made_up
-from pipeline.generate.model import (
+from headwater.deploy.descriptions.traces import find_description, read_description
+from headwater.pipeline.generate.arrivals import CHUNK_EVENTS, Cell, Chunk, chunks, times_us
+from headwater.pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
+from headwater.pipeline.generate.generate import alias_table, generate, made_up
+from headwater.pipeline.generate.model import (
     Arrivals,
     Attribute,
     Bursty,
@@ -30,10 +30,10 @@ from pipeline.generate.model import (
     Uniform,
     zipf_shares,
 )
-from pipeline.generate.motion import DEGREE_M, extent_m, positions
-from pipeline.generate.values import NormalValues
-from pipeline.prepare.prepared import HEADER, Prepared
-from protocol.errors import ConfigError
+from headwater.pipeline.generate.motion import DEGREE_M, extent_m, positions
+from headwater.pipeline.generate.values import NormalValues
+from headwater.pipeline.prepare.prepared import HEADER, Prepared
+from headwater.protocol.errors import ConfigError
 
 HOUR_US = 3_600_000_000
 PLACES = {"a": (45.0, 7.0), "b": (45.0, 7.1), "c": (45.1, 7.0)}
@@ -294,7 +294,7 @@ def test_events_are_the_same_however_they_are_divided(spark: Any, small: Prepare
     """Rows that Spark has put into more and other tasks are the same rows; another seed gives others."""
     from pyspark.sql import functions as F
 
-    from pipeline.prepare.prepared import checksum
+    from headwater.pipeline.prepare.prepared import checksum
 
     def summed(generation: Generation, parts: int) -> Any:
         rows = made_up(spark, generation, tasks=parts).withColumn("seq", F.lit(0).cast("bigint"))

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.spark import java
-from protocol.errors import ConfigError
+from headwater.pipeline.spark import java
+from headwater.protocol.errors import ConfigError
 from tests.kit.patience import run_to_its_end
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 GENERATED = """\
 name: letters
 generate:
@@ -52,7 +52,7 @@ def typed(folder: Path, *code: str, **environment: str) -> tuple[int, list[str]]
     """What a process of its own says of a command that needs Spark."""
     (folder / "letters.yaml").write_text(GENERATED, encoding="utf-8")
     start = "; ".join(
-        [*code, "from deploy.cli.command import main", "main(['traces', 'letters.yaml', '--out', 'made'])"]
+        [*code, "from headwater.deploy.cli.command import main", "main(['traces', 'letters.yaml', '--out', 'made'])"]
     )
     found = run_to_its_end(
         [sys.executable, "-c", start],

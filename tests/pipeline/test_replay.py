@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from deploy.reporting.inputs import find_runs
-from pipeline.prepare.prepared import (
+from headwater.deploy.reporting.inputs import find_runs
+from headwater.pipeline.prepare.prepared import (
     EVENTS,
     Manifest,
     NodeSummary,
@@ -27,9 +27,9 @@ from pipeline.prepare.prepared import (
     open_prepared,
     write_manifest,
 )
-from pipeline.replay.replay import Targets, grouped, replay
-from pipeline.replay.sender import Refused
-from protocol.errors import ConfigError
+from headwater.pipeline.replay.replay import Targets, grouped, replay
+from headwater.pipeline.replay.sender import Refused
+from headwater.protocol.errors import ConfigError
 from tests.kit.patience import run_to_its_end
 from tests.kit.processes import Cluster, assert_exact
 from tests.kit.replay import batches_of, places, replaying
@@ -38,7 +38,7 @@ from tests.law.law import promised
 from tests.law.networks import NetworkCase
 from tests.processes.test_replay import RULES, a_case, at, must_of
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 
 
 @pytest.fixture(scope="module")
@@ -133,7 +133,7 @@ def test_what_the_network_has_no_source_for_is_named_or_left_out(
 
 def headwater(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    command = [sys.executable, "-m", "deploy.cli.command", *words]
+    command = [sys.executable, "-m", "headwater.deploy.cli.command", *words]
     return run_to_its_end(command, cwd=folder, env=environment, text=True)
 
 

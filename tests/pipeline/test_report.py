@@ -18,36 +18,36 @@ from typing import Any
 
 import pytest
 
-from coordinator.requests import AddSink
-from deploy.cli.command import main
-from deploy.network.file import read_network
-from deploy.reporting.groups import grouped
-from deploy.reporting.inputs import find_runs
-from deploy.reporting.labels import LONGEST, Circle, placed, short_names
-from deploy.reporting.layout import laid_out
-from deploy.reporting.page import page
-from deploy.reporting.shapes import shape_of
-from deploy.reporting.terminal import render, to_json
-from deploy.reporting.words import headline
-from deploy.simulation.births import births
-from deploy.simulation.figures import Figures, figures, percentile
-from deploy.simulation.recording import Recorder
-from deploy.simulation.simulator import simulate
-from pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
-from pipeline.report.buckets import BUCKETS_MAX, Buckets
-from pipeline.report.identity import chosen_run
-from pipeline.report.inputs import Recorded, find_files
-from pipeline.report.job import report_tables
-from pipeline.report.metrics import Coverage
-from pipeline.report.synthetic import synthetic_run
-from pipeline.report.tables import KINDS, Row, Tables, write_tables
-from protocol.errors import ConfigError
-from protocol.network import STRATEGIES, Sink
-from protocol.subscriptions import Subscription
+from headwater.coordinator.requests import AddSink
+from headwater.deploy.cli.command import main
+from headwater.deploy.network.file import read_network
+from headwater.deploy.reporting.groups import grouped
+from headwater.deploy.reporting.inputs import find_runs
+from headwater.deploy.reporting.labels import LONGEST, Circle, placed, short_names
+from headwater.deploy.reporting.layout import laid_out
+from headwater.deploy.reporting.page import page
+from headwater.deploy.reporting.shapes import shape_of
+from headwater.deploy.reporting.terminal import render, to_json
+from headwater.deploy.reporting.words import headline
+from headwater.deploy.simulation.births import births
+from headwater.deploy.simulation.figures import Figures, figures, percentile
+from headwater.deploy.simulation.recording import Recorder
+from headwater.deploy.simulation.simulator import simulate
+from headwater.pipeline.prepare.prepared import EVENTS, Manifest, NodeSummary, Prepared, TypeSummary
+from headwater.pipeline.report.buckets import BUCKETS_MAX, Buckets
+from headwater.pipeline.report.identity import chosen_run
+from headwater.pipeline.report.inputs import Recorded, find_files
+from headwater.pipeline.report.job import report_tables
+from headwater.pipeline.report.metrics import Coverage
+from headwater.pipeline.report.synthetic import synthetic_run
+from headwater.pipeline.report.tables import KINDS, Row, Tables, write_tables
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import STRATEGIES, Sink
+from headwater.protocol.subscriptions import Subscription
 from tests.kit.patience import run_to_its_end, until
 from tests.kit.report import tables_of
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent
 
 NETWORK = """\
 events:
@@ -650,7 +650,7 @@ rules:
 def command(tmp_path: Path) -> Iterator[Callable[..., tuple[int, str, str]]]:
     def call(*words: str) -> tuple[int, str, str]:
         done = run_to_its_end(
-            [sys.executable, "-m", "deploy.cli.command", *words],
+            [sys.executable, "-m", "headwater.deploy.cli.command", *words],
             cwd=tmp_path,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             text=True,
@@ -732,7 +732,7 @@ def test_what_reads_the_records_is_chosen_by_their_size_or_by_who_asks(
     assert report()[0] == 0
     code, said = report("--engine", "spark")
     assert (code, "pip install 'headwater[spark]'" in said) == (2, True)
-    monkeypatch.setattr("deploy.cli.report.IN_PROCESS_BYTES_MAX", 100)
+    monkeypatch.setattr("headwater.deploy.cli.report.IN_PROCESS_BYTES_MAX", 100)
     code, said = report()
     assert (code, "MB of records are for Spark; --engine arrow reads them without it" in said) == (2, True)
     assert report("--engine", "arrow")[0] == 0

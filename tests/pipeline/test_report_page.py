@@ -12,22 +12,22 @@ from typing import Any
 
 import pytest
 
-from deploy.reporting import charts
-from deploy.reporting.groups import grouped
-from deploy.reporting.kinds import EXPLAINED
-from deploy.reporting.over_time import over_time, stretches
-from deploy.reporting.page import page
-from deploy.reporting.strategies import page as strategies_page
-from deploy.reporting.words import headline
-from deploy.simulation.comparison import Compared, Comparison, OneRun
-from node.observe.accounts import KINDS
-from pipeline.report.inputs import Recorded
-from pipeline.report.job import report_tables
-from pipeline.report.matches import CDF_SHARES
-from pipeline.report.shape import Shape
-from pipeline.report.synthetic import synthetic_run
-from pipeline.report.tables import KINDS as TABLES
-from pipeline.report.tables import Row, Tables
+from headwater.deploy.reporting import charts
+from headwater.deploy.reporting.groups import grouped
+from headwater.deploy.reporting.kinds import EXPLAINED
+from headwater.deploy.reporting.over_time import over_time, stretches
+from headwater.deploy.reporting.page import page
+from headwater.deploy.reporting.strategies import page as strategies_page
+from headwater.deploy.reporting.words import headline
+from headwater.deploy.simulation.comparison import Compared, Comparison, OneRun
+from headwater.node.observe.accounts import KINDS
+from headwater.pipeline.report.inputs import Recorded
+from headwater.pipeline.report.job import report_tables
+from headwater.pipeline.report.matches import CDF_SHARES
+from headwater.pipeline.report.shape import Shape
+from headwater.pipeline.report.synthetic import synthetic_run
+from headwater.pipeline.report.tables import KINDS as TABLES
+from headwater.pipeline.report.tables import Row, Tables
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 PATIENCE_S = 600.0

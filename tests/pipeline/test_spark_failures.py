@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from pipeline.spark.failures import JobFailed, failure, in_a_sentence
-from pipeline.spark.java import java_home
-from protocol.errors import ConfigError
+from headwater.pipeline.spark.failures import JobFailed, failure, in_a_sentence
+from headwater.pipeline.spark.java import java_home
+from headwater.protocol.errors import ConfigError
 from tests.kit.patience import output_of
 
 DEEP = """An error occurred while calling o42.count.
@@ -81,9 +81,19 @@ def test_ctrl_c_ends_a_command_quietly_and_leaves_nothing(tmp_path: Path, during
         "generate: {duration: 10d, nodes: 3, streams: [{type: A, rate: 100/s, attributes: {v: {normal: [0, 1]}}}]}\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "deploy.cli.command", "traces", "much.yaml", "--out", "much", "--master", "local[1]"],
+        [
+            sys.executable,
+            "-m",
+            "headwater.deploy.cli.command",
+            "traces",
+            "much.yaml",
+            "--out",
+            "much",
+            "--master",
+            "local[1]",
+        ],
         cwd=tmp_path,
-        env={**os.environ, "SPARK_DRIVER_MEMORY": "1g", "PYTHONPATH": str(Path(__file__).parent.parent)},
+        env={**os.environ, "SPARK_DRIVER_MEMORY": "1g", "PYTHONPATH": str(Path(__file__).parent.parent.parent)},
         stderr=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

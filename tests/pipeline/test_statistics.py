@@ -17,28 +17,28 @@ from typing import Any
 import pytest
 import yaml
 
-import pipeline.statistics.arrivals
-from coordinator.inev.model.rules import Measured
-from deploy.cli.command import main
-from deploy.cli.statistics import statistics
-from deploy.cli.statistics_task import considered, task_of
-from deploy.descriptions.statistics_file import HEAD, check_statistics_target
-from deploy.network.file import NetworkFileError, read_network
-from deploy.network.problem import network_problem, statistics_of
-from deploy.network.sampled_statistics import sampled
-from pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
-from pipeline.prepare.prepared import FORMAT, MANIFEST
-from pipeline.prepare.traces import prepare
-from pipeline.statistics import pair_counts
-from pipeline.statistics.arrivals import Spread, arrivals, floor_125, window_sizes
-from pipeline.statistics.rules import RuleStatistics, TraceFacts, rule_statistics
-from pipeline.statistics.stretches import stretches
-from protocol import pattern as pt
-from protocol.analysis.projection import project
-from protocol.errors import ConfigError, HeadwaterError
-from protocol.events import Event
-from protocol.expressions import Attribute, Same, roles_of
-from protocol.languages import Source, parse_rules
+import headwater.pipeline.statistics.arrivals
+from headwater.coordinator.inev.model.rules import Measured
+from headwater.deploy.cli.command import main
+from headwater.deploy.cli.statistics import statistics
+from headwater.deploy.cli.statistics_task import considered, task_of
+from headwater.deploy.descriptions.statistics_file import HEAD, check_statistics_target
+from headwater.deploy.network.file import NetworkFileError, read_network
+from headwater.deploy.network.problem import network_problem, statistics_of
+from headwater.deploy.network.sampled_statistics import sampled
+from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
+from headwater.pipeline.prepare.prepared import FORMAT, MANIFEST
+from headwater.pipeline.prepare.traces import prepare
+from headwater.pipeline.statistics import pair_counts
+from headwater.pipeline.statistics.arrivals import Spread, arrivals, floor_125, window_sizes
+from headwater.pipeline.statistics.rules import RuleStatistics, TraceFacts, rule_statistics
+from headwater.pipeline.statistics.stretches import stretches
+from headwater.protocol import pattern as pt
+from headwater.protocol.analysis.projection import project
+from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.events import Event
+from headwater.protocol.expressions import Attribute, Same, roles_of
+from headwater.protocol.languages import Source, parse_rules
 from tests.kit.builders import TYPES
 from tests.oracle import evaluate
 
@@ -253,7 +253,7 @@ def test_gaps_and_counts_of_a_trace_that_was_counted_by_hand(spark: Any, monkeyp
     late = arrivals(spark.createDataFrame([("A", "p", 95_900)], frame.schema), 0, 95_900, 1)
     assert late["A", None].windows == {}
     # In slices of time it is the same.
-    monkeypatch.setattr(pipeline.arrivals, "SLICE_EVENTS", 2)
+    monkeypatch.setattr(headwater.pipeline.statistics.arrivals, "SLICE_EVENTS", 2)
     sliced = arrivals(frame, 0, 99_999, len(rows))
     assert {place: each.gaps for place, each in sliced.items()} == {place: each.gaps for place, each in found.items()}
     assert sliced["A", None].variation == pytest.approx(whole.variation)
@@ -307,7 +307,15 @@ def network(spark: Any, tmp_path: Path) -> Path:
 
 def counting(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Spark has one session in a process, so commands run in one of their own."""
-    command = [sys.executable, "-m", "deploy.cli.command", "statistics", *map(str, words), "--master", "local[2]"]
+    command = [
+        sys.executable,
+        "-m",
+        "headwater.deploy.cli.command",
+        "statistics",
+        *map(str, words),
+        "--master",
+        "local[2]",
+    ]
     return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": "."})
 
 

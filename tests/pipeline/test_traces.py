@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from deploy.descriptions.traces import find_description, read_description, ready_made
-from deploy.network.file import read_network
-from deploy.simulation.births import births
-from node.traces.of_source import events_of_source, look
-from pipeline.prepare.descriptions import (
+from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
+from headwater.deploy.network.file import read_network
+from headwater.deploy.simulation.births import births
+from headwater.node.traces.of_source import events_of_source, look
+from headwater.pipeline.prepare.descriptions import (
     ByHash,
     ByNearest,
     ByRegion,
@@ -29,11 +29,11 @@ from pipeline.prepare.descriptions import (
     Region,
     TextTime,
 )
-from pipeline.prepare.prepared import MANIFEST, Prepared, check_target, open_prepared
-from pipeline.prepare.traces import prepare
-from pipeline.spark.failures import in_a_sentence
-from protocol.errors import ConfigError
-from protocol.events import EventType
+from headwater.pipeline.prepare.prepared import MANIFEST, Prepared, check_target, open_prepared
+from headwater.pipeline.prepare.traces import prepare
+from headwater.pipeline.spark.failures import in_a_sentence
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
 
 PLAIN = RawSource(Files(("*.csv",), "csv"), "kind", NumberTime("at", "us", epoch=False), ByValue("place"))
 

@@ -14,17 +14,17 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from deploy.cli.command import main
-from deploy.cli.verify import in_words
-from pipeline.prepare.prepared import open_prepared
-from pipeline.verify.compare import Wanted
-from pipeline.verify.delivered import delivered_files
-from pipeline.verify.relations import Refused
-from pipeline.verify.verify import PROBLEMS, SUMMARY, Report, Task, verify
-from protocol.errors import ConfigError
-from protocol.languages import Source, parse_rules
-from protocol.pattern import Rule, repeated_roles
-from protocol.subscriptions import parse_subscription
+from headwater.deploy.cli.command import main
+from headwater.deploy.cli.verify import in_words
+from headwater.pipeline.prepare.prepared import open_prepared
+from headwater.pipeline.verify.compare import Wanted
+from headwater.pipeline.verify.delivered import delivered_files
+from headwater.pipeline.verify.relations import Refused
+from headwater.pipeline.verify.verify import PROBLEMS, SUMMARY, Report, Task, verify
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.pattern import Rule, repeated_roles
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.builders import (
     TYPES,
     Rules,
@@ -49,7 +49,7 @@ from tests.law.equal_places import PLACES
 from tests.law.verified import Outcome, by_spark, check_seed, for_small_data, line_of, prepared_from
 from tests.oracle import evaluate
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 SEEDS = int(os.environ.get("HEADWATER_VERIFY_SEEDS", "12"))
 FAILED_ONCE: tuple[int, ...] = (1007,)
 """Seeds that showed a mistake once."""
@@ -476,7 +476,7 @@ def test_a_row_that_spark_cannot_judge_refuses_its_rule_alone(spark: Any, task: 
 def headwater(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Spark has one session in a process, so commands run in one of their own."""
     environment = {**os.environ, "PYTHONPATH": str(PROJECT)}
-    command = [sys.executable, "-m", "deploy.cli.command", "verify", *map(str, words), "--master", "local[1]"]
+    command = [sys.executable, "-m", "headwater.deploy.cli.command", "verify", *map(str, words), "--master", "local[1]"]
     return run_to_its_end(command, env=environment, text=True)
 
 

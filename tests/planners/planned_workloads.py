@@ -14,10 +14,10 @@ from dataclasses import fields, is_dataclass
 from itertools import count
 from typing import Any
 
-from coordinator.inev.plan.description import as_json, in_words
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.layout.graphs import laid
-from deploy.cli.plan import planned
+from headwater.coordinator.inev.plan.description import as_json, in_words
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.layout.graphs import laid
+from headwater.deploy.cli.plan import planned
 from tests.planners.workloads import workload
 
 ATTEMPTS = 40

@@ -14,33 +14,33 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.command import main
-from deploy.cli.experiment_runs import Bar, show_s
-from deploy.cluster.patience import Patience
-from deploy.experiments import jobs as jobs_module
-from deploy.experiments.conduct import calibrate, conduct, estimate_s, in_order_of_work
-from deploy.experiments.confidence import mean
-from deploy.experiments.jobs import Job, Result, bounded_time_s, jobs_of, work
-from deploy.experiments.parallel import Failure, run_all
-from deploy.experiments.plots import plot
-from deploy.experiments.results import COLUMNS, Results, Row, rows_of
-from deploy.experiments.tables import curves, table
-from deploy.experiments.trex.findings import findings
-from deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
-from deploy.experiments.trex.measures import Measures, measure
-from deploy.experiments.trex.scenario import Scenario, degree_for
-from deploy.experiments.trex.sizes import FULL, MODERATE, QUICK
-from deploy.experiments.trex.sweeps import DEFAULT, SWEEPS, pull_scenario
-from deploy.experiments.trex.topology import nearest
-from deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
-from node.engine import Engine
-from protocol.analysis.validate import check_rule
-from protocol.errors import ConfigError
-from protocol.events import Event
-from protocol.languages import Source, parse_rules
-from protocol.languages.print_tesla import print_tesla
-from protocol.network import TREE_STRATEGIES, Link, Network
-from protocol.pattern import Chain, Selection, types_of
+from headwater.deploy.cli.command import main
+from headwater.deploy.cli.experiment_runs import Bar, show_s
+from headwater.deploy.cluster.patience import Patience
+from headwater.deploy.experiments import jobs as jobs_module
+from headwater.deploy.experiments.conduct import calibrate, conduct, estimate_s, in_order_of_work
+from headwater.deploy.experiments.confidence import mean
+from headwater.deploy.experiments.jobs import Job, Result, bounded_time_s, jobs_of, work
+from headwater.deploy.experiments.parallel import Failure, run_all
+from headwater.deploy.experiments.plots import plot
+from headwater.deploy.experiments.results import COLUMNS, Results, Row, rows_of
+from headwater.deploy.experiments.tables import curves, table
+from headwater.deploy.experiments.trex.findings import findings
+from headwater.deploy.experiments.trex.generator import build, expected_deliveries_per_s, rates_per_s
+from headwater.deploy.experiments.trex.measures import Measures, measure
+from headwater.deploy.experiments.trex.scenario import Scenario, degree_for
+from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK
+from headwater.deploy.experiments.trex.sweeps import DEFAULT, SWEEPS, pull_scenario
+from headwater.deploy.experiments.trex.topology import nearest
+from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
+from headwater.node.engine import Engine
+from headwater.protocol.analysis.validate import check_rule
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.languages.print_tesla import print_tesla
+from headwater.protocol.network import TREE_STRATEGIES, Link, Network
+from headwater.protocol.pattern import Chain, Selection, types_of
 
 SEEDS = (1, 2, 3)
 SECOND_US = 1_000_000

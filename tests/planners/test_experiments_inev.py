@@ -7,24 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inev.model.patterns import negated, repeated
-from coordinator.inev.plan.plans import plan_from
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.space import Space
-from deploy.cli.command import main
-from deploy.cli.experiment_inev import chosen_figures, results_in
-from deploy.experiments.inev.figures import FIGURES, MODERATE, QUICK, case_studies
-from deploy.experiments.inev.findings import findings
-from deploy.experiments.inev.generator import build, draw_case, with_rates
-from deploy.experiments.inev.random_rules import RunScenario, ruled
-from deploy.experiments.inev.repair import changed, translated
-from deploy.experiments.inev.runs import COLUMNS, run_job, searched, seconds_of, swapped
-from deploy.experiments.inev.scenario import PlanScenario
-from deploy.experiments.inev.simulated import compared
-from deploy.experiments.inev.tables import plot, table
-from deploy.experiments.jobs import Job
-from deploy.experiments.results import KEY_COLUMNS, Row, rows_at
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.model.patterns import negated, repeated
+from headwater.coordinator.inev.plan.plans import plan_from
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.space import Space
+from headwater.deploy.cli.command import main
+from headwater.deploy.cli.experiment_inev import chosen_figures, results_in
+from headwater.deploy.experiments.inev.figures import FIGURES, MODERATE, QUICK, case_studies
+from headwater.deploy.experiments.inev.findings import findings
+from headwater.deploy.experiments.inev.generator import build, draw_case, with_rates
+from headwater.deploy.experiments.inev.random_rules import RunScenario, ruled
+from headwater.deploy.experiments.inev.repair import changed, translated
+from headwater.deploy.experiments.inev.runs import COLUMNS, run_job, searched, seconds_of, swapped
+from headwater.deploy.experiments.inev.scenario import PlanScenario
+from headwater.deploy.experiments.inev.simulated import compared
+from headwater.deploy.experiments.inev.tables import plot, table
+from headwater.deploy.experiments.jobs import Job
+from headwater.deploy.experiments.results import KEY_COLUMNS, Row, rows_at
+from headwater.protocol.errors import ConfigError
 
 SMALL = PlanScenario(nodes=8, types=5, queries=3, attempts=30, selectivity=0.1)
 SEEDS = (1, 2, 3)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inev.plan.well_formed import faults
-from deploy.cli.experiment_inev import studies_in
-from deploy.experiments.inev.case_studies import SPEED, CaseStudy, same_share, study
-from deploy.experiments.inev.figures import QUICK, case_studies
-from deploy.experiments.inev.modelled_studies import ModelledStudy, by_formula, counts
-from deploy.experiments.inev.modelled_studies import ruled as modelled_rules
-from deploy.experiments.inev.recordings import CITI_BIKE, DAY_S, RECORDINGS, trip_type
-from deploy.experiments.inev.simulated import modelled
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.deploy.cli.experiment_inev import studies_in
+from headwater.deploy.experiments.inev.case_studies import SPEED, CaseStudy, same_share, study
+from headwater.deploy.experiments.inev.figures import QUICK, case_studies
+from headwater.deploy.experiments.inev.modelled_studies import ModelledStudy, by_formula, counts
+from headwater.deploy.experiments.inev.modelled_studies import ruled as modelled_rules
+from headwater.deploy.experiments.inev.recordings import CITI_BIKE, DAY_S, RECORDINGS, trip_type
+from headwater.deploy.experiments.inev.simulated import modelled
+from headwater.protocol.errors import ConfigError
 
 
 def quiet(share: float) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.command import main
+from headwater.deploy.cli.command import main
 
 PLANNERS = ("inev", "exact", "centr", "push-pull")
 

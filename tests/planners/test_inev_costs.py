@@ -13,21 +13,21 @@ import pytest
 
 from benchmarks.inev_cases import random_case
 from benchmarks.inev_measured import central_plan, measure, random_network, trace
-from coordinator.inev.model.case_files import case_from
-from coordinator.inev.model.latency import latency
-from coordinator.inev.model.problem import Problem, event_network
-from coordinator.inev.model.rules import Statistics, problem_from
-from coordinator.inev.plan.description import Outcome, as_json
-from coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.exact import exact_plan
-from coordinator.inev.search.push_pull import push_pull_plan
-from coordinator.inev.search.search import Clock, Search, inev_plan
-from protocol.events import EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
+from headwater.coordinator.inev.model.case_files import case_from
+from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.problem import Problem, event_network
+from headwater.coordinator.inev.model.rules import Statistics, problem_from
+from headwater.coordinator.inev.plan.description import Outcome, as_json
+from headwater.coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.exact import exact_plan
+from headwater.coordinator.inev.search.push_pull import push_pull_plan
+from headwater.coordinator.inev.search.search import Clock, Search, inev_plan
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
 
 TYPES = tuple(EventType(name, {"v": "int", "key": "int"}) for name in "ABCDN")
 RULES = (

@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_measured import Made, random_network
-from coordinator.inev.model.case_files import case_from, read_case
-from coordinator.inev.model.latency import latencies, latency
-from coordinator.inev.model.latency_bounds import OFF, LatencyTerms
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import best_centre, central_solution, centralised
-from coordinator.inev.search.search import Bound, Clock, Search
-from coordinator.inev.search.space import Space
-from deploy.cli.command import main
-from deploy.network.file import NetworkFileError, read_network
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.model.case_files import case_from, read_case
+from headwater.coordinator.inev.model.latency import latencies, latency
+from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import best_centre, central_solution, centralised
+from headwater.coordinator.inev.search.search import Bound, Clock, Search
+from headwater.coordinator.inev.search.space import Space
+from headwater.deploy.cli.command import main
+from headwater.deploy.network.file import NetworkFileError, read_network
+from headwater.protocol.errors import ConfigError
 
 CASES = Path(__file__).parent / "inev_cases"
 

@@ -11,14 +11,14 @@ from statistics import fmean
 import pytest
 
 from benchmarks.inev_measured import compare, random_network
-from coordinator.inev.model.patterns import order, parse
-from coordinator.inev.model.physical import PhysicalCosts
-from coordinator.inev.model.problem import EventNetwork, Query, event_network
-from coordinator.inev.model.rules import Statistics, problem_from
-from coordinator.inev.model.sampling import Shape, drawn, share_of
-from protocol.events import EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
+from headwater.coordinator.inev.model.patterns import order, parse
+from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.problem import EventNetwork, Query, event_network
+from headwater.coordinator.inev.model.rules import Statistics, problem_from
+from headwater.coordinator.inev.model.sampling import Shape, drawn, share_of
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
 
 WINDOW_S = 2.0
 SECONDS = 4_000.0

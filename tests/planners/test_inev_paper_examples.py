@@ -10,16 +10,16 @@ from dataclasses import replace
 
 import pytest
 
-from coordinator.inev.model.costs import CaseCosts
-from coordinator.inev.model.latency import hops_within, latencies, latency, open_matches
-from coordinator.inev.model.patterns import leaves, parse, project
-from coordinator.inev.model.problem import EventNetwork, Problem, Query, event_network, primitive
-from coordinator.inev.plan.plans import Plan, Vertex, plan_from, transmission_cost
-from coordinator.inev.plan.well_formed import faults, forwarding_faults
-from coordinator.inev.search.baselines import best_centre, central_costs, centralised
-from coordinator.inev.search.paper import combination, suitable
-from coordinator.inev.search.query_search import QuerySearch
-from coordinator.inev.search.space import Solution, Space, Stream
+from headwater.coordinator.inev.model.costs import CaseCosts
+from headwater.coordinator.inev.model.latency import hops_within, latencies, latency, open_matches
+from headwater.coordinator.inev.model.patterns import leaves, parse, project
+from headwater.coordinator.inev.model.problem import EventNetwork, Problem, Query, event_network, primitive
+from headwater.coordinator.inev.plan.plans import Plan, Vertex, plan_from, transmission_cost
+from headwater.coordinator.inev.plan.well_formed import faults, forwarding_faults
+from headwater.coordinator.inev.search.baselines import best_centre, central_costs, centralised
+from headwater.coordinator.inev.search.paper import combination, suitable
+from headwater.coordinator.inev.search.query_search import QuerySearch
+from headwater.coordinator.inev.search.space import Solution, Space, Stream
 
 LINKS = [(1, 2), (2, 7), (7, 11), (3, 4), (4, 5), (5, 6), (6, 7), (7, 8), (8, 9), (9, 12), (5, 10)]
 SOURCES = {"A": [1], "B": [3, 4, 5, 6, 7, 8, 9], "C": [2, 10, 12], "D": [6, 11]}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
-from coordinator.inev.model.case_files import case_from, read_case
-from coordinator.inev.model.costs import estimate
-from coordinator.inev.model.patterns import (
+from headwater.coordinator.inev.model.case_files import case_from, read_case
+from headwater.coordinator.inev.model.costs import estimate
+from headwater.coordinator.inev.model.patterns import (
     PatternError,
     checked,
     guards,
@@ -25,10 +25,10 @@ from coordinator.inev.model.patterns import (
     serves,
     subsets,
 )
-from coordinator.inev.model.problem import ProblemError, Query
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.search import inev_plan
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.model.problem import ProblemError, Query
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.search import inev_plan
+from headwater.protocol.errors import ConfigError
 
 CASES = Path(__file__).parent / "inev_cases"
 

@@ -9,9 +9,9 @@ from itertools import permutations, product
 
 import pytest
 
-from coordinator.inev.model.patterns import order, parse
-from coordinator.inev.model.physical import PhysicalCosts, arrangements, empty_gap, listed_arrangements
-from coordinator.inev.model.problem import EventNetwork, ProblemError, Query, event_network
+from headwater.coordinator.inev.model.patterns import order, parse
+from headwater.coordinator.inev.model.physical import PhysicalCosts, arrangements, empty_gap, listed_arrangements
+from headwater.coordinator.inev.model.problem import EventNetwork, ProblemError, Query, event_network
 
 WINDOW_S = 2.0
 SECONDS = 20_000.0

@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
-from coordinator.inev.model.case_files import Case, case_from, read_case
-from coordinator.inev.model.latency import latency
-from coordinator.inev.model.problem import Problem, ProblemError
-from coordinator.inev.plan.description import Outcome, as_json
-from coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.exact import exact_plan
-from coordinator.inev.search.paper import paper_plan
-from coordinator.inev.search.push_pull import push_pull_plan
-from coordinator.inev.search.search import Bound, Clock, Search, inev_plan
-from coordinator.inev.search.space import Solution, Stream
+from headwater.coordinator.inev.model.case_files import Case, case_from, read_case
+from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.problem import Problem, ProblemError
+from headwater.coordinator.inev.plan.description import Outcome, as_json
+from headwater.coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.exact import exact_plan
+from headwater.coordinator.inev.search.paper import paper_plan
+from headwater.coordinator.inev.search.push_pull import push_pull_plan
+from headwater.coordinator.inev.search.search import Bound, Clock, Search, inev_plan
+from headwater.coordinator.inev.search.space import Solution, Stream
 
 CASES = Path(__file__).parent / "inev_cases"
 BUDGET_S = 3.0

@@ -17,35 +17,35 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
-from coordinator.inev.model.asking import asking
-from coordinator.inev.model.case_files import case_from, read_case
-from coordinator.inev.model.costs import CaseCosts
-from coordinator.inev.model.latency import latency
-from coordinator.inev.model.patterns import parse
-from coordinator.inev.model.physical import PhysicalCosts
-from coordinator.inev.model.problem import Ask, EventNetwork, Problem, Query, event_network, primitive
-from coordinator.inev.model.rules import Statistics, problem_from
-from coordinator.inev.plan.description import Outcome, as_json, in_words
-from coordinator.inev.plan.drawing import as_dot, as_svg
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.exact import exact_plan
-from coordinator.inev.search.push_pull import push_pull_plan
-from coordinator.inev.search.search import PUSHED_FIRST, Bound, Clock, Search, inev_plan
-from coordinator.inev.search.space import Solution, Space
-from coordinator.layout.graphs import Ground
-from node.pull.reach import reach_of
-from protocol.analysis.bounds import horizon_us
-from protocol.analysis.pulling import masters
-from protocol.events import EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.messages.plans import PlannedRule
-from protocol.pattern import Rule, leaves
+from headwater.coordinator.inev.model.asking import asking
+from headwater.coordinator.inev.model.case_files import case_from, read_case
+from headwater.coordinator.inev.model.costs import CaseCosts
+from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.patterns import parse
+from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.problem import Ask, EventNetwork, Problem, Query, event_network, primitive
+from headwater.coordinator.inev.model.rules import Statistics, problem_from
+from headwater.coordinator.inev.plan.description import Outcome, as_json, in_words
+from headwater.coordinator.inev.plan.drawing import as_dot, as_svg
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.exact import exact_plan
+from headwater.coordinator.inev.search.push_pull import push_pull_plan
+from headwater.coordinator.inev.search.search import PUSHED_FIRST, Bound, Clock, Search, inev_plan
+from headwater.coordinator.inev.search.space import Solution, Space
+from headwater.coordinator.layout.graphs import Ground
+from headwater.node.pull.reach import reach_of
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.analysis.pulling import masters
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.pattern import Rule, leaves
 
-PROJECT = Path(__file__).parent.parent
+PROJECT = Path(__file__).parent.parent.parent
 CASES = Path(__file__).parent / "inev_cases"
 BUDGET_S = 2.0
 LOOKS = 200
@@ -438,7 +438,7 @@ def test_layouts_say_who_asks_and_what_waits(text: str, master: str, pulled: set
 
 def command(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deploy.cli.command", "plan", *map(str, arguments)],
+        [sys.executable, "-m", "headwater.deploy.cli.command", "plan", *map(str, arguments)],
         capture_output=True, text=True, cwd=PROJECT, check=False,
     )  # fmt: skip
 

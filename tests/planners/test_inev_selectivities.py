@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inev.model.physical import PhysicalCosts
-from coordinator.inev.model.problem import Problem, Query, event_network
-from coordinator.inev.model.rules import Statistics, problem_from
-from deploy.network.file import read_network
-from deploy.network.sampled_statistics import sampled
-from protocol.events import EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
+from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.problem import Problem, Query, event_network
+from headwater.coordinator.inev.model.rules import Statistics, problem_from
+from headwater.deploy.network.file import read_network
+from headwater.deploy.network.sampled_statistics import sampled
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
 
 TYPES = tuple(EventType(name, {"v": "int", "w": "int", "key": "int"}) for name in "ABCN")
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import pytest
 
-from coordinator.inev.model.case_files import case_from
-from coordinator.inev.model.patterns import Operator, Pattern
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.exact import exact_plan
-from coordinator.inev.search.paper import paper_plan
-from coordinator.inev.search.push_pull import push_pull_plan
-from coordinator.inev.search.search import Clock, Search
-from deploy.experiments.inev.bricks import query, ring, singles, sources, zipf
-from deploy.experiments.inev.figures import FIGURES
-from deploy.experiments.inev.generator import build
+from headwater.coordinator.inev.model.case_files import case_from
+from headwater.coordinator.inev.model.patterns import Operator, Pattern
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.exact import exact_plan
+from headwater.coordinator.inev.search.paper import paper_plan
+from headwater.coordinator.inev.search.push_pull import push_pull_plan
+from headwater.coordinator.inev.search.search import Clock, Search
+from headwater.deploy.experiments.inev.bricks import query, ring, singles, sources, zipf
+from headwater.deploy.experiments.inev.figures import FIGURES
+from headwater.deploy.experiments.inev.generator import build
 
 ATTEMPTS = 60
 

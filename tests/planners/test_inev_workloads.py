@@ -9,18 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from coordinator.inev.model.latency import latency
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.search import Search
-from coordinator.inev.search.space import Solution, Space, Stream
-from coordinator.layout.graphs import laid
+from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.search import Search
+from headwater.coordinator.inev.search.space import Solution, Space, Stream
+from headwater.coordinator.layout.graphs import laid
 from tests.kit.first_seed import first_seed
 from tests.planners.workloads import Workload, workload
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 ATTEMPTS = 40
 SEEDS = 40
 COMPARED = (0, 10)

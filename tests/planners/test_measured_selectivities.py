@@ -9,20 +9,20 @@ from typing import Any
 
 import pytest
 
-from coordinator.core import LayOutAnew
-from coordinator.daemon.replanning import as_measured
-from coordinator.daemon.statistics import Statistics as Whispered
-from coordinator.inev.model.measuring import MATCHES_LEAST, Seen, unmeasured, with_selectivities
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.rollout import InevPlanner
-from coordinator.layout.stages import Stage, at_one_node
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import Simulation
-from node.observe.selectivity import Joined, joined, selected
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.messages.control import encode_statistics
-from protocol.pattern import Rule
+from headwater.coordinator.core import LayOutAnew
+from headwater.coordinator.daemon.replanning import as_measured
+from headwater.coordinator.daemon.statistics import Statistics as Whispered
+from headwater.coordinator.inev.model.measuring import MATCHES_LEAST, Seen, unmeasured, with_selectivities
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.layout.stages import Stage, at_one_node
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import Simulation
+from headwater.node.observe.selectivity import Joined, joined, selected
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.control import encode_statistics
+from headwater.protocol.pattern import Rule
 from tests.coordinator.test_layouts import sase
 from tests.law.rate_swap import BEFORE, KEYS, TYPES, a_ring, a_swap, known
 

@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import coordinator.inev.plan.rollout
-import deploy.cli.plan
-from coordinator.core import AddSink
-from coordinator.daemon.api.texts import read_rules
-from coordinator.daemon.durable import Durable
-from coordinator.daemon.inputs import Answered, Deploy, LoseNode, PlanAnew, Subscribe
-from coordinator.daemon.machine import Machine, Settings
-from coordinator.layout.graphs import Ground, Routes
-from coordinator.layout.history import Layings
-from coordinator.layout.stages import Layout, Stage, at_one_node
-from deploy.cli.command import app
-from deploy.simulation.simulator import simulate
-from protocol.analysis.bounds import horizon_us
-from protocol.edge import FileTo
-from protocol.languages import Source
-from protocol.network import Sink
-from protocol.subscriptions import Subscription
+import headwater.coordinator.inev.plan.rollout
+import headwater.deploy.cli.plan
+from headwater.coordinator.core import AddSink
+from headwater.coordinator.daemon.api.texts import read_rules
+from headwater.coordinator.daemon.durable import Durable
+from headwater.coordinator.daemon.inputs import Answered, Deploy, LoseNode, PlanAnew, Subscribe
+from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.coordinator.layout.graphs import Ground, Routes
+from headwater.coordinator.layout.history import Layings
+from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
+from headwater.deploy.cli.command import app
+from headwater.deploy.simulation.simulator import simulate
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.edge import FileTo
+from headwater.protocol.languages import Source
+from headwater.protocol.network import Sink
+from headwater.protocol.subscriptions import Subscription
 from tests.coordinator.test_machine import Room
 from tests.law.law import reference
 from tests.law.rate_swap import AFTER, BEFORE, a_ring, a_swap, known
@@ -38,7 +38,7 @@ def broken(*_: Any) -> Any:
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """Lets every search fail."""
-    monkeypatch.setattr(coordinator.inev.rollout.Search, "plan", broken)
+    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
     return monkeypatch
 
 
@@ -79,7 +79,7 @@ def test_a_rule_is_deployed_although_the_planner_fails_and_all_else_stays_where_
     room = a_room()
     before = dict(room.machine.coordinator.layings.as_run)
     assert room.machine.coordinator.layings.failure is None
-    monkeypatch.setattr(coordinator.inev.rollout.Search, "plan", broken)
+    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
     answer = ask(room, another_rule(room))
     assert answer.status == 200
     assert answer.body["rules"] == ["Pair"]
@@ -97,7 +97,7 @@ def test_whoever_asks_for_a_change_is_told_that_the_planner_failed(monkeypatch: 
     room = a_room()
     before = dict(room.machine.coordinator.layings.as_run)
     planned_for = room.machine.planned_for
-    monkeypatch.setattr(coordinator.inev.rollout.Search, "plan", broken)
+    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
     answer = ask(room, PlanAnew(known(AFTER)))
     assert answer.status == 200
     (warning,) = answer.body["warnings"]
@@ -109,7 +109,7 @@ def test_whoever_asks_for_a_change_is_told_that_the_planner_failed(monkeypatch: 
 
 def test_a_lost_node_is_dealt_with_although_the_planner_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     room = a_room()
-    monkeypatch.setattr(coordinator.inev.rollout.Search, "plan", broken)
+    monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
     assert ask(room, LoseNode("n2")).status == 200
     room.settle()
     assert room.machine.counts["planner_failures"] == 1
@@ -150,7 +150,7 @@ def test_a_layout_that_cannot_be_laid_is_a_failure_of_the_planner_too() -> None:
 def test_no_match_is_lost_by_a_planner_that_fails_while_the_network_runs() -> None:
     case = a_swap(20.0)
 
-    class Failing(coordinator.inev.rollout.InevPlanner):
+    class Failing(headwater.coordinator.inev.plan.rollout.InevPlanner):
         def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
             if kept:
                 raise ZeroDivisionError("half of nothing")
@@ -184,7 +184,7 @@ def test_the_command_plans_centralised_evaluation_if_its_planner_fails(
 ) -> None:
     file = tmp_path / "network.yaml"
     file.write_text(NETWORK)
-    monkeypatch.setattr(deploy.commands.plan, "inev_plan", broken)
+    monkeypatch.setattr(headwater.deploy.cli.plan, "inev_plan", broken)
     done = CliRunner().invoke(app, ["plan", str(file)])
     assert done.exit_code == 0, done.output
     assert "the planner inev failed (a bug: KeyError in test_planner_failures.py, line" in done.output

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.command import main
-from deploy.network.file import read_network
-from deploy.network.problem import statistics_of
-from deploy.network.sampled_statistics import sampled
-from protocol.errors import ConfigError
+from headwater.deploy.cli.command import main
+from headwater.deploy.network.file import read_network
+from headwater.deploy.network.problem import statistics_of
+from headwater.deploy.network.sampled_statistics import sampled
+from headwater.protocol.errors import ConfigError
 
 NETWORK = """
 events: {A: {key: int, v: int}, B: {key: int, v: int}}

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.inev.model.latency_bounds import LatencyTerms
-from coordinator.inev.model.rules import Statistics
-from coordinator.layout.graphs import Ground
-from protocol.analysis.bounds import horizon_us
-from protocol.events import EventType
-from protocol.languages import Source as Text
-from protocol.languages import parse_rules
-from protocol.messages.plans import PlannedRule
-from protocol.pattern import Rule, leaves, types_of
+from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.layout.graphs import Ground
+from headwater.protocol.analysis.bounds import horizon_us
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as Text
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.pattern import Rule, leaves, types_of
 
 TYPES: Final = tuple(EventType(name, {"k": "int", "v": "int"}) for name in "ABCDE")
 NODES_MOST: Final = 8

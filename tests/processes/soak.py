@@ -21,7 +21,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from protocol.events import Event
+from headwater.protocol.events import Event
 from tests.kit.faults import a_load, found_by_one_engine, names, under_load
 from tests.kit.patience import until
 from tests.kit.processes import COORDINATOR, Cluster, difference

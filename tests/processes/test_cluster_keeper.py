@@ -13,22 +13,22 @@ from typing import Any
 
 import pytest
 
-from deploy.cli.common import RunFailed
-from deploy.cluster import log_files
-from deploy.cluster.keeper import how_it_ended
-from deploy.cluster.local import free_ports
-from deploy.cluster.plan import Kind, Plan, Process, file_name, plan_from_json
-from deploy.cluster.processes import usage
-from deploy.cluster.runs import Run, marked, the_run, write_whole
-from deploy.cluster.stage import Stage, Wishes, log_of
-from deploy.cluster.start import Steps, start, start_keeper
-from deploy.cluster.status import rows
-from deploy.cluster.stop import stop
-from deploy.network.file import read_network
-from protocol.errors import ConfigError
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster import log_files
+from headwater.deploy.cluster.keeper import how_it_ended
+from headwater.deploy.cluster.local import free_ports
+from headwater.deploy.cluster.plan import Kind, Plan, Process, file_name, plan_from_json
+from headwater.deploy.cluster.processes import usage
+from headwater.deploy.cluster.runs import Run, marked, the_run, write_whole
+from headwater.deploy.cluster.stage import Stage, Wishes, log_of
+from headwater.deploy.cluster.start import Steps, start, start_keeper
+from headwater.deploy.cluster.status import rows
+from headwater.deploy.cluster.stop import stop
+from headwater.deploy.network.file import read_network
+from headwater.protocol.errors import ConfigError
 from tests.kit.patience import until
 
-STANDIN = Path(__file__).with_name("standin.py")
+STANDIN = Path(__file__).parent.parent / "kit" / "standin.py"
 
 
 @pytest.fixture
@@ -173,13 +173,13 @@ def forked(entry: str, log: Path) -> int:
     code = f"""
 import os, signal
 from pathlib import Path
-from deploy.cluster.children import fork
+from headwater.deploy.cluster.children import fork
 from tests.processes.test_cluster_keeper import {entry}
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGCHLD])
 pid = fork("p1", ["a", "b"], Path({str(log)!r}), entry={entry})
 print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
-    project = Path(__file__).resolve().parent.parent
+    project = Path(__file__).resolve().parent.parent.parent
     done = subprocess.run([sys.executable, "-c", code], cwd=project, capture_output=True, text=True, check=True)
     return int(done.stdout)
 

@@ -14,19 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from deploy.cli.common import RunFailed
-from deploy.cluster import addresses, machine
-from deploy.cluster.addresses import device_towards, subnets
-from deploy.cluster.children import spawn
-from deploy.cluster.machine import call
-from deploy.cluster.plan import Plan
-from deploy.cluster.runs import Run, marked
-from deploy.cluster.stage import Stage, Wishes, names_of, noted
-from deploy.cluster.stages import stage_of
-from deploy.cluster.stop import stop
-from deploy.network.file import read_network
-from protocol.errors import ConfigError
-from protocol.network import Link, Network
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cluster import addresses, machine
+from headwater.deploy.cluster.addresses import device_towards, subnets
+from headwater.deploy.cluster.children import spawn
+from headwater.deploy.cluster.machine import call
+from headwater.deploy.cluster.plan import Plan
+from headwater.deploy.cluster.runs import Run, marked
+from headwater.deploy.cluster.stage import Stage, Wishes, names_of, noted
+from headwater.deploy.cluster.stages import stage_of
+from headwater.deploy.cluster.stop import stop
+from headwater.deploy.network.file import read_network
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import Link, Network
 
 NETWORK = """\
 nodes: [p1, p2, a node with a long name]

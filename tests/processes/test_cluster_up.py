@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from deploy.cluster.local import free_ports
-from deploy.cluster.machine import call
-from deploy.cluster.plan import KINDS
-from deploy.cluster.runs import Run, marked
-from deploy.cluster.stage import short_id
-from deploy.cluster.stages import stage_of
-from deploy.cluster.stop import stop
-from protocol.errors import ConfigError
+from headwater.deploy.cluster.local import free_ports
+from headwater.deploy.cluster.machine import call
+from headwater.deploy.cluster.plan import KINDS
+from headwater.deploy.cluster.runs import Run, marked
+from headwater.deploy.cluster.stage import short_id
+from headwater.deploy.cluster.stages import stage_of
+from headwater.deploy.cluster.stop import stop
+from headwater.protocol.errors import ConfigError
 from tests.kit.patience import PATIENCE_S, output_of, run_to_its_end, until
 
-PROJECT = Path(__file__).resolve().parent.parent
+PROJECT = Path(__file__).resolve().parent.parent.parent
 BUILD_S_MAX = 900.0  # the base image of containers, where it is not in the cache
 
 NETWORK = """\
@@ -59,7 +59,7 @@ class Commands:
 
     def popen(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-m", "deploy.cli.command", *words],
+            [sys.executable, "-m", "headwater.deploy.cli.command", *words],
             cwd=self.folder,
             env={**os.environ, "PYTHONPATH": str(PROJECT)},
             stdout=subprocess.PIPE,

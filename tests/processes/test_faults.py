@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from node.engine import Engine
-from protocol.languages import Source, parse_rules
+from headwater.node.engine import Engine
+from headwater.protocol.languages import Source, parse_rules
 from tests.kit.faults import a_load, finish, names, some_time, under_load
 from tests.kit.processes import COORDINATOR, identity, lines_of
 from tests.law.law import SERVED

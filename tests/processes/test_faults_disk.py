@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol.journal.files import frame
+from headwater.protocol.journal.files import frame
 from tests.kit.faults import a_load, finish, under_load
 from tests.kit.processes import Cluster, until
 from tests.law.law import SERVED

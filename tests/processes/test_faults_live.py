@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from node.engine import Engine
-from protocol.composites import Composite
-from protocol.edge import Broker, Choice, Count, Cycle, FileTo, MqttFeed, RateFeed
-from protocol.events import Event
-from protocol.languages import Source, parse_rules
-from protocol.network import Network
+from headwater.node.engine import Engine
+from headwater.protocol.composites import Composite
+from headwater.protocol.edge import Broker, Choice, Count, Cycle, FileTo, MqttFeed, RateFeed
+from headwater.protocol.events import Event
+from headwater.protocol.languages import Source, parse_rules
+from headwater.protocol.network import Network
 from tests.kit.builders import TYPES
 from tests.kit.edge import MOSQUITTO, Mosquitto, free_port
 from tests.kit.faults import names, some_time

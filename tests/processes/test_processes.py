@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from deploy.network.file import read_network
-from deploy.simulation.births import births
-from deploy.simulation.simulator import simulate
-from protocol.events import Event
-from protocol.network import Network
+from headwater.deploy.network.file import read_network
+from headwater.deploy.simulation.births import births
+from headwater.deploy.simulation.simulator import simulate
+from headwater.protocol.events import Event
+from headwater.protocol.network import Network
 from tests.kit.first_seed import first_seed
 from tests.kit.processes import (
     Cluster,
@@ -39,7 +39,7 @@ from tests.simulation.test_runs import SEEDS as SIMULATED_SEEDS
 from tests.simulation.test_simulator import a_network, births_of
 
 PROCESS_SECONDS = 60.0
-FIRE = Path(__file__).parent.parent / "examples" / "fire" / "network.yaml"
+FIRE = Path(__file__).parent.parent.parent / "examples" / "fire" / "network.yaml"
 
 
 # -- the harness -------------------------------------------------------------------------------------------------------

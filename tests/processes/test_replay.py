@@ -18,15 +18,15 @@ from typing import Any
 
 import pytest
 
-from pipeline.replay.council import Council, CouncilLost, Progress, Seat, Stopped
-from pipeline.replay.rows import stretches
-from pipeline.replay.sender import Place, Refused, Sender
-from protocol.events import Event, EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.messages.replay import At, Part, Taken
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import parse_subscription
+from headwater.pipeline.replay.council import Council, CouncilLost, Progress, Seat, Stopped
+from headwater.pipeline.replay.rows import stretches
+from headwater.pipeline.replay.sender import Place, Refused, Sender
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.messages.replay import At, Part, Taken
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.first_seed import first_seed
 from tests.kit.processes import CONTEXT, Cluster, assert_exact, lines_of, until
 from tests.kit.replay import TRACE, batches_of, bounds_of, numbered_by_time, places, replay, replay_main, replaying

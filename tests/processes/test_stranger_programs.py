@@ -12,10 +12,10 @@ from typing import Any
 import msgpack
 import pytest
 
-from node.client import Client, ClientError
-from protocol.links import LinkError
-from protocol.links.parts import PART_BYTES, WHOLE_BYTES_MAX, Joined, split
-from protocol.messages.control import COORDINATOR
+from headwater.node.client import Client, ClientError
+from headwater.protocol.links import LinkError
+from headwater.protocol.links.parts import PART_BYTES, WHOLE_BYTES_MAX, Joined, split
+from headwater.protocol.messages.control import COORDINATOR
 from tests.kit.patience import patiently
 from tests.kit.processes import Cluster, until
 from tests.kit.strangers import (

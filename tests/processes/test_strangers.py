@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import zmq
 
-from node.client import Client
-from protocol.links import Hub, Keys, make_keys
-from protocol.links.frames import OFFER, Frame, Kind, encode
-from protocol.links.keys import raw_key
-from protocol.messages.control import COORDINATOR
+from headwater.node.client import Client
+from headwater.protocol.links import Hub, Keys, make_keys
+from headwater.protocol.links.frames import OFFER, Frame, Kind, encode
+from headwater.protocol.links.keys import raw_key
+from headwater.protocol.messages.control import COORDINATOR
 from tests.kit.patience import patiently
 from tests.kit.processes import Cluster, until
 from tests.kit.strangers import (

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.network.file import NetworkFile, read_network
-from deploy.simulation.births import Birth, births
-from protocol.errors import ConfigError, EventError
+from headwater.deploy.network.file import NetworkFile, read_network
+from headwater.deploy.simulation.births import Birth, births
+from headwater.protocol.errors import ConfigError, EventError
 
 HEAD = """\
 events:

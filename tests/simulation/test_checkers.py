@@ -7,17 +7,28 @@ from typing import Any
 
 import pytest
 
-from deploy.simulation.checkers import FORBIDDEN, Checkers, disagreements
-from deploy.simulation.faults import Faults
-from deploy.simulation.simulator import Simulation
-from node.effects import Report, TimerFired
-from node.engine.store import Store
-from node.streams.outlets import Outlet
-from node.tasks.task import JoinTask
-from protocol.analysis.projection import project
-from protocol.composites import Composite, CompositeSpec
-from protocol.events import EventType
-from protocol.messages.neighbour import Awakening, Batch, Deploy, Filter, Mark, Notify, Part, Run, SetMode, Whole
+from headwater.deploy.simulation.checkers import FORBIDDEN, Checkers, disagreements
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.simulator import Simulation
+from headwater.node.effects import Report, TimerFired
+from headwater.node.engine.store import Store
+from headwater.node.streams.outlets import Outlet
+from headwater.node.tasks.task import JoinTask
+from headwater.protocol.analysis.projection import project
+from headwater.protocol.composites import Composite, CompositeSpec
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.neighbour import (
+    Awakening,
+    Batch,
+    Deploy,
+    Filter,
+    Mark,
+    Notify,
+    Part,
+    Run,
+    SetMode,
+    Whole,
+)
 from tests.kit.builders import chain, each, last, rule, trace
 from tests.simulation.test_simulator import a_network, births_of, run
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from deploy.simulation.figures import (
+from headwater.deploy.simulation.figures import (
     OVERHEAD_KINDS,
     delivery_line,
     delivery_lines,
@@ -15,9 +15,9 @@ from deploy.simulation.figures import (
     percentile,
     render,
 )
-from deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
-from protocol.composites import Composite, CompositeSpec
-from protocol.events import Event, EventType
+from headwater.deploy.simulation.outcome import KINDS, Delivery, Outcome, Traffic
+from headwater.protocol.composites import Composite, CompositeSpec
+from headwater.protocol.events import Event, EventType
 
 SMOKE = EventType("Smoke", {"area": "string"})
 TEMP = EventType("Temp", {"area": "string", "value": "float?"})

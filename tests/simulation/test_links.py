@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.simulation.faults import (
+from headwater.deploy.simulation.faults import (
     ClockSkew,
     Faults,
     LinkOutage,
@@ -19,9 +19,9 @@ from deploy.simulation.faults import (
     SlowNode,
     random_faults,
 )
-from deploy.simulation.links import FOREVER, TIMEOUT_MAX_US, Interval, Wire, merged
-from protocol.errors import ConfigError
-from protocol.network import Link, Network, Source
+from headwater.deploy.simulation.links import FOREVER, TIMEOUT_MAX_US, Interval, Wire, merged
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.network import Link, Network, Source
 
 MS = 1_000
 SECOND = 1_000_000

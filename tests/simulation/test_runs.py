@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from deploy.simulation.outcome import Delivery, Outcome
-from deploy.simulation.simulator import simulate
-from protocol.composites import Composite
+from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.deploy.simulation.simulator import simulate
+from headwater.protocol.composites import Composite
 from tests.law.law import SERVED
 from tests.law.networks import NetworkCase, network_case
 

@@ -8,19 +8,19 @@ from typing import Any
 
 import pytest
 
-from deploy.simulation.faults import ClockSkew, Faults, LinkOutage, NodeOutage, Partition, SlowNode
-from deploy.simulation.figures import delivery_line
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import SETUP_US, Simulation, simulate
-from node.core import NodeSettings
-from node.effects import Send
-from node.engine import Engine
-from protocol.composites import Composite
-from protocol.events import Event
-from protocol.messages.neighbour import Batch
-from protocol.network import STRATEGIES, Link, Network, Sink, Source
-from protocol.pattern import Rule
-from protocol.subscriptions import parse_subscription
+from headwater.deploy.simulation.faults import ClockSkew, Faults, LinkOutage, NodeOutage, Partition, SlowNode
+from headwater.deploy.simulation.figures import delivery_line
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import SETUP_US, Simulation, simulate
+from headwater.node.core import NodeSettings
+from headwater.node.effects import Send
+from headwater.node.engine import Engine
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Event
+from headwater.protocol.messages.neighbour import Batch
+from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.builders import TYPES, absent, chain, each, last, no, rule, seq
 
 MS = 1_000

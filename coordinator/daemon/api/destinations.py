@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from coordinator.daemon.api.schema import STRING, Schema, as_json, described, made_of, record, schema_of
-from coordinator.daemon.operations import Refused
-from protocol.destinations import PLAIN, QOS, WAYS, placeholders, why_no_address, why_no_topic
-from protocol.edge import Broker, ClientTo, Destination, FileTo, MqttTo, StdoutTo, WebhookTo
-from protocol.events import EventType
-from protocol.languages.diagnostics import suggestion
+from headwater.coordinator.daemon.api.schema import STRING, Schema, as_json, described, made_of, record, schema_of
+from headwater.coordinator.daemon.operations import Refused
+from headwater.protocol.destinations import PLAIN, QOS, WAYS, placeholders, why_no_address, why_no_topic
+from headwater.protocol.edge import Broker, ClientTo, Destination, FileTo, MqttTo, StdoutTo, WebhookTo
+from headwater.protocol.events import EventType
+from headwater.protocol.languages.diagnostics import suggestion
 
 EXAMPLE: Final = 'write "stdout", "client", {"file": PATH}, {"mqtt": TOPIC}, {"webhook": URL} or {"client": NAME}'
 

@@ -6,9 +6,9 @@ import re
 from http import HTTPStatus
 from typing import Any
 
-from coordinator.daemon.api import shapes
-from coordinator.daemon.api.routes import ROUTES, Route
-from coordinator.daemon.api.schema import Schema
+from headwater.coordinator.daemon.api import shapes
+from headwater.coordinator.daemon.api.routes import ROUTES, Route
+from headwater.coordinator.daemon.api.schema import Schema
 
 _MEANINGS = {
     400: "What was sent makes no sense; the sentence says why",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.daemon.api import shapes
-from coordinator.daemon.api.schema import Schema
+from headwater.coordinator.daemon.api import shapes
+from headwater.coordinator.daemon.api.schema import Schema
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
-from protocol.languages.diagnostics import listed, suggestion
+from headwater.protocol.languages.diagnostics import listed, suggestion
 
 Schema = dict[str, Any]
 

@@ -12,15 +12,22 @@ from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
 
-from coordinator.daemon import metrics
-from coordinator.daemon.api import views
-from coordinator.daemon.api.destinations import check_topic, destination_of
-from coordinator.daemon.api.door import Door
-from coordinator.daemon.api.openapi import description
-from coordinator.daemon.api.routes import ROUTES, Route
-from coordinator.daemon.api.schema import flaws, made_of
-from coordinator.daemon.api.texts import ReadRules, is_rule_text, read_rules, read_subscription, rule_sources, text_body
-from coordinator.daemon.inputs import (
+from headwater.coordinator.daemon import metrics
+from headwater.coordinator.daemon.api import views
+from headwater.coordinator.daemon.api.destinations import check_topic, destination_of
+from headwater.coordinator.daemon.api.door import Door
+from headwater.coordinator.daemon.api.openapi import description
+from headwater.coordinator.daemon.api.routes import ROUTES, Route
+from headwater.coordinator.daemon.api.schema import flaws, made_of
+from headwater.coordinator.daemon.api.texts import (
+    ReadRules,
+    is_rule_text,
+    read_rules,
+    read_subscription,
+    rule_sources,
+    text_body,
+)
+from headwater.coordinator.daemon.inputs import (
     Ask,
     BringSource,
     Deploy,
@@ -35,15 +42,15 @@ from coordinator.daemon.inputs import (
     Undeploy,
     Unsubscribe,
 )
-from coordinator.daemon.operations import Planner, Refused
-from protocol.edge import Feed, is_replayed
-from protocol.errors import HeadwaterError
-from protocol.languages.emitted import composite_types
-from protocol.network import Sink, Source
-from protocol.pattern import Rule
+from headwater.coordinator.daemon.operations import Planner, Refused
+from headwater.protocol.edge import Feed, is_replayed
+from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.languages.emitted import composite_types
+from headwater.protocol.network import Sink, Source
+from headwater.protocol.pattern import Rule
 
 if TYPE_CHECKING:
-    from coordinator.daemon.process import CoordinatorDaemon
+    from headwater.coordinator.daemon.process import CoordinatorDaemon
 
 BODY_BYTES_MAX: Final = 1 << 20  # as large as a rule file may be
 KEY_CHARACTERS_MAX: Final = 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from coordinator.daemon.api.destinations import DESTINATION
-from coordinator.daemon.api.schema import (
+from headwater.coordinator.daemon.api.destinations import DESTINATION
+from headwater.coordinator.daemon.api.schema import (
     ANYTHING,
     BOOLEAN,
     INTEGER,
@@ -19,7 +19,7 @@ from coordinator.daemon.api.schema import (
     record,
     schema_of,
 )
-from protocol.edge import Feed
+from headwater.protocol.edge import Feed
 
 TIME: Final = described(INTEGER, "microseconds since 1970")
 EVENT_TIME: Final = described(nullable(INTEGER), "event time in microseconds; null: from the beginning")

@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
-from coordinator.daemon.operations import Refused, already_deployed
-from protocol.events import EventType
-from protocol.expressions import Remote, walk
-from protocol.languages import PrintError, RuleTextError, Source, language_of, parse_rules, print_rule, rule_names
-from protocol.languages.diagnostics import listed
-from protocol.languages.emitted import composite_types
-from protocol.languages.sources import LANGUAGES
-from protocol.pattern import Rule
-from protocol.subscriptions import Subscription, parse_subscription
+from headwater.coordinator.daemon.operations import Refused, already_deployed
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Remote, walk
+from headwater.protocol.languages import (
+    PrintError,
+    RuleTextError,
+    Source,
+    language_of,
+    parse_rules,
+    print_rule,
+    rule_names,
+)
+from headwater.protocol.languages.diagnostics import listed
+from headwater.protocol.languages.emitted import composite_types
+from headwater.protocol.languages.sources import LANGUAGES
+from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import Subscription, parse_subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from coordinator.daemon.api import destinations
-from coordinator.daemon.api.schema import as_json
-from coordinator.daemon.api.texts import shown_rule
-from coordinator.daemon.operations import event_time
-from protocol.edge import Feed
-from protocol.messages.plans import PlannedRule
-from protocol.pattern import types_of
-from protocol.subscriptions import print_subscription
+from headwater.coordinator.daemon.api import destinations
+from headwater.coordinator.daemon.api.schema import as_json
+from headwater.coordinator.daemon.api.texts import shown_rule
+from headwater.coordinator.daemon.operations import event_time
+from headwater.protocol.edge import Feed
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.pattern import types_of
+from headwater.protocol.subscriptions import print_subscription
 
 if TYPE_CHECKING:
-    from coordinator.daemon.process import CoordinatorDaemon
-    from coordinator.layout.history import Layings
+    from headwater.coordinator.daemon.process import CoordinatorDaemon
+    from headwater.coordinator.layout.history import Layings
 
 Json = dict[str, Any]
 

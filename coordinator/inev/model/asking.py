@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from coordinator.inev.model.problem import Told
-from protocol import pattern as p
-from protocol.analysis.pulling import in_negated_patterns, masters
-from protocol.analysis.validate import operators_without_bound
-from protocol.expressions import Attribute, Expression, Fold, Parameter, Remote, Same, roles_of, walk
+from headwater.coordinator.inev.model.problem import Told
+from headwater.protocol import pattern as p
+from headwater.protocol.analysis.pulling import in_negated_patterns, masters
+from headwater.protocol.analysis.validate import operators_without_bound
+from headwater.protocol.expressions import Attribute, Expression, Fold, Parameter, Remote, Same, roles_of, walk
 
 Share = Callable[[Sequence[Expression]], float]
 """How selective some conditions are together."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from coordinator.inev.model.costs import CaseCosts
-from coordinator.inev.model.patterns import PatternError, parse
-from coordinator.inev.model.problem import (
+from headwater.coordinator.inev.model.costs import CaseCosts
+from headwater.coordinator.inev.model.patterns import PatternError, parse
+from headwater.coordinator.inev.model.problem import (
     Problem,
     ProblemError,
     Query,

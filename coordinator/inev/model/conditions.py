@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
-from protocol import pattern as p
-from protocol.expressions import Attribute, Binary, Expression, Same, roles_of
-from protocol.languages.printing import ExpressionPrinter, PrintError
+from headwater.protocol import pattern as p
+from headwater.protocol.expressions import Attribute, Binary, Expression, Same, roles_of
+from headwater.protocol.languages.printing import ExpressionPrinter, PrintError
 
 DEFAULT_PAIR: Final = 0.1
 DEFAULT_FILTER: Final = 0.5

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from coordinator.inev.model.patterns import Pattern, leaves
-from coordinator.inev.model.problem import Ask, EventNetwork, Problem, Projection, Query
+from headwater.coordinator.inev.model.patterns import Pattern, leaves
+from headwater.coordinator.inev.model.problem import Ask, EventNetwork, Problem, Projection, Query
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coordinator.inev.model.patterns import leaves, negated
-from coordinator.inev.model.problem import Problem, Projection
-from coordinator.inev.model.topology import bit_positions
-from coordinator.inev.plan.plans import Plan, Vertex
+from headwater.coordinator.inev.model.patterns import leaves, negated
+from headwater.coordinator.inev.model.problem import Problem, Projection
+from headwater.coordinator.inev.model.topology import bit_positions
+from headwater.coordinator.inev.plan.plans import Plan, Vertex
 
 
 def open_matches(projection: Projection, problem: Problem) -> float:

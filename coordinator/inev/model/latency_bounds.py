@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.inev.model.latency import latency
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.search import Bound
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.search import Bound
+from headwater.protocol.errors import ConfigError
 
 OFF: Final = "off"
 CENTRALISED: Final = "centr"

@@ -13,17 +13,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from coordinator.inev.model.conditions import DEFAULT_PAIR
-from coordinator.inev.model.patterns import negated, repeated
-from coordinator.inev.model.problem import Problem, event_network
-from coordinator.inev.model.rules import Statistics, labels_of, problem_from
-from protocol.analysis.projection import project
-from protocol.errors import ConfigError, RuleError
-from protocol.expressions import Same, roles_of
-from protocol.languages.printing import PrintError
-from protocol.pattern import Rule, leaves, positive_leaves
-from protocol.streams import filter_of
-from protocol.subscriptions import Subscription, print_subscription
+from headwater.coordinator.inev.model.conditions import DEFAULT_PAIR
+from headwater.coordinator.inev.model.patterns import negated, repeated
+from headwater.coordinator.inev.model.problem import Problem, event_network
+from headwater.coordinator.inev.model.rules import Statistics, labels_of, problem_from
+from headwater.protocol.analysis.projection import project
+from headwater.protocol.errors import ConfigError, RuleError
+from headwater.protocol.expressions import Same, roles_of
+from headwater.protocol.languages.printing import PrintError
+from headwater.protocol.pattern import Rule, leaves, positive_leaves
+from headwater.protocol.streams import filter_of
+from headwater.protocol.subscriptions import Subscription, print_subscription
 
 Stage: TypeAlias = tuple[str, frozenset[str]]
 """A rule and some of its roles."""

@@ -14,7 +14,7 @@ from functools import lru_cache
 from itertools import product
 from typing import Final, Literal
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 Kind = Literal["AND", "SEQ", "NSEQ", "KL", "OR"]
 KINDS: Final = ("AND", "SEQ", "NSEQ", "KL", "OR")

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Final
 
-from coordinator.inev.model.patterns import Pattern, leaves, negated, order, repeated
-from coordinator.inev.model.problem import Ask, EventNetwork, ProblemError, Projection, Query
-from coordinator.inev.model.sampling import Draw, Shape, drawn, share_of
+from headwater.coordinator.inev.model.patterns import Pattern, leaves, negated, order, repeated
+from headwater.coordinator.inev.model.problem import Ask, EventNetwork, ProblemError, Projection, Query
+from headwater.coordinator.inev.model.sampling import Draw, Shape, drawn, share_of
 
 ARRANGED_MAX: Final = 8
 """Arrangements of more types than this are not listed one by one for negations: the gap is taken to be a single one."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
-from coordinator.inev.model.patterns import (
+from headwater.coordinator.inev.model.patterns import (
     Pattern,
     checked,
     guards,
@@ -27,8 +27,8 @@ from coordinator.inev.model.patterns import (
     subsets,
     without_kleene,
 )
-from coordinator.inev.model.topology import Topology
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.model.topology import Topology
+from headwater.protocol.errors import ConfigError
 
 RATE_MAX: Final = 1e12
 """Rates of many types are multiplied; with larger ones the products would leave the range of floating point numbers."""

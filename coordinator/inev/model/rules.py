@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator.inev.model.asking import asking
-from coordinator.inev.model.conditions import Conditions
-from coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
-from coordinator.inev.model.patterns import Operator, Pattern
-from coordinator.inev.model.physical import PhysicalCosts
-from coordinator.inev.model.problem import EventNetwork, Problem, ProblemError, Query, split_queries
-from protocol import pattern as p
-from protocol.analysis.projection import joinable_components, project
-from protocol.errors import RuleError
+from headwater.coordinator.inev.model.asking import asking
+from headwater.coordinator.inev.model.conditions import Conditions
+from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
+from headwater.coordinator.inev.model.patterns import Operator, Pattern
+from headwater.coordinator.inev.model.physical import PhysicalCosts
+from headwater.coordinator.inev.model.problem import EventNetwork, Problem, ProblemError, Query, split_queries
+from headwater.protocol import pattern as p
+from headwater.protocol.analysis.projection import joinable_components, project
+from headwater.protocol.errors import RuleError
 
 AGREE: Final = 0.01
 """Matches that were counted at rates which differ by more than this share from those in force say nothing."""

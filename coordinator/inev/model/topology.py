@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
-from coordinator.inev.model.spanning import spanning_tree, tree_work_us
+from headwater.coordinator.inev.model.spanning import spanning_tree, tree_work_us
 
 Signature = tuple[int, int, int]
 """Of a set of nodes: links from any of them to the core, links from all of them to the core, where they meet the core.

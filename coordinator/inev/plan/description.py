@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from coordinator.inev.plan.plans import Input, PlacedTask, Plan, Pull, Transfer, as_born
-from coordinator.inev.search.search import Bound
-from coordinator.inev.search.space import Space
+from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Pull, Transfer, as_born
+from headwater.coordinator.inev.search.search import Bound
+from headwater.coordinator.inev.search.space import Space
 
 LINKS_SHOWN: Final = 12
 NODES_SHOWN: Final = 8

@@ -6,8 +6,8 @@ import math
 from html import escape
 from typing import Final
 
-from coordinator.inev.plan.description import link_loads
-from coordinator.inev.plan.plans import Plan
+from headwater.coordinator.inev.plan.description import link_loads
+from headwater.coordinator.inev.plan.plans import Plan
 
 SIZE: Final = 900
 ROUNDS: Final = 200

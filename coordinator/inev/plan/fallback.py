@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from coordinator.inev.plan.plans import FallBack, Input, PlacedTask, Placement, Plan
-from coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
+from headwater.coordinator.inev.plan.plans import FallBack, Input, PlacedTask, Placement, Plan
+from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
 
 CANDIDATES: Final = 8
 """Of the nodes to which the inputs of a task come most cheaply so many are judged by what it sends on, too."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from coordinator.inev.model.problem import Ask, Problem, Projection
-from coordinator.inev.model.topology import bit_positions
-from coordinator.inev.search.space import Solution, Space, Stream
+from headwater.coordinator.inev.model.problem import Ask, Problem, Projection
+from headwater.coordinator.inev.model.topology import bit_positions
+from headwater.coordinator.inev.search.space import Solution, Space, Stream
 
 DRAWS: Final = 4000
 """Where rates are drawn at random, so many draws take about a second; they are divided among all that is sent."""

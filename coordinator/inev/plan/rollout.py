@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from coordinator.inev.model.problem import Problem, Projection, event_network
-from coordinator.inev.model.rules import Statistics, labels_of, problem_from
-from coordinator.inev.model.topology import Topology
-from coordinator.inev.plan.fallback import with_fall_backs
-from coordinator.inev.plan.plans import Input, PlacedTask, Placement, Plan
-from coordinator.inev.search.search import Clock, Search
-from coordinator.layout.graphs import Ground, Link, Routes, at_the_middle
-from coordinator.layout.stages import Home, Layout, RuleLayout, Stage
-from protocol.errors import ConfigError
-from protocol.pattern import Rule, types_of
-from protocol.streams import Stream
+from headwater.coordinator.inev.model.problem import Problem, Projection, event_network
+from headwater.coordinator.inev.model.rules import Statistics, labels_of, problem_from
+from headwater.coordinator.inev.model.topology import Topology
+from headwater.coordinator.inev.plan.fallback import with_fall_backs
+from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Placement, Plan
+from headwater.coordinator.inev.search.search import Clock, Search
+from headwater.coordinator.layout.graphs import Ground, Link, Routes, at_the_middle
+from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.pattern import Rule, types_of
+from headwater.protocol.streams import Stream
 
 ATTEMPTS = 2000
 """How often the search looks at its clock, which counts instead of telling the time: the same network must get the same

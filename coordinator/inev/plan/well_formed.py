@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coordinator.inev.model.latency import hops_within
-from coordinator.inev.model.problem import Problem, Query
-from coordinator.inev.plan.plans import Input, PlacedTask, Plan, Vertex
+from headwater.coordinator.inev.model.latency import hops_within
+from headwater.coordinator.inev.model.problem import Problem, Query
+from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Vertex
 
 
 def faults(plan: Plan) -> list[str]:

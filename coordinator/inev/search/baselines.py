@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.inev.model.problem import Problem, primitive
-from coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
-from coordinator.inev.search.space import Solution, Space, Stream
+from headwater.coordinator.inev.model.problem import Problem, primitive
+from headwater.coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
+from headwater.coordinator.inev.search.space import Solution, Space, Stream
 
 
 def central_solution(space: Space, node: int) -> Solution:

@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from coordinator.inev.model.problem import Problem, ProblemError
-from coordinator.inev.model.topology import bit_positions
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.search.baselines import at_most_centralised
-from coordinator.inev.search.pulling import asks
-from coordinator.inev.search.query_search import QuerySearch
-from coordinator.inev.search.search import Clock, Search
-from coordinator.inev.search.space import Solution, Stream, Task, Tasks
+from headwater.coordinator.inev.model.problem import Problem, ProblemError
+from headwater.coordinator.inev.model.topology import bit_positions
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.search.baselines import at_most_centralised
+from headwater.coordinator.inev.search.pulling import asks
+from headwater.coordinator.inev.search.query_search import QuerySearch
+from headwater.coordinator.inev.search.search import Clock, Search
+from headwater.coordinator.inev.search.space import Solution, Stream, Task, Tasks
 
 TYPES_MAX: Final = 4
 QUERIES_MAX: Final = 2

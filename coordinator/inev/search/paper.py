@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.search.baselines import best_centre, central_solution
-from coordinator.inev.search.query_search import QuerySearch
-from coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.search.baselines import best_centre, central_solution
+from headwater.coordinator.inev.search.query_search import QuerySearch
+from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
 
 INPUTS_MAX: Final = 3
 """Inputs of one projection that are tried together."""

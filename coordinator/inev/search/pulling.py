@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from coordinator.inev.model.problem import Ask, Query
-from coordinator.inev.model.topology import bit_positions
-from coordinator.inev.search.space import Solution, Space, Stream, Task
+from headwater.coordinator.inev.model.problem import Ask, Query
+from headwater.coordinator.inev.model.topology import bit_positions
+from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task
 
 
 def asks(space: Space, query: Query, of: int, others: Sequence[Stream], type: int) -> Iterator[Ask]:

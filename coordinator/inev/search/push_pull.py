@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.search.baselines import at_most_centralised, best_centre, central_solution
-from coordinator.inev.search.pulling import cheapest, pushed_inputs
-from coordinator.inev.search.query_search import QuerySearch
-from coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.search.baselines import at_most_centralised, best_centre, central_solution
+from headwater.coordinator.inev.search.pulling import cheapest, pushed_inputs
+from headwater.coordinator.inev.search.query_search import QuerySearch
+from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
 
 
 @dataclass(frozen=True, slots=True)

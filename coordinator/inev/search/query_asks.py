@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from coordinator.inev.search.pulling import cheapest
-from coordinator.inev.search.query_sets import QuerySets
-from coordinator.inev.search.space import Stream, Task
+from headwater.coordinator.inev.search.pulling import cheapest
+from headwater.coordinator.inev.search.query_sets import QuerySets
+from headwater.coordinator.inev.search.space import Stream, Task
 
 
 class Asking:

@@ -13,9 +13,9 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from coordinator.inev.search.query_asks import Asking
-from coordinator.inev.search.query_sets import QuerySets
-from coordinator.inev.search.space import Stream, Task, Tasks
+from headwater.coordinator.inev.search.query_asks import Asking
+from headwater.coordinator.inev.search.query_sets import QuerySets
+from headwater.coordinator.inev.search.space import Stream, Task, Tasks
 
 INFINITE = math.inf
 

@@ -6,9 +6,9 @@ import math
 from functools import cached_property
 from typing import Final
 
-from coordinator.inev.model.problem import Ask
-from coordinator.inev.search.pulling import asks
-from coordinator.inev.search.space import Space, Stream, Tasks
+from headwater.coordinator.inev.model.problem import Ask
+from headwater.coordinator.inev.search.pulling import asks
+from headwater.coordinator.inev.search.space import Space, Stream, Tasks
 
 PROGRAMME_US: Final = 50.0
 STEP_US: Final = 1.1

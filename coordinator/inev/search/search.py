@@ -18,14 +18,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
 
-from coordinator.inev.model.latency import latency, open_matches
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.model.topology import LARGE_NODES
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.search.baselines import at_most_centralised, central_costs, central_solution
-from coordinator.inev.search.push_pull import push_pull_solution
-from coordinator.inev.search.space import Solution, Stream
-from coordinator.inev.search.workload import Workload
+from headwater.coordinator.inev.model.latency import latency, open_matches
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.model.topology import LARGE_NODES
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.search.baselines import at_most_centralised, central_costs, central_solution
+from headwater.coordinator.inev.search.push_pull import push_pull_solution
+from headwater.coordinator.inev.search.space import Solution, Stream
+from headwater.coordinator.inev.search.workload import Workload
 
 BETTER: Final = 1 - 1e-9
 """A plan must be cheaper by more than rounding to be taken."""

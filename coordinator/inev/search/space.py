@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from itertools import count
 from typing import NamedTuple
 
-from coordinator.inev.model.problem import Ask, Problem, Projection, Query, primitive
-from coordinator.inev.model.topology import LARGE_NODES, Signature, bit_positions, distances
+from headwater.coordinator.inev.model.problem import Ask, Problem, Projection, Query, primitive
+from headwater.coordinator.inev.model.topology import LARGE_NODES, Signature, bit_positions, distances
 
 
 class Stream(NamedTuple):

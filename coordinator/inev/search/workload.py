@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final
 
-from coordinator.inev.model.patterns import negated
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.search.pulling import pulled_inputs, pushed_inputs
-from coordinator.inev.search.query_search import QuerySearch, Surroundings
-from coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
+from headwater.coordinator.inev.model.patterns import negated
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.search.pulling import pulled_inputs, pushed_inputs
+from headwater.coordinator.inev.search.query_search import QuerySearch, Surroundings
+from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
 
 RARE_TYPES: Final = 4
 """Of so many of the rarest types each two are pretended to be everywhere; frequent ones are better left."""

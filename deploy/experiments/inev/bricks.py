@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from coordinator.inev.model.patterns import Kind, Operator, Pattern, leaves, parse, subsets
+from headwater.coordinator.inev.model.patterns import Kind, Operator, Pattern, leaves, parse, subsets
 
 RATE_MAX = 5_000_000  # where rates get absurd
 

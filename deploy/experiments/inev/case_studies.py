@@ -11,13 +11,13 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from coordinator.inev.model.rules import Statistics
-from deploy.experiments.inev.bricks import ring
-from deploy.experiments.inev.recordings import DAY_S, RECORDINGS, SECOND_US, Occurrence
-from deploy.experiments.inev.simulated import Ruled, compared, network_of
-from deploy.simulation.simulator import Birth
-from protocol.errors import ConfigError
-from protocol.events import Event
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.deploy.experiments.inev.bricks import ring
+from headwater.deploy.experiments.inev.recordings import DAY_S, RECORDINGS, SECOND_US, Occurrence
+from headwater.deploy.experiments.inev.simulated import Ruled, compared, network_of
+from headwater.deploy.simulation.simulator import Birth
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event
 
 STUDY_VERSION: Final = 3
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from deploy.experiments.inev.case_studies import CaseStudy
-from deploy.experiments.inev.modelled_studies import STREAMS, ModelledStudy
-from deploy.experiments.inev.random_rules import RunScenario
-from deploy.experiments.inev.recordings import RECORDINGS, TABLE_3
-from deploy.experiments.inev.scenario import PlanScenario
-from deploy.experiments.jobs import Job
+from headwater.deploy.experiments.inev.case_studies import CaseStudy
+from headwater.deploy.experiments.inev.modelled_studies import STREAMS, ModelledStudy
+from headwater.deploy.experiments.inev.random_rules import RunScenario
+from headwater.deploy.experiments.inev.recordings import RECORDINGS, TABLE_3
+from headwater.deploy.experiments.inev.scenario import PlanScenario
+from headwater.deploy.experiments.jobs import Job
 
 RATIO: Final = {"ratio": "transmission ratio"}
 SELECTIVITIES: Final = (0.1, 0.01, 0.001)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from deploy.experiments.inev.figures import FIGURES
-from deploy.experiments.results import Row
-from deploy.experiments.tables import curves
-from deploy.experiments.trex.findings import Finding
+from headwater.deploy.experiments.inev.figures import FIGURES
+from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.tables import curves
+from headwater.deploy.experiments.trex.findings import Finding
 
 SIMILAR: Final = 2.0
 """Two ratios are similar if neither is more than so many times the other."""

@@ -10,11 +10,11 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from coordinator.inev.model.case_files import case_from
-from coordinator.inev.model.patterns import Operator, Pattern
-from coordinator.inev.model.problem import Problem
-from deploy.experiments.inev.bricks import nested, ring, singles, sources, zipf
-from deploy.experiments.inev.scenario import PlanScenario
+from headwater.coordinator.inev.model.case_files import case_from
+from headwater.coordinator.inev.model.patterns import Operator, Pattern
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.deploy.experiments.inev.bricks import nested, ring, singles, sources, zipf
+from headwater.deploy.experiments.inev.scenario import PlanScenario
 
 
 def build(scenario: PlanScenario, seed: int, rates: dict[str, dict[str, float]] | None = None) -> Problem:
@@ -26,8 +26,8 @@ def build(scenario: PlanScenario, seed: int, rates: dict[str, dict[str, float]] 
 
 def with_rates(case: dict[str, Any], rates: dict[str, dict[str, float]]) -> Problem:
     """The problem of a case if its events came at other rates than it says."""
-    from coordinator.inev.model.costs import CaseCosts
-    from coordinator.inev.model.problem import event_network
+    from headwater.coordinator.inev.model.costs import CaseCosts
+    from headwater.coordinator.inev.model.problem import event_network
 
     planned = case_from(case, "other rates").problem
     links = [(str(one), str(other)) for one, other in case["edges"]]

@@ -18,19 +18,19 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from coordinator.inev.model.costs import CaseCosts
-from coordinator.inev.model.patterns import parse
-from coordinator.inev.model.problem import Problem, Query, event_network
-from coordinator.inev.model.rules import Statistics
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.plan.rollout import ATTEMPTS
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.search import Clock, Search
-from deploy.experiments.inev.bricks import ring, singles
-from deploy.experiments.inev.case_studies import rule_text, types_in
-from deploy.experiments.inev.recordings import CITI_BIKE, CLUSTER
-from deploy.experiments.inev.simulated import Ruled, modelled, network_of
-from protocol.errors import ConfigError
+from headwater.coordinator.inev.model.costs import CaseCosts
+from headwater.coordinator.inev.model.patterns import parse
+from headwater.coordinator.inev.model.problem import Problem, Query, event_network
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.plan.rollout import ATTEMPTS
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.search import Clock, Search
+from headwater.deploy.experiments.inev.bricks import ring, singles
+from headwater.deploy.experiments.inev.case_studies import rule_text, types_in
+from headwater.deploy.experiments.inev.recordings import CITI_BIKE, CLUSTER
+from headwater.deploy.experiments.inev.simulated import Ruled, modelled, network_of
+from headwater.protocol.errors import ConfigError
 
 NODES: Final = 20
 MODEL_VERSION: Final = 3

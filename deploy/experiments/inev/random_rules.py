@@ -8,12 +8,12 @@ from hashlib import blake2b
 from random import Random
 from typing import Final
 
-from coordinator.inev.model.patterns import Pattern
-from coordinator.inev.model.rules import Statistics
-from deploy.experiments.inev.bricks import nested, ring, sources
-from deploy.experiments.inev.simulated import Ruled, compared, network_of
-from deploy.experiments.trex.generator import poisson_births
-from deploy.simulation.simulator import Birth
+from headwater.coordinator.inev.model.patterns import Pattern
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.deploy.experiments.inev.bricks import nested, ring, sources
+from headwater.deploy.experiments.inev.simulated import Ruled, compared, network_of
+from headwater.deploy.experiments.trex.generator import poisson_births
+from headwater.deploy.simulation.simulator import Birth
 
 RULES_VERSION: Final = 2
 

@@ -19,7 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 SECOND_US: Final = 1_000_000
 DAY_S: Final = 86_400

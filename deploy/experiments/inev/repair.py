@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from coordinator.inev.plan.fallback import gathered
-from coordinator.inev.plan.plans import merged_locals
-from coordinator.inev.search.space import Solution, Space, Stream, Task
+from headwater.coordinator.inev.plan.fallback import gathered
+from headwater.coordinator.inev.plan.plans import merged_locals
+from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task
 
 
 @dataclass(frozen=True, slots=True)

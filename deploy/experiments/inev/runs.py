@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping
 from random import Random
 from typing import Final
 
-from coordinator.inev.model.costs import estimate
-from coordinator.inev.model.latency import latency
-from coordinator.inev.model.problem import Problem
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.plan.well_formed import faults
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.exact import exact_plan
-from coordinator.inev.search.paper import paper_plan
-from coordinator.inev.search.push_pull import push_pull_plan
-from coordinator.inev.search.search import Bound, Clock, Search
-from coordinator.inev.search.space import Solution, Space
-from deploy.experiments.inev.generator import build, draw_case, with_rates
-from deploy.experiments.inev.repair import changed
-from deploy.experiments.inev.scenario import PlanScenario
-from deploy.experiments.jobs import Job
-from deploy.experiments.results import KEY_COLUMNS
+from headwater.coordinator.inev.model.costs import estimate
+from headwater.coordinator.inev.model.latency import latency
+from headwater.coordinator.inev.model.problem import Problem
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.plan.well_formed import faults
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.exact import exact_plan
+from headwater.coordinator.inev.search.paper import paper_plan
+from headwater.coordinator.inev.search.push_pull import push_pull_plan
+from headwater.coordinator.inev.search.search import Bound, Clock, Search
+from headwater.coordinator.inev.search.space import Solution, Space
+from headwater.deploy.experiments.inev.generator import build, draw_case, with_rates
+from headwater.deploy.experiments.inev.repair import changed
+from headwater.deploy.experiments.inev.scenario import PlanScenario
+from headwater.deploy.experiments.jobs import Job
+from headwater.deploy.experiments.results import KEY_COLUMNS
 
 COLUMNS: Final = (
     *KEY_COLUMNS,

@@ -6,23 +6,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from coordinator.inev.model.latency_bounds import OFF, LatencyTerms
-from coordinator.inev.model.problem import Problem, event_network
-from coordinator.inev.model.rules import Statistics, problem_from
-from coordinator.inev.plan.plans import Plan, plan_from
-from coordinator.inev.plan.rollout import ATTEMPTS, InevPlanner
-from coordinator.inev.search.baselines import centralised
-from coordinator.inev.search.search import Clock, Search
-from coordinator.layout.graphs import Ground
-from coordinator.layout.stages import Layout
-from deploy.simulation.figures import OVERHEAD_KINDS, figures
-from deploy.simulation.outcome import Outcome
-from deploy.simulation.simulator import Birth, simulate
-from protocol.events import EventType
-from protocol.languages import Source as RuleText
-from protocol.languages import parse_rules
-from protocol.network import Link, Network, Sink, Source
-from protocol.subscriptions import Subscription
+from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
+from headwater.coordinator.inev.model.problem import Problem, event_network
+from headwater.coordinator.inev.model.rules import Statistics, problem_from
+from headwater.coordinator.inev.plan.plans import Plan, plan_from
+from headwater.coordinator.inev.plan.rollout import ATTEMPTS, InevPlanner
+from headwater.coordinator.inev.search.baselines import centralised
+from headwater.coordinator.inev.search.search import Clock, Search
+from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.layout.stages import Layout
+from headwater.deploy.simulation.figures import OVERHEAD_KINDS, figures
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.deploy.simulation.simulator import Birth, simulate
+from headwater.protocol.events import EventType
+from headwater.protocol.languages import Source as RuleText
+from headwater.protocol.languages import parse_rules
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.subscriptions import Subscription
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from deploy.experiments.confidence import Mean
-from deploy.experiments.inev.figures import Figure
-from deploy.experiments.results import Row
-from deploy.experiments.tables import Curve, curves
+from headwater.deploy.experiments.confidence import Mean
+from headwater.deploy.experiments.inev.figures import Figure
+from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.tables import Curve, curves
 
 LEGEND_INSIDE_MAX: Final = 4  # with more entries a legend would cover what it explains
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from deploy.experiments.results import Row
-from deploy.experiments.tables import Curve, curves
+from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.tables import Curve, curves
 
 FAR_BELOW: Final = 0.75
 """\"Far below\" centr: at most this share of its traffic."""

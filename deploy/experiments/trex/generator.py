@@ -12,13 +12,13 @@ from heapq import heapify, heapreplace
 from random import Random
 from typing import Final
 
-from deploy.experiments.trex.scenario import Scenario
-from deploy.experiments.trex.topology import nearest, waxman_links
-from protocol.events import Event, EventType
-from protocol.expressions import Attribute, Binary, Constant
-from protocol.network import Link, Network, Sink, Source
-from protocol.pattern import Chain, Leaf, Pattern, Policy, Rule, Selection, Within
-from protocol.subscriptions import Subscription
+from headwater.deploy.experiments.trex.scenario import Scenario
+from headwater.deploy.experiments.trex.topology import nearest, waxman_links
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.expressions import Attribute, Binary, Constant
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.pattern import Chain, Leaf, Pattern, Policy, Rule, Selection, Within
+from headwater.protocol.subscriptions import Subscription
 
 ATTRIBUTE: Final = "value"
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from deploy.simulation.figures import OVERHEAD_KINDS, figures, percentile
-from deploy.simulation.outcome import Outcome
-from node.observe.accounts import KINDS, Traffic
+from headwater.deploy.simulation.figures import OVERHEAD_KINDS, figures, percentile
+from headwater.deploy.simulation.outcome import Outcome
+from headwater.node.observe.accounts import KINDS, Traffic
 
 HEADLINE_KINDS: Final = tuple(kind for kind in KINDS if kind not in OVERHEAD_KINDS)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from typing import Final
 
-from protocol.errors import ConfigError
+from headwater.protocol.errors import ConfigError
 
 GENERATOR_VERSION: Final = 1
 """Raise it when the same scenario and seed would give other networks or events: older results are then not taken for

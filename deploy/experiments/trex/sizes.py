@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deploy.experiments.jobs import Job, bounded_time_s, jobs_of
-from deploy.experiments.trex.scenario import Scenario
-from deploy.experiments.trex.sweeps import SWEEPS
-from protocol.network import TREE_STRATEGIES
+from headwater.deploy.experiments.jobs import Job, bounded_time_s, jobs_of
+from headwater.deploy.experiments.trex.scenario import Scenario
+from headwater.deploy.experiments.trex.sweeps import SWEEPS
+from headwater.protocol.network import TREE_STRATEGIES
 
 QUICK_POINTS: Final[Mapping[int, Mapping[float, Sequence[str]]]] = {
     10: {0: TREE_STRATEGIES},

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deploy.experiments.trex.scenario import DEFAULT_PROCESSORS, DEFAULT_RULES, DEFAULT_TYPES, Scenario, degree_for
+from headwater.deploy.experiments.trex.scenario import (
+    DEFAULT_PROCESSORS,
+    DEFAULT_RULES,
+    DEFAULT_TYPES,
+    Scenario,
+    degree_for,
+)
 
 DEFAULT: Final = Scenario()
 

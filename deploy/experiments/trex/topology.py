@@ -9,7 +9,7 @@ from itertools import combinations
 from random import Random
 from typing import Final
 
-from protocol.network import Link
+from headwater.protocol.network import Link
 
 REACH: Final = 0.2
 """How fast the chance of a link falls with distance, as a share of the greatest possible one (Waxman's beta; the usual

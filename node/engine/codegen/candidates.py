@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from node.engine.codegen.code import Piece
-from node.engine.codegen.equalities import of_role
-from node.engine.codegen.negations import Negations
-from node.engine.codegen.reading import Bound, Level
-from protocol.analysis.units import Reach
-from protocol.expressions import Expression
+from headwater.node.engine.codegen.code import Piece
+from headwater.node.engine.codegen.equalities import of_role
+from headwater.node.engine.codegen.negations import Negations
+from headwater.node.engine.codegen.reading import Bound, Level
+from headwater.protocol.analysis.units import Reach
+from headwater.protocol.expressions import Expression
 
 
 class Candidates(Negations):

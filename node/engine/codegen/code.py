@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from protocol.errors import RuleError
-from protocol.expressions import (
+from headwater.protocol.errors import RuleError
+from headwater.protocol.expressions import (
     Attribute,
     Binary,
     Call,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from node.engine.codegen.code import Piece
-from node.engine.codegen.reading import Level, Reading
-from protocol.analysis.units import Measure
-from protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
+from headwater.node.engine.codegen.code import Piece
+from headwater.node.engine.codegen.reading import Level, Reading
+from headwater.protocol.analysis.units import Measure
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
 
 
 class Equalities(Reading):

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from node.engine.codegen.code import Writer
-from node.engine.codegen.reading import Level
-from node.engine.codegen.repetitions import ASKED, Repetitions
-from protocol.analysis.units import Choice, Measure, Spread
-from protocol.expressions import parameters_of
+from headwater.node.engine.codegen.code import Writer
+from headwater.node.engine.codegen.reading import Level
+from headwater.node.engine.codegen.repetitions import ASKED, Repetitions
+from headwater.protocol.analysis.units import Choice, Measure, Spread
+from headwater.protocol.expressions import parameters_of
 
 NEAR = 16  # how far back from the newest event `last` looks before it bisects the whole buffer
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from node.engine.codegen.code import Piece
-from node.engine.codegen.equalities import Equalities
-from protocol.analysis.units import Forbidden, Measure
-from protocol.expressions import Attribute, Binary, Expression, parameters_of, roles_of
+from headwater.node.engine.codegen.code import Piece
+from headwater.node.engine.codegen.equalities import Equalities
+from headwater.protocol.analysis.units import Forbidden, Measure
+from headwater.protocol.expressions import Attribute, Binary, Expression, parameters_of, roles_of
 
 
 class Negations(Equalities):

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
-from protocol.analysis.units import Branch, Choice, Forbidden, Measure, Spread, elementwise
-from protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
+from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
+from headwater.protocol.analysis.units import Branch, Choice, Forbidden, Measure, Spread, elementwise
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
 
 
 class Buffers(Protocol):
-    """Where generated code finds the events seen so far (see node.engine.store)."""
+    """Where generated code finds the events seen so far (see headwater.node.engine.store)."""
 
     pool: Pool
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from node.engine.codegen.candidates import Candidates
-from node.engine.codegen.equalities import of_role
-from node.engine.codegen.reading import Level
-from protocol.analysis.units import Unit, elementwise, needs_previous, needs_whole
-from protocol.expressions import Attribute, Expression, roles_of, walk
+from headwater.node.engine.codegen.candidates import Candidates
+from headwater.node.engine.codegen.equalities import of_role
+from headwater.node.engine.codegen.reading import Level
+from headwater.protocol.analysis.units import Unit, elementwise, needs_previous, needs_whole
+from headwater.protocol.expressions import Attribute, Expression, roles_of, walk
 
 ASKED = "ASKED"  # stands in generated code for what is asked of a repetition until that is known
 

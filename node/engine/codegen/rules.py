@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
-from node.engine.codegen.joins import JoinWriter
-from node.engine.codegen.reading import Mode
-from node.engine.codegen.store_builder import StoreBuilder
-from node.engine.runtime import NAMES
-from protocol.analysis.units import Branch, Forbidden, Logical
-from protocol.composites import CompositeSpec
-from protocol.errors import RuleError
-from protocol.events import EventType
-from protocol.expressions import Attribute, Constant, Fold, Parameter, walk
-from protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
+from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
+from headwater.node.engine.codegen.joins import JoinWriter
+from headwater.node.engine.codegen.reading import Mode
+from headwater.node.engine.codegen.store_builder import StoreBuilder
+from headwater.node.engine.runtime import NAMES
+from headwater.protocol.analysis.units import Branch, Forbidden, Logical
+from headwater.protocol.composites import CompositeSpec
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Attribute, Constant, Fold, Parameter, walk
+from headwater.protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
 
 
 @dataclass(slots=True)

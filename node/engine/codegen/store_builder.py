@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
 
-from node.engine.codegen.code import Columns, Piece, Pool, Writer
-from protocol.analysis.units import Branch, Forbidden
+from headwater.node.engine.codegen.code import Columns, Piece, Pool, Writer
+from headwater.protocol.analysis.units import Branch, Forbidden
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, NamedTuple
 
-from node.observe.accounts import Traffic
-from node.observe.metrics.counters import Histogram
-from node.observe.metrics.held import held_by
-from node.observe.metrics.observed import Observed
-from node.observe.metrics.watermarks import lag_s, marks_of
-from node.observe.selectivity import selected
-from node.step import FOREVER
+from headwater.node.observe.accounts import Traffic
+from headwater.node.observe.metrics.counters import Histogram
+from headwater.node.observe.metrics.held import held_by
+from headwater.node.observe.metrics.observed import Observed
+from headwater.node.observe.metrics.watermarks import lag_s, marks_of
+from headwater.node.observe.selectivity import selected
+from headwater.node.step import FOREVER
 
 Kind = Literal["counter", "gauge", "histogram"]
 

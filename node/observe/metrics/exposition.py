@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from node.observe.metrics.catalogue import Sample, metrics, samples
-from node.observe.metrics.counters import Histogram
-from node.observe.metrics.observed import Observed
+from headwater.node.observe.metrics.catalogue import Sample, metrics, samples
+from headwater.node.observe.metrics.counters import Histogram
+from headwater.node.observe.metrics.observed import Observed
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family

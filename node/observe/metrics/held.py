@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from node.core import NodeCore
+    from headwater.node.core import NodeCore
 
 HELD: Final = (
     "open_matches",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from node.observe.metrics.counters import Histogram
+from headwater.node.observe.metrics.counters import Histogram
 
 LOOK_EVERY_S: Final = 2.0  # rare enough that fifty idle nodes do not feel it
 

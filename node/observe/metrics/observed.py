@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from node.observe.accounts import Accounts
-from node.observe.metrics.counters import NodeCounters
+from headwater.node.observe.accounts import Accounts
+from headwater.node.observe.metrics.counters import NodeCounters
 
 if TYPE_CHECKING:
-    from node.core import NodeCore
+    from headwater.node.core import NodeCore
 
 
 class HubView(Protocol):

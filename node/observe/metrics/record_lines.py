@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from math import isinf
 from typing import Any, Final
 
-from node.observe.metrics.catalogue import samples
-from node.observe.metrics.counters import Histogram
-from node.observe.metrics.observed import Observed
-from protocol.composites import Composite
+from headwater.node.observe.metrics.catalogue import samples
+from headwater.node.observe.metrics.counters import Histogram
+from headwater.node.observe.metrics.observed import Observed
+from headwater.protocol.composites import Composite
 
 VERSION: Final = 1
 CPU: Final = "process_cpu_seconds_total"

@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from node.delivery.matches import Found
-from node.observe.metrics.observed import Observed
-from node.observe.metrics.record_files import FILE_BYTES_MAX, FILES_MAX, RecordFiles
-from node.observe.metrics.record_lines import Growth, birth_record, match_record
-from protocol.composites import Composite
+from headwater.node.delivery.matches import Found
+from headwater.node.observe.metrics.observed import Observed
+from headwater.node.observe.metrics.record_files import FILE_BYTES_MAX, FILES_MAX, RecordFiles
+from headwater.node.observe.metrics.record_lines import Growth, birth_record, match_record
+from headwater.protocol.composites import Composite
 
 FLUSH_EVERY_S: Final = 1.0
 METRICS_EVERY_S: Final = 10.0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from node.step import FOREVER
+from headwater.node.step import FOREVER
 
 if TYPE_CHECKING:
-    from node.core import NodeCore
+    from headwater.node.core import NodeCore
 
 SOURCES: Final = "@sources"
 """Among the ends that marks come from: the sources of the node itself. No node is called so."""

@@ -10,19 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from node.engine.codegen.rules import RulePlan
-from node.explain.expressions import attribute_of
-from node.plans.catalog import Catalog
-from node.step import FOREVER, Numbers, Work
-from node.streams.feeds import Feed
-from node.tasks.aggregates.planning import Asked, AskingRule
-from node.tasks.aggregates.tallies import TallyPoint
-from protocol.composites import Composite
-from protocol.events import Key, Value
-from protocol.messages.neighbour import Whole
-from protocol.messages.tallies import Question
-from protocol.pattern import Between, Rule, Within
-from protocol.tallies import Part, nothing, value
+from headwater.node.engine.codegen.rules import RulePlan
+from headwater.node.explain.expressions import attribute_of
+from headwater.node.plans.catalog import Catalog
+from headwater.node.step import FOREVER, Numbers, Work
+from headwater.node.streams.feeds import Feed
+from headwater.node.tasks.aggregates.planning import Asked, AskingRule
+from headwater.node.tasks.aggregates.tallies import TallyPoint
+from headwater.protocol.composites import Composite
+from headwater.protocol.events import Key, Value
+from headwater.protocol.messages.neighbour import Whole
+from headwater.protocol.messages.tallies import Question
+from headwater.protocol.pattern import Between, Rule, Within
+from headwater.protocol.tallies import Part, nothing, value
 
 Row = tuple[Any, ...]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from protocol.expressions import (
+from headwater.protocol.expressions import (
     Attribute,
     Expression,
     Fold,
@@ -22,10 +22,10 @@ from protocol.expressions import (
     roles_of,
     walk,
 )
-from protocol.messages.tallies import KNOWN, Tally
-from protocol.pattern import Aggregate, Chain, OutputAttribute, Pattern, Rule, leaves
-from protocol.streams import about_subject
-from protocol.subscriptions import SUBJECT
+from headwater.protocol.messages.tallies import KNOWN, Tally
+from headwater.protocol.pattern import Aggregate, Chain, OutputAttribute, Pattern, Rule, leaves
+from headwater.protocol.streams import about_subject
+from headwater.protocol.subscriptions import SUBJECT
 
 UNNAMED = "~"
 """What base rules emit: nobody reads it."""

@@ -11,19 +11,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from node.plans.catalog import Catalog
-from node.step import FOREVER, Numbers, Work
-from node.streams.feeds import Feed
-from node.streams.outbox import type_of
-from node.tasks.predicates import known_condition, row_condition
-from protocol.errors import RuleError
-from protocol.events import EventType
-from protocol.messages.neighbour import Deploy
-from protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest
-from protocol.tallies import Part, merged, nothing, tally
+from headwater.node.plans.catalog import Catalog
+from headwater.node.step import FOREVER, Numbers, Work
+from headwater.node.streams.feeds import Feed
+from headwater.node.streams.outbox import type_of
+from headwater.node.tasks.predicates import known_condition, row_condition
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import EventType
+from headwater.protocol.messages.neighbour import Deploy
+from headwater.protocol.messages.tallies import Question, Tally, TallyAnswer, TallyRequest
+from headwater.protocol.tallies import Part, merged, nothing, tally
 
 if TYPE_CHECKING:
-    from node.plans.tree_tasks import TreeWork
+    from headwater.node.plans.tree_tasks import TreeWork
 
 Row = tuple[Any, ...]
 

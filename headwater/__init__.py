@@ -1,0 +1,1 @@
+"""Headwater: complex event processing inside the network that produces the events."""
