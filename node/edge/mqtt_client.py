@@ -98,10 +98,26 @@ class Listener(Protocol):
 
 @cache
 def _client_classes() -> tuple[Any, Any]:
-    """The client as it is, and the one that can be told to pause; aiomqtt is imported only where it is wanted."""
+    """A client for sinks, and one that can be told to pause; aiomqtt is imported only where it is wanted."""
     import aiomqtt
 
-    class Pausable(aiomqtt.Client):
+    class Client(aiomqtt.Client):
+        def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
+            """As aiomqtt's own, but that the socket may be closed by the time the loop comes to it."""
+            self._loop.call_soon_threadsafe(self._await_write, sock)
+
+        def _await_write(self, sock: Any) -> None:
+            if sock.fileno() >= 0:
+                self._loop.add_writer(sock.fileno(), self._write)
+
+        def _write(self) -> None:
+            try:
+                self._client.loop_write()
+            except Exception as error:
+                if not self._disconnected.done():
+                    self._disconnected.set_exception(error)
+
+    class Pausable(Client):
         was_reached = False
         is_paused = False
         _fd = -1
@@ -158,7 +174,7 @@ def _client_classes() -> tuple[Any, Any]:
                 self._client._last_bytes_received = time.monotonic()
                 self._loop.call_later(1.0, self._stay_alive)
 
-    return aiomqtt.Client, Pausable
+    return Client, Pausable
 
 
 def acknowledge(client: Any, message: aiomqtt.Message) -> None:

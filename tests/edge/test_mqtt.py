@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -21,7 +22,7 @@ from headwater.deploy.cli.command import main
 from headwater.node.edge.adapters import make_sink, make_source
 from headwater.node.edge.broker import EmbeddedBroker
 from headwater.node.edge.interfaces import Arrival, Edge
-from headwater.node.edge.mqtt_client import wildcards
+from headwater.node.edge.mqtt_client import connection, wildcards
 from headwater.protocol.edge import Broker, MqttFeed, MqttTo
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
@@ -488,3 +489,20 @@ def test_the_command_refuses_what_is_no_address(capsys: pytest.CaptureFixture[st
         main(["broker", "--listen", "1883"])
     assert left.value.code == 2
     assert "'1883' is not a host and a port; write --listen 127.0.0.1:1883" in capsys.readouterr().err
+
+
+def test_a_socket_that_is_closed_before_the_loop_comes_to_write_to_it_disturbs_nothing() -> None:
+    """A broker that is killed at the right moment: what was to be written waits for a socket that is gone."""
+
+    async def scenario() -> None:
+        failures: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+        client = connection(Broker("127.0.0.1", 1), "a", clean_session=True)
+        near, far = socket.socketpair()
+        client._on_socket_register_write(client._client, None, near)
+        near.close()
+        far.close()
+        await asyncio.sleep(0.05)
+        assert failures == []
+
+    run(scenario())

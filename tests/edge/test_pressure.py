@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -134,12 +135,12 @@ def test_a_source_tells_that_it_has_caught_up_when_nothing_is_held_any_more(tmp_
 # --- the real broker and a real node ----------------------------------------------------------------------------------
 
 
-async def publish_at_once(port: int, topic: bytes, bodies: list[bytes]) -> None:
-    """All of them are written before an answer is read."""
+async def publish_at_once(port: int, topic: bytes, bodies: Iterable[bytes], count: int) -> None:
+    """All of them are written before an answer is read; each is made when it is its turn."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01d")
     assert await reader.readexactly(4) == b"\x20\x02\x00\x00"
-    acknowledged = asyncio.ensure_future(reader.readexactly(4 * len(bodies)))
+    acknowledged = asyncio.ensure_future(reader.readexactly(4 * count))
     for number, payload in enumerate(bodies, 1):
         body = len(topic).to_bytes(2) + topic + number.to_bytes(2) + payload
         assert len(body) < 128
@@ -154,6 +155,7 @@ async def publish_at_once(port: int, topic: bytes, bodies: list[bytes]) -> None:
 @pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed: apt-get install mosquitto")
 def test_twenty_thousand_messages_published_at_once_all_become_events_in_time(tmp_path: Path) -> None:
     count, port = 20_000, free_port()
+    numbers = range(1, count + 1)
     broker = Mosquitto(tmp_path, port, "max_queued_messages 0\nmax_inflight_messages 0\nmax_queued_bytes 0\n")
     network = a_network(links=(("n1", "n2"),), sources=(("n1", "A"),), sinks=(("n2", "A"),), lateness_us=2_000_000)
     feed = MqttFeed("t", Broker("127.0.0.1", port), device="d", counter="n", time="at")
@@ -162,14 +164,11 @@ def test_twenty_thousand_messages_published_at_once_all_become_events_in_time(tm
         with Cluster(network, tmp_path, (feed,), (FileTo("sink-0.jsonl"),)) as cluster:
             cluster.wait_until_ready()
             wait_until(lambda: "listens to t" in cluster.said("n1"), "the source listens", cluster)
-            at = time.time_ns() // 1000
-            bodies = [
-                json.dumps({"d": "d", "n": n, "id": n, "v": n % 3, "at": at + n}, separators=(",", ":")).encode()
-                for n in range(1, count + 1)
-            ]
-            asyncio.run(publish_at_once(port, b"t", bodies))
+            readings = ({"d": "d", "n": n, "id": n, "v": n % 3, "at": time.time_ns() // 1000} for n in numbers)
+            bodies = (json.dumps(reading, separators=(",", ":")).encode() for reading in readings)
+            asyncio.run(publish_at_once(port, b"t", bodies, count))
             wait_until(lambda: cluster.count() >= count, "everything was delivered", cluster, cluster.waiting)
-            assert sorted(each["seq"] for each in cluster.delivered()[0]) == list(range(1, count + 1))
+            assert sorted(each["seq"] for each in cluster.delivered()[0]) == list(numbers)
             assert not (cluster.data("n1") / "late.jsonl").exists()
             assert "is late" not in cluster.said("n1")
     finally:
@@ -196,7 +195,7 @@ def test_reading_pauses_and_goes_on_over_an_encrypted_connection(
             async with running(source.run(taken, None)):
                 await until(lambda: source.is_connected)  # type: ignore[attr-defined]
                 taken.open.clear()
-                await publish_at_once(port, b"t", payloads(3_000))
+                await publish_at_once(port, b"t", payloads(3_000), 3_000)
                 await asyncio.sleep(1.0)
                 assert len(taken.arrivals) <= 1
                 taken.open.set()
