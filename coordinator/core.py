@@ -66,6 +66,7 @@ from headwater.protocol.messages.plans import (
 from headwater.protocol.messages.trees import ForgetTree, StartTree
 from headwater.protocol.network import Network
 from headwater.protocol.pattern import Rule
+from headwater.protocol.strategy import strategy_of
 
 Orders: TypeAlias = list[tuple[str, Order]]
 
@@ -84,9 +85,10 @@ class Coordinator:
         falls_back: bool = True,
     ) -> None:
         """``horizon`` tells how long a rule needs its inputs. ``computed_trees``: have trees put in place as computed
-        here, instead of built by the nodes. ``lay_out`` decides for 'inev' what is evaluated where; with ``falls_back``
-        nodes watch whether that pays, and what does not falls back."""
-        self._computed_trees = computed_trees or strategy == "inev"  # a graph needs everybody that it was laid over
+        here, instead of built by the nodes. ``lay_out`` decides for a planned strategy what is evaluated where; with
+        ``falls_back`` nodes watch whether that pays, and what does not falls back."""
+        # A graph needs every node that it was laid over.
+        self._computed_trees = computed_trees or strategy_of(strategy).planned
         self.network = network
         self.strategy = strategy
         self._horizon = horizon
@@ -205,7 +207,7 @@ class Coordinator:
         for name in self.trees.builds:
             self._plan_of.setdefault(name, self.plan)
             self._from_us.setdefault(name, from_us.get(name[0]))
-        if self.strategy == "inev":
+        if strategy_of(self.strategy).planned:
             self._lay_graphs()
         self._plan_of = {name: self._plan_of[name] for name in self.trees.builds}
         self._from_us = {name: self._from_us[name] for name in self.trees.builds}

@@ -14,11 +14,9 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedEpoch, NotedLink, NotedLoss
 from headwater.protocol.messages.trees import DropLink, ForgetTree, InstallTree, StartTree, TreeOrder, UseLink
 from headwater.protocol.network import Network
+from headwater.protocol.strategy import Strategy, strategy_of
 
 Orders: TypeAlias = list[tuple[str, TreeOrder]]
-
-_ONE_TREE = ("centr", "st", "st-pp", "inev")
-_TREE_PER_SINK = ("mt", "mt-pp")
 
 
 class TreeKeeper:
@@ -35,11 +33,7 @@ class TreeKeeper:
         """``used_epochs``: the last epoch that each tree has had in an earlier life of the coordinator."""
         self.network = network
         self.strategy = network.strategy if strategy is None else strategy
-        if self.strategy not in (*_ONE_TREE, *_TREE_PER_SINK):
-            raise ConfigError(
-                f"strategy {self.strategy!r} has no processing trees; those with trees are "
-                f"{', '.join((*_ONE_TREE, *_TREE_PER_SINK))}"
-            )
+        strategy_of(self.strategy)  # a ConfigError if there is no such strategy
         self._neighbours = network.neighbours()
         self._lost_links: set[LinkName] = set()
         self._lost_nodes: set[str] = set()
@@ -63,7 +57,7 @@ class TreeKeeper:
     @property
     def leader(self) -> str | None:
         """The root of the only tree, where the strategy has one (and a node is left)."""
-        return self.roots[0] if self.strategy in _ONE_TREE and self.roots else None
+        return self.roots[0] if self._traits.one_tree and self.roots else None
 
     @property
     def used_epochs(self) -> dict[str, int]:
@@ -177,7 +171,7 @@ class TreeKeeper:
             tree
             for tree in self.roots
             if (tree in known and tree not in self._standing)
-            or (tree in known and self.strategy == "inev")  # streams may flow over any link
+            or (tree in known and self._traits.planned)  # streams may flow over any link
             or other == self._expected[tree].get(one)
             or one == self._expected[tree].get(other)
         ]
@@ -330,11 +324,15 @@ class TreeKeeper:
 
     # -- small helpers ------------------------------------------------------------------------------------------------
 
+    @property
+    def _traits(self) -> Strategy:
+        return strategy_of(self.strategy)
+
     def _remaining_nodes(self) -> list[str]:
         return sorted(node for node in self._neighbours if node not in self._lost_nodes)
 
     def _wanted_roots(self) -> list[str]:
-        if self.strategy in _TREE_PER_SINK:
+        if not self._traits.one_tree:
             return sorted({sink.node for sink in self.network.sinks} - self._lost_nodes)
         if self._current or not self._remaining_nodes():
             return list(self._current)

@@ -18,6 +18,7 @@ from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.simulation.simulator import Birth, simulate
 from headwater.node.observe.accounts import Traffic
 from headwater.protocol.events import Event
+from headwater.protocol.strategy import CENTRAL
 
 EXAMPLE: Final = Path(__file__).resolve().parent.parent / "examples" / "fire"
 SECONDS: Final = 15
@@ -142,7 +143,7 @@ def _centralised(file: NetworkFile, published: list[dict[str, Any]]) -> Traffic:
         event = Event(types[name], reading["at"], reading["device"], reading["n"], values)
         births.append((reading["at"], numbers[name], event))
     births.sort(key=lambda birth: birth[0])
-    outcome = simulate(replace(file.network, strategy="centr"), births)
+    outcome = simulate(replace(file.network, strategy=CENTRAL), births)
     total = Traffic()
     for amount in outcome.traffic.values():
         total.events += amount.events

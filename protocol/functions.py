@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import KIND_ALIASES, Value
+from headwater.protocol.text import plural
 
 RESERVED_NAMES: Final = frozenset({"avg", "sum", "count", "min", "max", "same", "remote", "and", "or", "not", "in"})
 """Words of the languages that look like calls; no function can have such a name."""
@@ -51,7 +52,7 @@ class Function:
             return "any number of arguments"
         most = len(self.parameters)
         if self.variadic:
-            return f"at least {most} argument{'s' * (most != 1)}"
+            return f"at least {plural(most, 'argument')}"
         count = f"{most - self.optional} or {most}" if self.optional else str(most)
         return f"{count} argument{'s' * (most != 1)}"
 

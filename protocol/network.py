@@ -6,14 +6,11 @@ How the events of a source come about (a trace, a device, a generator) is not to
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from headwater.protocol.events import EventType
 from headwater.protocol.pattern import Rule
+from headwater.protocol.strategy import DEFAULT_STRATEGY
 from headwater.protocol.subscriptions import Subscription
-
-TREE_STRATEGIES: Final = ("centr", "st", "mt", "st-pp", "mt-pp")
-STRATEGIES: Final = (*TREE_STRATEGIES, "inev")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +70,7 @@ class Network:
     sources: tuple[Source, ...]
     sinks: tuple[Sink, ...]
     rules: tuple[Rule, ...]
-    strategy: str = "st"
+    strategy: str = DEFAULT_STRATEGY
 
     def neighbours(self) -> dict[str, dict[str, Link]]:
         """For every node its neighbours in order of name, each with the link to it."""

@@ -17,7 +17,7 @@ from typing import Any, Final
 from headwater.protocol.edge import Feed, Mapped, MqttFeed, TraceFeed
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
-from headwater.protocol.languages.diagnostics import closest, listed, suggestion
+from headwater.protocol.text import closest, listed, plural, suggestion
 
 ROOTS: Final = ("payload", "item", "key", "topic")
 UNKNOWN: Final = "unknown"
@@ -260,7 +260,7 @@ def _identity_flaws(feed: MqttFeed) -> Iterator[Flaw]:
     if feed.device is not None and _WILDCARD.fullmatch(feed.device):
         wild = sum(level in ("+", "#") for level in topic_filter(feed.topic).split("/"))
         if not 1 <= int(feed.device[1:]) <= wild:
-            count = f"{wild} wildcard{'s' * (wild != 1)}" if wild else "no wildcard"
+            count = plural(wild, "wildcard") if wild else "no wildcard"
             yield Flaw("device", f"the topic {feed.topic!r} has {count}", "+1 is its first wildcard")
     if feed.each is not None and feed.device is not None and feed.counter is not None:
         of_item = {key for key, _, place in _places(feed) if place.root in ("item", "key")}

@@ -19,13 +19,14 @@ from headwater.protocol.events import EventType, Value
 from headwater.protocol.expressions import Expression
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems, RuleTextError, Text, suggestion
+from headwater.protocol.languages.diagnostics import Problems, RuleTextError, Text
 from headwater.protocol.languages.habits import shorten
 from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types
 from headwater.protocol.languages.parser import NESTING_MAX, expectation, too_deep
 from headwater.protocol.languages.print_tesla import RESERVED
 from headwater.protocol.languages.printing import NOT, OR, ExpressionPrinter, check_split, word
 from headwater.protocol.languages.reader import SyntaxMistake, TeslaReader
+from headwater.protocol.text import suggestion
 
 SUBJECT = "event"
 """The role under which the conjuncts of a subscription speak of the event."""

@@ -46,6 +46,7 @@ from headwater.protocol.languages.diagnostics import listed, suggestion
 from headwater.protocol.network import Sink, why_not_in_time
 from headwater.protocol.pattern import Rule, types_of
 from headwater.protocol.payload_maps import feed_flaws
+from headwater.protocol.strategy import PLANNED_STRATEGIES, strategy_of
 from headwater.protocol.subscriptions import Subscription, print_subscription
 
 
@@ -205,10 +206,11 @@ class Planner:
             case Tidy():
                 return [TidyUp()]
             case PlanAnew(statistics):
-                if self._coordinator.strategy != "inev":
+                if not strategy_of(self._coordinator.strategy).planned:
                     raise Refused(
                         409,
-                        f"the strategy {self._coordinator.strategy} places nothing by rates; only inev can plan anew",
+                        f"the strategy {self._coordinator.strategy} places nothing by rates; "
+                        f"only {listed(PLANNED_STRATEGIES)} can plan anew",
                     )
                 return [LayOutAnew(InevPlanner(statistics))]
             case TakeFallBack(change):

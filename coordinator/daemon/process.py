@@ -41,6 +41,7 @@ from headwater.coordinator.inev.model.rules import Statistics as Known
 from headwater.protocol.journal import Journal
 from headwater.protocol.links import Hub, Keys, LinkSettings
 from headwater.protocol.messages.control import COORDINATOR
+from headwater.protocol.strategy import strategy_of
 
 SNAPSHOT_BYTES: Final = 1 << 20  # a journal shorter than this is applied again in no time
 BEAT_S: Final = 1.0
@@ -192,7 +193,7 @@ class CoordinatorDaemon:
     async def _replan(self) -> None:
         """Plan anew when rates have moved, if the network file says how often to look."""
         every_us = self.machine.setup.replan_us
-        if every_us is None or self.machine.coordinator.strategy != "inev":
+        if every_us is None or not strategy_of(self.machine.coordinator.strategy).planned:
             return
         while True:
             await asyncio.sleep(every_us / 1e6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -27,6 +26,7 @@ from headwater.protocol.graphs import (
 from headwater.protocol.messages.plans import PlannedRule
 from headwater.protocol.pattern import Rule, leaves, types_of
 from headwater.protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
+from headwater.protocol.traversal import breadth_first
 
 Link: TypeAlias = tuple[str, str]
 Routes: TypeAlias = Callable[[str, Stream, frozenset[str]], Iterable[Link]]
@@ -69,14 +69,7 @@ def shortest_routes(ground: Ground) -> Routes:
 
     def tree(origin: str) -> dict[str, str]:
         if origin not in trees:
-            before = trees[origin] = {origin: origin}
-            waiting = deque([origin])
-            while waiting:
-                node = waiting.popleft()
-                for other in sorted(around[node]):
-                    if other not in before:
-                        before[other] = node
-                        waiting.append(other)
+            trees[origin] = breadth_first(origin, lambda node: sorted(around[node]))
         return trees[origin]
 
     def routes(origin: str, stream: Stream, readers: frozenset[str]) -> Iterable[Link]:
@@ -465,11 +458,5 @@ def _directed(origin: str, links: Iterable[Link]) -> Iterator[Link]:
     for one, other in links:
         around.setdefault(one, []).append(other)
         around.setdefault(other, []).append(one)
-    seen, waiting = {origin}, deque([origin])
-    while waiting:
-        node = waiting.popleft()
-        for other in sorted(set(around.get(node, ()))):
-            if other not in seen:
-                seen.add(other)
-                yield node, other
-                waiting.append(other)
+    before = breadth_first(origin, lambda node: sorted(set(around.get(node, ()))))
+    return ((parent, node) for node, parent in before.items() if node != origin)

@@ -24,7 +24,6 @@ from headwater.deploy.cli.common import (
 )
 from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
-from headwater.node.explain.parts import show_us
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.edge import USUAL
 from headwater.protocol.errors import ConfigError, HeadwaterError
@@ -32,6 +31,7 @@ from headwater.protocol.events import EventType
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.pattern import Chain, Leaf, Negation, Part, Pattern, Repetition, Rule, Selection, Window, Within
+from headwater.protocol.text import show_us
 
 NETWORK_FILES = (".yaml", ".yml")
 

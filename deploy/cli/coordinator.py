@@ -9,7 +9,7 @@ import typer
 
 from headwater.deploy.cli.common import say
 from headwater.protocol.errors import ConfigError, HeadwaterError
-from headwater.protocol.network import STRATEGIES
+from headwater.protocol.strategy import STRATEGIES, strategy_of
 
 if TYPE_CHECKING:
     from headwater.coordinator.daemon.inputs import Setup, Started
@@ -99,8 +99,8 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
     from headwater.deploy.network.file import read_network, running_feeds, running_network
     from headwater.deploy.network.problem import statistics_of
 
-    if strategy is not None and strategy not in STRATEGIES:
-        raise ConfigError(f"unknown strategy {strategy!r}; strategies: {', '.join(STRATEGIES)}")
+    if strategy is not None:
+        strategy_of(strategy)
     found = read_network(file, strategy=strategy)
     for warning in found.warnings:
         say(str(warning))

@@ -23,8 +23,8 @@ from headwater.deploy.cli.reaching import (
 )
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages import Diagnostic, RuleTextError, Source, rule_names
-from headwater.protocol.languages.diagnostics import closest, listed
 from headwater.protocol.languages.sources import decode
+from headwater.protocol.text import closest, listed
 
 if TYPE_CHECKING:
     from headwater.deploy.cli.running_network import Json, Running

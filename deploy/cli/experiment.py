@@ -23,7 +23,7 @@ from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, Size
 from headwater.deploy.experiments.trex.sweeps import SWEEPS
 from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.network import TREE_STRATEGIES
+from headwater.protocol.strategy import TREE_STRATEGIES
 
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat experiments of papers.")
 

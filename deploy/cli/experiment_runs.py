@@ -13,6 +13,7 @@ from headwater.deploy.experiments.conduct import conduct
 from headwater.deploy.experiments.jobs import Job, Runner
 from headwater.deploy.experiments.results import Results
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.text import plural
 
 TRUSTED_SHARE: Final = 0.02  # of the work that must be done before the time left is told from it
 
@@ -34,13 +35,13 @@ def run_left(
     """
     left = results.missing(jobs)
     if not left:
-        say(f"all {count(len(jobs), 'run')} are in {results.folder} already")
+        say(f"all {plural(len(jobs), 'run')} are in {results.folder} already")
         return
     kept = f" ({len(jobs) - len(left):,} of {len(jobs):,} are there already)" if len(left) < len(jobs) else ""
-    say(f"{count(len(left), 'run')} to make{kept}")
+    say(f"{plural(len(left), 'run')} to make{kept}")
     expected_s = estimated_s(left)
     if expected_s:
-        say(f"about {show_s(expected_s)} on {count(processes, 'core')}")
+        say(f"about {show_s(expected_s)} on {plural(processes, 'core')}")
     if refusal is not None:
         raise ConfigError(f"the full size takes about {show_s(expected_s)} {refusal}")
     try:
@@ -53,7 +54,7 @@ def run_left(
         say(f"failed: {failure.job.name()}: {failure.reason}")
     if failures:
         raise RunFailed(
-            f"{len(failures):,} of {count(len(left), 'run')} failed; the others are in {results.folder}, "
+            f"{len(failures):,} of {plural(len(left), 'run')} failed; the others are in {results.folder}, "
             "and the same command makes only those that are missing"
         )
 
@@ -68,10 +69,6 @@ def chosen(what: str, named: Sequence[str], known: Sequence[str]) -> list[str]:
         if word not in known:
             raise ConfigError(f"there is no {what} {word!r}; there are {', '.join(known)}")
     return [name for name in known if name in named]
-
-
-def count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def show_s(seconds: float) -> str:

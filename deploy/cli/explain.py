@@ -28,6 +28,7 @@ from headwater.node.explain.explain import explain as explain_rule
 from headwater.node.explain.parts import StepReport
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.text import plural
 
 MISS_WIDTH = 100  # a miss that is longer is shown with its reason on a line of its own
 
@@ -97,9 +98,9 @@ def explain(
             print("\n".join(show_explanation(found, near)))
     tally = reader.tally
     if tally.repeated:
-        say(f"{tally.repeated:,} row{'s' * (tally.repeated != 1)} with the node and seq of an earlier row left out")
+        say(f"{plural(tally.repeated, 'row')} with the node and seq of an earlier row left out")
     if tally.bad:
-        say(f"{tally.bad:,} malformed row{'s' * (tally.bad != 1)} left out, the first of them:")
+        say(f"{plural(tally.bad, 'malformed row')} left out, the first of them:")
         for example in tally.examples:
             say(f"  {example}")
 
@@ -137,7 +138,7 @@ def _matches(found: Explanation) -> str:
 
 def _show_step(number: int, step: StepReport) -> list[str]:
     least = "at least " if step.partial else ""
-    parts = [f"{step.events:,} {step.type} event{'s' * (step.events != 1)}"] if step.type else []
+    parts = [plural(step.events, f"{step.type} event")] if step.type else []
     if number == 1:
         if step.looked_at < step.events:
             parts = [f"looked at the first {step.looked_at:,} of {parts[0]}"]

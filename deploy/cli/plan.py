@@ -17,7 +17,6 @@ from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.plan.description import Outcome, as_json, in_words
-from headwater.coordinator.inev.plan.drawing import as_dot, as_svg
 from headwater.coordinator.inev.plan.fallback import with_fall_backs
 from headwater.coordinator.inev.plan.plans import Plan
 from headwater.coordinator.inev.plan.well_formed import faults
@@ -28,6 +27,7 @@ from headwater.coordinator.inev.search.search import Bound, inev_plan
 from headwater.deploy.cli.common import say
 from headwater.deploy.network.file import read_network
 from headwater.deploy.network.problem import network_problem
+from headwater.deploy.reporting.plan_picture import as_dot, as_svg
 from headwater.protocol.errors import ConfigError
 
 PLANNERS: Final = ("inev", "exact", "centr", "push-pull")

@@ -54,14 +54,14 @@ def waiting(text: str) -> Iterator[None]:
 
 def since(time_us: int | None) -> str:
     """From when on something holds, in words."""
-    from headwater.node.explain.parts import show_ts
+    from headwater.protocol.text import show_ts
 
     return "from the beginning" if time_us is None else f"from {show_ts(time_us)} on"
 
 
 def held_until(time_us: int | None) -> str:
     """Up to when something held that has ended, in words."""
-    from headwater.node.explain.parts import show_ts
+    from headwater.protocol.text import show_ts
 
     return "" if time_us is None else f"; it held until {show_ts(time_us)}"
 

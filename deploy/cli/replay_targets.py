@@ -16,6 +16,7 @@ from headwater.pipeline.replay.replay import LISTED_MAX, Targets
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.links import make_keys
 from headwater.protocol.messages.replay import REPLAYER
+from headwater.protocol.text import listed
 
 ASKED_AT_ONCE: Final = 16
 ANSWER_S_MAX: Final = 5.0
@@ -67,7 +68,7 @@ def targets_of(run: Run, found: list[Taker], prepared: Prepared, *, only_known: 
         if strange:
             raise ConfigError(
                 f"the trace {prepared.folder} has events for nodes that {run.name} does not have, or that replay "
-                f"nothing: {_some(strange)}; name nodes alike, or leave such events out with --only-known"
+                f"nothing: {listed(strange, LISTED_MAX)}; name nodes alike, or leave such events out with --only-known"
             )
     declared = {name: source["attributes"] for taker in feeding for name, source in taker.sources.items()}
     wrong = [
@@ -77,7 +78,9 @@ def targets_of(run: Run, found: list[Taker], prepared: Prepared, *, only_known: 
         for sentence in _misfits(name, attributes, manifest.types[name].attributes)
     ]
     if wrong:
-        raise ConfigError(f"the trace {prepared.folder} does not fit the types of {run.name}: {_some(wrong)}")
+        raise ConfigError(
+            f"the trace {prepared.folder} does not fit the types of {run.name}: {listed(wrong, LISTED_MAX)}"
+        )
     for taker in feeding:
         for source in taker.sources.values():
             begun = source["replay"]
@@ -125,11 +128,6 @@ def _misfits(name: str, declared: Mapping[str, str], given: Mapping[str, str]) -
         if word not in ("any", has.removesuffix("?")) and (word, has.removesuffix("?")) != ("float", "int"):
             found.append(f"{name}.{attribute} is {has} there, and the network declares it {kind}")
     return found
-
-
-def _some(listed: list[str]) -> str:
-    more = f" and {len(listed) - LISTED_MAX} more" if len(listed) > LISTED_MAX else ""
-    return f"{', '.join(listed[:LISTED_MAX])}{more}"
 
 
 def wait_until_drained(found: list[Taker], say: Callable[[str], None]) -> None:

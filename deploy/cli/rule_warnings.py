@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from headwater.deploy.cli.common import say
 from headwater.node.explain.certainties import certainties
-from headwater.node.explain.parts import named, show_us
+from headwater.node.explain.parts import named
 from headwater.protocol.analysis.validate import operators_without_bound
 from headwater.protocol.languages import RuleSet
 from headwater.protocol.pattern import (
@@ -26,6 +26,7 @@ from headwater.protocol.pattern import (
     Within,
 )
 from headwater.protocol.pattern import Sequence as SequenceOf
+from headwater.protocol.text import show_us
 
 
 def warn_of_slips(rules: RuleSet) -> None:

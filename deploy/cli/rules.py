@@ -10,7 +10,7 @@ import typer
 from headwater.deploy.cli.common import say
 from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, print_table
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import closest, listed
+from headwater.protocol.text import closest, listed
 
 if TYPE_CHECKING:
     from headwater.deploy.cli.running_network import Json
@@ -62,7 +62,7 @@ def _missing(rule: str, known: list[str]) -> list[Json]:
 
 
 def _cells(rule: Json, places: list[str]) -> tuple[str, ...]:
-    from headwater.node.explain.parts import show_ts
+    from headwater.protocol.text import show_ts
 
     holds = "the beginning" if rule["since_us"] is None else show_ts(rule["since_us"])
     if rule["until_us"] is not None:

@@ -35,6 +35,7 @@ from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, Tally, TraceR
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
+from headwater.protocol.text import plural
 
 NAMES_MAX: Final = 12  # how many types or attributes a line of the summary names
 
@@ -308,17 +309,17 @@ def summary(
     if not quiet or tally.bad or tally.late:
         speed = f"{rows / seconds:,.0f} rows/s" if seconds > 0 else ""
         lines.append(
-            f"{rows:,} row{'s' * (rows != 1)} read, {tally.bad:,} skipped, {tally.late:,} late; "
+            f"{plural(rows, 'row')} read, {tally.bad:,} skipped, {tally.late:,} late; "
             f"{show_count(composites)} composite event{'s' * (composites != 1)} in {seconds:.2f} s ({speed})"
         )
     if tally.repeated:
         repeats, count = ("repeats", "counts") if tally.repeated == 1 else ("repeat", "count")
         lines.append(
-            f"{tally.repeated:,} row{'s' * (tally.repeated != 1)} {repeats} the node and seq of an earlier row and "
+            f"{plural(tally.repeated, 'row')} {repeats} the node and seq of an earlier row and "
             f"{count} as the same event; number the rows of each node over all types if that is not meant"
         )
     if tally.bad:
-        lines.append(f"{tally.bad:,} malformed row{'s' * (tally.bad != 1)} left out, the first of them:")
+        lines.append(f"{plural(tally.bad, 'malformed row')} left out, the first of them:")
         lines.extend(f"  {example}" for example in tally.examples)
     if tally.late:
         by = f"more than {lateness} " if lateness is not None else ""
@@ -326,13 +327,13 @@ def summary(
         kept = f"; {they} {are} in {late_out}" if late_out else f"; --late-out FILE keeps {them}"
         if lateness is None:
             kept += f", --lateness DURATION waits for {them}"
-        what = f"{tally.late:,} row{'s' * (tally.late != 1)}"
+        what = plural(tally.late, "row")
         lines.append(f"{what} came {by}behind an earlier row and {are} left out{kept}")
     if not quiet:
         if unnamed:
             named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items())[:NAMES_MAX])
             named += ", .." if len(tally.unnamed) > NAMES_MAX else ""
-            lines.append(f"{unnamed:,} row{'s' * (unnamed != 1)} of types that no rule names: {named}")
+            lines.append(f"{plural(unnamed, 'row')} of types that no rule names: {named}")
         if tally.ignored:
             named = ", ".join(f"{name}.{column}" for name, column in sorted(tally.ignored)[:NAMES_MAX])
             named += ", .." if len(tally.ignored) > NAMES_MAX else ""

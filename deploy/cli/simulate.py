@@ -21,13 +21,12 @@ from headwater.deploy.cli.progress import Progress
 from headwater.deploy.network.units import duration_us
 from headwater.deploy.simulation.figures import delivery_lines, figures, render
 from headwater.deploy.simulation.outcome import Delivery, Outcome
-from headwater.node.explain.parts import show_us
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.events import Event
-from headwater.protocol.languages.diagnostics import closest
-from headwater.protocol.network import STRATEGIES
+from headwater.protocol.strategy import CENTRAL, STRATEGIES, strategy_of, unknown_strategy
+from headwater.protocol.text import UNITS_US, plural, show_us
 
 if TYPE_CHECKING:
     from headwater.deploy.network.file import NetworkFile
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
 RULE_SUFFIXES: Final = (".tesla", ".sase")
-UNITS_US: Final = (86_400_000_000, 3_600_000_000, 60_000_000, 1_000_000, 1_000)
 EXAMPLES_MAX: Final = 3  # of each kind of difference between two runs
 
 
@@ -172,7 +170,7 @@ def simulate(
         seconds = time.perf_counter() - started
         born = len(outcome.born)
         span = _show_span(_span_us(plan, outcome))
-        say(f"{born:,} event{'s' * (born != 1)} in {span} of virtual time, seed {plan.seed}; took {seconds:.2f} s")
+        say(f"{plural(born, 'event')} in {span} of virtual time, seed {plan.seed}; took {seconds:.2f} s")
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +202,7 @@ class Plan:
 
 def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
     """Who decides what is evaluated where, for a strategy that needs somebody to."""
-    if strategy != "inev":
+    if not strategy_of(strategy).planned:
         return {}
     from headwater.coordinator.inev.plan.rollout import InevPlanner
     from headwater.deploy.network.problem import statistics_of
@@ -217,7 +215,7 @@ def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
 def _both(plan: Plan, watcher: Watcher | None = None) -> tuple[Outcome, Outcome | None]:
     """The run that was asked for, and beside it centr over the same events, unless it is centr itself."""
     outcome = run(plan, plan.strategy, watcher)
-    return outcome, None if plan.strategy == "centr" else run(plan, "centr")
+    return outcome, None if plan.strategy == CENTRAL else run(plan, CENTRAL)
 
 
 def _recorded(plan: Plan, folder: Path, *, overwrite: bool) -> tuple[Outcome, Outcome | None]:
@@ -330,9 +328,7 @@ def _strategies(given: str | None) -> list[str]:
 def _checked(strategy: str) -> str:
     if strategy in STRATEGIES:
         return strategy
-    near = closest(strategy, (*STRATEGIES, "all"))
-    hint = f"did you mean {near!r}?" if near else f"there is: {', '.join(STRATEGIES)}, or all"
-    raise ConfigError(f"there is no strategy {strategy!r}; {hint}")
+    raise ConfigError(unknown_strategy(strategy, "all"))
 
 
 def check_feeds(plan: Plan) -> None:
@@ -368,7 +364,7 @@ def _span_us(plan: Plan, outcome: Outcome) -> int:
 
 def _show_span(span_us: int) -> str:
     """A duration with at most two decimals."""
-    length = next((each for each in UNITS_US if span_us >= each), 100)
+    length = next((each for _, each in UNITS_US[:-1] if span_us >= each), 100)
     hundredth = length // 100
     return show_us(round(span_us / hundredth) * hundredth)
 

@@ -14,6 +14,7 @@ from headwater.deploy.simulation.comparison import BASELINE, Compared, Compariso
 from headwater.deploy.simulation.figures import Figures, figures
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.protocol.errors import ConfigError, HeadwaterError
+from headwater.protocol.text import plural
 
 
 def simulate_several(
@@ -55,7 +56,7 @@ def simulate_several(
             raise RunFailed(f"cannot write {chart}: {error.strerror or error}") from None
         say(f"the page is {chart}")
     if not quiet:
-        say(f"{work.runs} run{'s' * (work.runs != 1)} took {time.perf_counter() - started:.2f} s")
+        say(f"{plural(work.runs, 'run')} took {time.perf_counter() - started:.2f} s")
     if wrong:
         raise RunFailed("\n".join(wrong))
 

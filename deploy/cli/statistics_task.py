@@ -17,8 +17,8 @@ from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Attribute, Same, walk
 from headwater.protocol.languages import RuleTextError, parse_rules
-from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.pattern import Rule, leaves, types_of
+from headwater.protocol.text import listed
 
 ROLES_MAX: Final = 3
 """Matches of more roles together are counted only where somebody asks for it: there is a set for each choice."""

@@ -25,7 +25,7 @@ from headwater.deploy.cli.reaching import (
 )
 from headwater.protocol.destinations import WAYS
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import closest, listed
+from headwater.protocol.text import closest, listed
 
 if TYPE_CHECKING:
     from headwater.deploy.cli.running_network import Json, Running
@@ -190,7 +190,7 @@ def subscriptions(
 
 
 def _cells(found: Json) -> tuple[str, ...]:
-    from headwater.node.explain.parts import show_ts
+    from headwater.protocol.text import show_ts
 
     to = found["to"]
     where = to if isinstance(to, str) else next(f"{way}:{to[way]}" for way in WAYS if way in to)

@@ -13,10 +13,10 @@ import typer
 from headwater.deploy.cli.common import say
 from headwater.deploy.descriptions.generated import with_seed
 from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
-from headwater.deploy.reporting.words import some
 from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.prepared import Manifest, check_target, open_prepared
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.text import plural
 
 
 def traces(
@@ -88,7 +88,7 @@ def traces(
     for warning in manifest.warnings:
         say(f"warning: {warning}")
     if manifest.bad_rows:
-        say(f"{some(sum(manifest.bad_rows.values()), 'row')} became no event; see {out / 'bad-rows'}:")
+        say(f"{plural(sum(manifest.bad_rows.values()), 'row')} became no event; see {out / 'bad-rows'}:")
         for reason, number in manifest.bad_rows.items():
             say(f"  {number:>9,}  {reason}")
     if json_:
@@ -118,8 +118,8 @@ def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
     wide = max(18, *map(len, manifest.types))
     span_s = (manifest.last_us - manifest.first_us) / 1e6
     lines = [
-        f"{out}: {some(manifest.events, 'event')} of {some(len(manifest.types), 'type')} at "
-        f"{some(len(manifest.nodes), 'node')}",
+        f"{out}: {plural(manifest.events, 'event')} of {plural(len(manifest.types), 'type')} at "
+        f"{plural(len(manifest.nodes), 'node')}",
         _when(manifest),
         "",
         f"{'type':<{wide}} {'events':>11} {'per hour':>11}  attributes",
@@ -132,7 +132,7 @@ def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
     most = max(manifest.nodes.items(), key=lambda pair: pair[1].events)
     least = min(manifest.nodes.items(), key=lambda pair: pair[1].events)
     if most[1].events == least[1].events:
-        lines += ["", f"{some(most[1].events, 'event')} at every node"]
+        lines += ["", f"{plural(most[1].events, 'event')} at every node"]
     else:
         lines += ["", f"most events at {most[0]} ({most[1].events:,}), fewest at {least[0]} ({least[1].events:,})"]
     return lines

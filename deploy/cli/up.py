@@ -16,8 +16,8 @@ import typer
 from headwater.deploy.cli.common import say
 from headwater.deploy.cluster.plan import KINDS
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import closest
-from headwater.protocol.network import STRATEGIES
+from headwater.protocol.strategy import STRATEGIES, strategy_of
+from headwater.protocol.text import closest
 
 if TYPE_CHECKING:
     from headwater.deploy.cluster.plan import Plan
@@ -79,10 +79,8 @@ def up(
         near = closest(on, KINDS)
         hint = f"did you mean {near}? " if near else ""
         raise ConfigError(f"a network cannot run on {on!r}; {hint}it runs on {', '.join(KINDS)}")
-    if strategy is not None and strategy not in STRATEGIES:
-        near = closest(strategy, STRATEGIES)
-        hint = f"did you mean {near}? " if near else ""
-        raise ConfigError(f"unknown strategy {strategy!r}; {hint}strategies: {', '.join(STRATEGIES)}")
+    if strategy is not None:
+        strategy_of(strategy)
     stage = stage_of(on, image)
     stage.check()
     file = read_network(network, strategy=strategy)

@@ -23,6 +23,7 @@ from headwater.protocol.events import EventType
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.pattern import types_of
 from headwater.protocol.subscriptions import Subscription
+from headwater.protocol.text import plural
 
 EXAMPLES = 3
 
@@ -243,7 +244,7 @@ def _in_words(problem: dict[str, Any]) -> str:
         case "extra":
             return f"extra: {what}{_with(problem['delivered'])} was delivered, and should not have been"
         case "duplicate":
-            return f"duplicate: {what} was delivered {problem['times']} time{'s' * (problem['times'] != 1)} too often"
+            return f"duplicate: {what} was delivered {plural(problem['times'], 'time')} too often"
         case _:
             return (
                 f"altered: {what} was delivered{_with(problem['delivered'])}, and should have"

@@ -15,6 +15,7 @@ from headwater.protocol.events import Value
 from headwater.protocol.expressions import Remote, walk
 from headwater.protocol.pattern import Rule
 from headwater.protocol.remote import Found, RemoteEntry, RemoteTable
+from headwater.protocol.text import plural
 
 _KEY: Final = re.compile(r"key([1-9][0-9]*)?")
 _NAME: Final = re.compile(r"[^\W\d]\w*")
@@ -48,8 +49,8 @@ def check_lookups(rules: Iterable[Rule], tables: Mapping[str, RemoteTable]) -> N
                     lengths, given = tables[inner.table].key_lengths(), len(inner.arguments)
                     if lengths and given not in lengths:
                         raise ConfigError(
-                            f"rule {rule.name!r} looks up {given} value{'s' * (given != 1)} in the table "
-                            f"{inner.table!r}, which has {max(lengths)} key column{'s' * (max(lengths) != 1)}"
+                            f"rule {rule.name!r} looks up {plural(given, 'value')} in the table "
+                            f"{inner.table!r}, which has {plural(max(lengths), 'key column')}"
                         )
 
 

@@ -25,10 +25,7 @@ from headwater.protocol.languages.print_sase import print_sase
 from headwater.protocol.languages.print_tesla import print_tesla
 from headwater.protocol.languages.printing import PrintError
 from headwater.protocol.pattern import Chain, Rule
-
-UNITS: Final = (
-    ("d", 86_400_000_000), ("h", 3_600_000_000), ("min", 60_000_000), ("s", 1_000_000), ("ms", 1_000), ("us", 1),
-)  # fmt: skip
+from headwater.protocol.text import whole_us
 
 HEAD: Final = """\
 # What a trace tells planners. headwater plan NETWORK --statistics FILE reads rates, selectivities and projections,
@@ -143,11 +140,11 @@ def _arrivals(each: Arrivals) -> dict[str, Any]:
         **({} if each.variation is None else {"variation": _rounded(each.variation)}),
         **({} if each.burstiness is None else {"burstiness": _rounded(each.burstiness)}),
         **{
-            name: {length(size): _rounded(getattr(spread, name)) for size, spread in each.windows.items()}
+            name: {whole_us(size): _rounded(getattr(spread, name)) for size, spread in each.windows.items()}
             for name in ("dispersion", "peak_to_mean")
             if each.windows
         },
-        **({"gaps": {length(floor): count for floor, count in each.gaps.items()}} if each.gaps else {}),
+        **({"gaps": {whole_us(floor): count for floor, count in each.gaps.items()}} if each.gaps else {}),
     }
 
 
@@ -168,14 +165,6 @@ def rate(per_s: float) -> str:
         if per_s * seconds >= 1:
             return f"{per_s * seconds:.9g}/{unit}"
     return f"{per_s * 86_400:.9g}/d"
-
-
-def length(us: int) -> str:
-    """A length of time as people write it: in the largest unit in which it is a whole number."""
-    for unit, size in UNITS:
-        if us and us % size == 0:
-            return f"{us // size} {unit}"
-    return "0"
 
 
 def _text(rule: Rule) -> str:
@@ -227,7 +216,7 @@ def in_words(counted: Counted) -> Iterator[str]:
     sizes = next((list(each.windows) for each in counted.arrivals.values()), [])
     yield (
         f"{'type':<18} {'events':>11} {'per hour':>12} {'nodes':>6} {'variation':>10} {'burstiness':>11}"
-        + "".join(f" {'disp. ' + length(size):>14}" for size in sizes)
+        + "".join(f" {'disp. ' + whole_us(size):>14}" for size in sizes)
     )
     for type, node in sorted(counted.arrivals, key=_place_order):
         if node is not None:

@@ -11,6 +11,7 @@ from headwater.deploy.experiments.results import Row
 from headwater.deploy.experiments.tables import Curve, curves
 from headwater.deploy.experiments.trex.sweeps import Sweep
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.strategy import strategy_of
 
 STYLES: Final = {
     "centr": ("#444444", "o", "-"),
@@ -83,6 +84,6 @@ def _bars(panel: Any, found: dict[str, Curve]) -> None:
         [point.value for point in points.values()],
         yerr=[point.half_width or 0.0 for point in points.values()],
         color=[STYLES[strategy][0] for strategy in points],
-        hatch=["//" if strategy.endswith("-pp") else "" for strategy in points],
+        hatch=["//" if strategy_of(strategy).pulls else "" for strategy in points],
         capsize=4,
     )

@@ -15,7 +15,7 @@ from headwater.deploy.experiments.trex.measures import HEADLINE_KINDS
 from headwater.deploy.simulation.figures import OVERHEAD_KINDS
 from headwater.deploy.simulation.outcome import KINDS
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.network import TREE_STRATEGIES
+from headwater.protocol.strategy import TREE_STRATEGIES
 
 KEY_COLUMNS: Final = ("figure", "x", "strategy", "seed", "time_s", "scenario")
 DELAY_COLUMNS: Final = ("delay_mean_ms", "delay_p50_ms", "delay_p95_ms", "delay_p99_ms", "delay_max_ms")

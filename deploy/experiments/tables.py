@@ -8,7 +8,7 @@ from headwater.deploy.experiments.confidence import Mean, mean
 from headwater.deploy.experiments.jobs import Figure
 from headwater.deploy.experiments.results import Row
 from headwater.deploy.experiments.trex.sweeps import Sweep
-from headwater.protocol.network import TREE_STRATEGIES
+from headwater.protocol.strategy import TREE_STRATEGIES
 
 Curve = Mapping[float, Mean]
 

@@ -19,6 +19,7 @@ from headwater.protocol.pattern import (
     positive_leaves,
 )
 from headwater.protocol.payload_maps import topic_filter
+from headwater.protocol.traversal import components
 
 T = TypeVar("T")
 
@@ -29,21 +30,7 @@ def connected_parts(nodes: Sequence[str], links: Iterable[Link]) -> list[list[st
     for link in links:
         around[link.one].append(link.other)
         around[link.other].append(link.one)
-    seen: set[str] = set()
-    parts = []
-    for node in nodes:
-        if node in seen:
-            continue
-        seen.add(node)
-        waiting, part = [node], {node}
-        while waiting:
-            for other in around[waiting.pop()]:
-                if other not in seen:
-                    seen.add(other)
-                    part.add(other)
-                    waiting.append(other)
-        parts.append([each for each in nodes if each in part])
-    return parts
+    return components(nodes, around.__getitem__)
 
 
 def can_match(part: Part | Chain, available: Collection[str]) -> bool:

@@ -53,12 +53,20 @@ from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Call, walk
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
-from headwater.protocol.languages.diagnostics import closest, listed, suggestion
+from headwater.protocol.languages.diagnostics import listed, suggestion
 from headwater.protocol.languages.emitted import composite_types
 from headwater.protocol.languages.meaning import Types
 from headwater.protocol.languages.sources import LANGUAGES
-from headwater.protocol.network import STRATEGIES, Link, Network, Sink, why_not_in_time
+from headwater.protocol.network import Link, Network, Sink, why_not_in_time
 from headwater.protocol.pattern import Rule, leaves
+from headwater.protocol.strategy import (
+    CENTRAL,
+    DEFAULT_STRATEGY,
+    PLANNED_STRATEGIES,
+    STRATEGIES,
+    strategy_hint,
+    strategy_of,
+)
 from headwater.protocol.subscriptions import Subscription, parse_subscription
 
 __all__ = [
@@ -67,7 +75,7 @@ __all__ = [
     "check_running", "read_network", "running_feeds", "running_network",
 ]  # fmt: skip
 
-DEFAULT_STRATEGY = "st"
+_TO_PLAN = f"write strategy: {' or '.join(PLANNED_STRATEGIES)}"
 DURABILITIES = ("none", "async", "sync")
 DEFAULT_DURABILITY = "sync"
 REPLAN_LEAST_US = 5_000_000
@@ -268,9 +276,8 @@ class _Reading:
             return self.given_strategy or DEFAULT_STRATEGY
         name = self.sheet.word(node, "the strategy", f"write one of {listed(STRATEGIES)}")
         if name is not None and name not in STRATEGIES:
-            near = closest(name, STRATEGIES)
-            cure = f"did you mean {near!r}? " if near else ""
-            self.sheet.error(node, f"unknown strategy {name!r}", f"{cure}strategies: {listed(STRATEGIES)}")
+            self.sheet.error(node, f"unknown strategy {name!r}", strategy_hint(name))
+            name = None
         return self.given_strategy or name or DEFAULT_STRATEGY
 
     def _duration(self, sources: list[SourceEntry]) -> int | None:
@@ -305,8 +312,8 @@ class _Reading:
         length = quantity(self.sheet, node, "replan", duration_us)
         if length is not None and length < REPLAN_LEAST_US:
             self.sheet.error(node, "a plan would follow the other", "write at least 5s; each new plan costs a set-up")
-        if strategy != "inev":
-            self.sheet.warn(node, f"the strategy {strategy} has no plan", "write strategy: inev, or leave replan out")
+        if not strategy_of(strategy).planned:
+            self.sheet.warn(node, f"the strategy {strategy} has no plan", f"{_TO_PLAN}, or leave replan out")
         return length
 
     def _falls_back(self, strategy: str) -> bool:
@@ -316,10 +323,8 @@ class _Reading:
         word = self.sheet.word(node, "fall_back", "write on or off")
         if word is not None and word not in ("on", "off"):
             self.sheet.error(node, f"{word!r} says nothing about falling back", "write on or off")
-        if strategy != "inev":
-            self.sheet.warn(
-                node, f"the strategy {strategy} has no plan", "write strategy: inev, or leave fall_back out"
-            )
+        if not strategy_of(strategy).planned:
+            self.sheet.warn(node, f"the strategy {strategy} has no plan", f"{_TO_PLAN}, or leave fall_back out")
         return word != "off"
 
     def _seed(self) -> int | None:
@@ -447,7 +452,7 @@ class _Reading:
         silent = silent_rules(rules.rules, sourced)
         for rule in rules.rules:
             place = places.get(rule.name, fallback)
-            if counts_events(rule) and strategy != "centr":
+            if counts_events(rule) and strategy_of(strategy).filters:
                 self.sheet.error(
                     place,
                     f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do",
@@ -480,7 +485,7 @@ class _Reading:
             )
 
     def _to_centr(self) -> str:
-        return "use --strategy centr" if self.given_strategy is not None else "write strategy: centr"
+        return f"use --strategy {CENTRAL}" if self.given_strategy is not None else f"write strategy: {CENTRAL}"
 
     def _check_sinks(
         self, rules: RuleSet, sources: list[SourceEntry], subscriptions: list[tuple[SinkEntry, Subscription]]

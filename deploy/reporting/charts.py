@@ -10,10 +10,10 @@ from typing import Final
 
 from headwater.deploy.reporting.drawing import COLOURS, Chart, bar, decades, explained, legend, none, table, tag, ticks
 from headwater.deploy.reporting.kinds import EXPLAINED
-from headwater.deploy.reporting.words import count, listed, milliseconds, size
 from headwater.node.observe.accounts import KINDS
 from headwater.pipeline.report.assemble import between_nodes
 from headwater.pipeline.report.tables import Tables
+from headwater.protocol.text import count, joined, milliseconds, size
 
 CURVES_MAX: Final = COLOURS  # rules whose curves are drawn, those with most composites
 ROWS_MAX: Final = 40  # links in a heat map: those with most in them
@@ -105,7 +105,7 @@ def _coincide(chart: Chart, one: Curve, other: Curve) -> bool:
 
 
 def _together(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{listed(names)} coincide"
+    return names[0] if len(names) == 1 else f"{joined(names)} coincide"
 
 
 def heat_map(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -44,24 +43,14 @@ def laid_out(nodes: Sequence[str], links: Iterable[tuple[str, str]]) -> dict[str
 
 def _steps(nodes: Sequence[str], links: Iterable[tuple[str, str]]) -> list[list[float]]:
     """The number of links between any two nodes; nodes that do not reach each other are far apart."""
-    position = {node: number for number, node in enumerate(nodes)}
-    around: list[list[int]] = [[] for _ in nodes]
-    for one, other in links:
-        around[position[one]].append(position[other])
-        around[position[other]].append(position[one])
+    import networkx
+
+    graph: networkx.Graph[str] = networkx.Graph()
+    graph.add_nodes_from(nodes)
+    graph.add_edges_from(links)
     far = math.sqrt(len(nodes)) + 2
-    found = []
-    for start in range(len(nodes)):
-        reached = {start: 0}
-        waiting = deque([start])
-        while waiting:
-            here = waiting.popleft()
-            for there in around[here]:
-                if there not in reached:
-                    reached[there] = reached[here] + 1
-                    waiting.append(there)
-        found.append([float(reached.get(other, far)) for other in range(len(nodes))])
-    return found
+    reached = dict(networkx.all_pairs_shortest_path_length(graph))
+    return [[float(reached[one].get(other, far)) for other in nodes] for one in nodes]
 
 
 def _turned(places: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

@@ -11,10 +11,10 @@ from typing import Final
 from headwater.deploy.reporting.drawing import WIDTH, legend, picture, tag, text
 from headwater.deploy.reporting.labels import Circle, placed, short_names
 from headwater.deploy.reporting.layout import aspect, laid_out
-from headwater.deploy.reporting.words import count, milliseconds, size, some
 from headwater.pipeline.report.assemble import between_nodes
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Row, Tables
+from headwater.protocol.text import count, milliseconds, plural, size
 
 MARGIN: Final = 56
 NAMES_MAX: Final = 80  # nodes up to which names are written beside them
@@ -52,7 +52,7 @@ def network_map(shape: Shape, tables: Tables, run: str) -> str:
             [
                 f"{link.one} - {link.other}, {milliseconds(link.delay_us / 1000)}",
                 *(
-                    f"{a} → {b}: {some(crossed[a, b]['events'], 'event')}, {size(crossed[a, b]['bytes'])} "
+                    f"{a} → {b}: {plural(crossed[a, b]['events'], 'event')}, {size(crossed[a, b]['bytes'])} "
                     f"and {size(crossed[a, b]['overhead'])} of overhead"
                     for a, b in ((link.one, link.other), (link.other, link.one))
                 ),
@@ -111,11 +111,11 @@ def _about(node: str, shape: Shape, row: Row, sources: Sequence[str], sinks: Seq
     """What there is to say of a node."""
     said = [f"{node} (leader under centr)" if node == shape.leader else node]
     if sources:
-        said.append(f"source of {', '.join(dict.fromkeys(sources))}: {some(row['born'], 'event')} born")
+        said.append(f"source of {', '.join(dict.fromkeys(sources))}: {plural(row['born'], 'event')} born")
     if sinks:
         said.append(f"sink of {', '.join(dict.fromkeys(sinks))}: {count(row['delivered'])} delivered")
-    said.append(f"{some(row['events_in'], 'event')} in, {count(row['events_out'])} out")
-    said.append(f"at most {some(row['held_peak'] or 0, 'row')} held, {some(row['tasks'], 'task')}")
+    said.append(f"{plural(row['events_in'], 'event')} in, {count(row['events_out'])} out")
+    said.append(f"at most {plural(row['held_peak'] or 0, 'row')} held, {plural(row['tasks'], 'task')}")
     if row["cpu_s"] is not None:
         said.append(f"{row['cpu_s']:.2f} s of processor time")
     return "\n".join(said)

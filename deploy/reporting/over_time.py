@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Final
 
 from headwater.deploy.reporting.drawing import Chart, none, number, tag, ticks
-from headwater.deploy.reporting.words import rate, seconds
 from headwater.pipeline.report.tables import Row, Tables
+from headwater.protocol.text import rate, seconds
 
 EMPTY_SHARE: Final = 0.08  # of the drawn time: a stretch without anything is cut if it is longer, and has
 EMPTY_STEPS: Final = 4  # at least so many steps

@@ -12,20 +12,10 @@ from headwater.deploy.reporting.drawing import folded, table, tag
 from headwater.deploy.reporting.groups import MEASURES
 from headwater.deploy.reporting.network_map import network_map
 from headwater.deploy.reporting.over_time import over_time
-from headwater.deploy.reporting.words import (
-    NOTHING,
-    count,
-    headline,
-    milliseconds,
-    rate,
-    seconds,
-    share,
-    size,
-    some,
-    title,
-)
+from headwater.deploy.reporting.words import headline, title
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Row, Tables
+from headwater.protocol.text import NOTHING, count, milliseconds, plural, rate, seconds, share, size
 
 STYLE: Final = (files("headwater.deploy.reporting") / "page.css").read_text(encoding="utf-8")
 SCRIPT: Final = (files("headwater.deploy.reporting") / "page.js").read_text(encoding="utf-8")
@@ -225,7 +215,7 @@ def _side_by_side(tables: Tables) -> str:
             row = (name, "".join(_cell("runs", run, column, show) for run in runs))
             (rows if any(run[column] for run in runs) else zeros).append(row)
     head = [run["run"] for run in runs]
-    return table(head, rows) + folded(f"{some(len(zeros), 'figure')} that are zero or not known", head, zeros)
+    return table(head, rows) + folded(f"{plural(len(zeros), 'figure')} that are zero or not known", head, zeros)
 
 
 def _comparison(tables: Tables) -> str:
@@ -268,7 +258,7 @@ def _groups(tables: Tables) -> str:
         has_some = any(group[measure]["mean"] for group in groups.values() if measure in group)
         (rows if has_some else zeros).append((name, cells))
     head = [f"{strategy} ({next(iter(group.values()))['runs']} runs)" for (_, strategy), group in groups.items()]
-    inside = table(head, rows) + folded(f"{some(len(zeros), 'figure')} that are zero or not known", head, zeros)
+    inside = table(head, rows) + folded(f"{plural(len(zeros), 'figure')} that are zero or not known", head, zeros)
     return section("Strategies over several runs", "Means, with 95 % confidence intervals.", inside)
 
 
@@ -299,7 +289,7 @@ def _loads(tables: Tables, run: str) -> str:
             cells += _cell("nodes", row, column, show, class_="load", style=part, node=row["node"])
         (rows if any(row[column] for column, _, _ in used) else zeros).append((row["node"], cells))
     head = [name for _, name, _ in used]
-    return table(head, rows) + folded(f"{some(len(zeros), 'node')} with nothing but zeros", head, zeros)
+    return table(head, rows) + folded(f"{plural(len(zeros), 'node')} with nothing but zeros", head, zeros)
 
 
 def _happenings(tables: Tables, run: str, of: str) -> str:

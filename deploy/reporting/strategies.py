@@ -8,8 +8,8 @@ from typing import Final
 
 from headwater.deploy.reporting.drawing import bar, table, tag
 from headwater.deploy.reporting.page import document, section
-from headwater.deploy.reporting.words import NOTHING, count, listed, milliseconds, share, size, some
 from headwater.deploy.simulation.comparison import BASELINE, Compared, Comparison, Spread
+from headwater.protocol.text import NOTHING, count, joined, milliseconds, plural, share, size
 
 Show = Callable[[float | None], str]
 
@@ -92,12 +92,12 @@ def agreement(found: Comparison) -> str:
     """Whether sinks received the same, in a sentence."""
     wrong = [each for each in found.strategies if each.differs]
     if wrong:
-        parts = [f"{each.strategy} with seed {listed([str(seed) for seed in each.differs])}" for each in wrong]
+        parts = [f"{each.strategy} with seed {joined([str(seed) for seed in each.differs])}" for each in wrong]
         return f"Sinks did NOT receive what they received under centr: {'; '.join(parts)}."
     served = [each.strategy for each in found.strategies if each.why_not is None]
     if len(served) == 1:
         return f"Only {served[0]} was simulated."
-    return f"Sinks received the same under {listed(served)}."
+    return f"Sinks received the same under {joined(served)}."
 
 
 # -- the page ----------------------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def headline(found: Comparison) -> list[str]:
         for measure, words in (("events", "the events"), ("bytes", "the bytes, overhead included,")):
             least = min(_mean(each, measure) for each in others)
             names = [each.strategy for each in others if share(_mean(each, measure)) == share(least)]
-            said.append(f"{listed(names)} sent least of {words} that centr sends: {share(least)}.")
+            said.append(f"{joined(names)} sent least of {words} that centr sends: {share(least)}.")
     return [*said, agreement(found)]
 
 
@@ -141,7 +141,9 @@ def _how(found: Comparison) -> str:
     number = len(found.seeds)
     if number == 1:
         return " of one seed: that says nothing of how much they vary."
-    return f" over {some(number, 'seed')}, with 95 % confidence intervals. Lines on bars go from the least to the most."
+    return (
+        f" over {plural(number, 'seed')}, with 95 % confidence intervals. Lines on bars go from the least to the most."
+    )
 
 
 def _bars(found: Comparison, measure: str) -> str:

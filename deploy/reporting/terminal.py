@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from headwater.deploy.reporting.words import NOTHING, agreement, count, milliseconds, rate, seconds, share, size
+from headwater.deploy.reporting.words import agreement
 from headwater.pipeline.report.tables import Tables
+from headwater.protocol.text import NOTHING, count, milliseconds, rate, seconds, share, size
 
 ROWS: Final[Sequence[tuple[str, str, Callable[[Any], str]]]] = (
     ("strategy", "strategy", str),

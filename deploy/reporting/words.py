@@ -1,79 +1,11 @@
-"""Figures in words: how numbers are written, and the sentences that stand above everything else."""
+"""What came of runs, in sentences that stand above everything else in a report."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 from headwater.pipeline.report.tables import Row, Tables
-
-NOTHING: Final = "\N{EN DASH}"
-"""Where there is no figure."""
-
-
-def count(number: float | None) -> str:
-    """A whole number, with commas; a dash where there is none."""
-    return NOTHING if number is None else f"{round(number):,}"
-
-
-def share(ratio: float | None) -> str:
-    """A ratio in percent, with as many digits as it takes to see something."""
-    if ratio is None:
-        return NOTHING
-    percent = 100 * ratio
-    return (
-        f"{percent:.0f} %"
-        if percent >= 99.5 or percent == 0
-        else f"{percent:.1f} %"
-        if percent >= 1
-        else f"{percent:.2g} %"
-    )
-
-
-def milliseconds(value: float | None) -> str:
-    """A duration that is given in milliseconds."""
-    if value is None:
-        return NOTHING
-    if value >= 120_000:
-        return f"{value / 60_000:,.1f} min"
-    if value >= 10_000:
-        return f"{value / 1000:,.1f} s"
-    if value >= 1000:
-        return f"{value / 1000:,.2f} s"
-    return f"{value:.0f} ms" if value >= 100 else f"{value:.3g} ms"
-
-
-def seconds(value: float | None) -> str:
-    return NOTHING if value is None else milliseconds(1000 * value) if value < 120 else _long(value)
-
-
-def _long(value: float) -> str:
-    return f"{value / 3600:,.1f} h" if value >= 7200 else f"{value / 60:,.1f} min"
-
-
-def size(value: float | None) -> str:
-    """Bytes."""
-    if value is None:
-        return NOTHING
-    for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if value >= factor:
-            return f"{value / factor:,.1f} {unit}"
-    return f"{value:,.0f} B"
-
-
-def rate(value: float | None) -> str:
-    """Something in a second."""
-    if value is None:
-        return NOTHING
-    return f"{value:,.0f}/s" if value >= 100 else f"{value:.3g}/s"
-
-
-def some(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
-
-
-def listed(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+from headwater.protocol.text import NOTHING, count, joined, milliseconds, plural, seconds, share
 
 
 def title(tables: Tables) -> str:
@@ -81,7 +13,7 @@ def title(tables: Tables) -> str:
     networks = list(dict.fromkeys(run["network"] for run in runs))
     if len(runs) == 1:
         return f"{networks[0]} under {runs[0]['strategy']}"
-    return f"{len(runs)} runs of {listed(networks)}"
+    return f"{len(runs)} runs of {joined(networks)}"
 
 
 def headline(tables: Tables) -> list[str]:
@@ -94,7 +26,7 @@ def _of_one(run: Row, tables: Tables) -> list[str]:
     said = [_sent(run)]
     sinks = len({row["node"] for row in tables["nodes"] if row["delivered"]})
     if run["composites"]:
-        found = f"{some(run['composites'], 'composite event')} reached sinks at {some(sinks, 'node')}"
+        found = f"{plural(run['composites'], 'composite event')} reached sinks at {plural(sinks, 'node')}"
         if run["latency_known"]:
             found += (
                 f", half of them within {milliseconds(run['latency_p50_ms'])} and 99 % within "
@@ -106,8 +38,8 @@ def _of_one(run: Row, tables: Tables) -> list[str]:
     lasted = run["active_s"] or run["span_s"]
     said.append(
         f"In {seconds(lasted)}{' of virtual time' if run['simulated'] else ''} "
-        f"{some(run['born'], 'event')} were born at {some(run['nodes'], 'node')}; the fullest of them held "
-        f"{some(run['held_peak'], 'row')} at once."
+        f"{plural(run['born'], 'event')} were born at {plural(run['nodes'], 'node')}; the fullest of them held "
+        f"{plural(run['held_peak'], 'row')} at once."
     )
     said.append(_lost(run))
     return said
@@ -115,10 +47,10 @@ def _of_one(run: Row, tables: Tables) -> list[str]:
 
 def _sent(run: Row) -> str:
     if run["transmission_ratio"] is None:
-        return f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links."
+        return f"{run['strategy']} sent {plural(run['events_sent'], 'event')} over links."
     return (
-        f"{run['strategy']} sent {some(run['events_sent'], 'event')} over links: {share(run['transmission_ratio'])} of "
-        f"the {count(run['centralised_events'])} that sending everything to one node would have taken"
+        f"{run['strategy']} sent {plural(run['events_sent'], 'event')} over links: {share(run['transmission_ratio'])} "
+        f"of the {count(run['centralised_events'])} that sending everything to one node would have taken"
         f"{_bytes_beside(run['bytes_ratio'])}."
     )
 
@@ -134,10 +66,10 @@ def _lost(run: Row) -> str:
     fates = ("late", "malformed", "refused", "repeated")
     lost = [f"{run[fate]:,} {fate}" for fate in fates if run[fate]]
     if run["records_dropped"]:
-        lost.append(f"{some(run['records_dropped'], 'record')} dropped")
-    text = f"Of the events that came, {listed(lost)}." if lost else "No event came late, malformed or twice."
+        lost.append(f"{plural(run['records_dropped'], 'record')} dropped")
+    text = f"Of the events that came, {joined(lost)}." if lost else "No event came late, malformed or twice."
     if run["restarts"]:
-        text += f" Processes were started again {some(run['restarts'], 'time')}."
+        text += f" Processes were started again {plural(run['restarts'], 'time')}."
     return text
 
 
@@ -158,7 +90,7 @@ def _of_several(tables: Tables) -> list[str]:
     if slow:
         said.append(
             f"{_who(quick)} fastest: 99 % of the composites arrived within {milliseconds(timed[quick[0]])}; "
-            f"{listed(slow)} took {milliseconds(timed[slow[0]])}."
+            f"{joined(slow)} took {milliseconds(timed[slow[0]])}."
         )
     said.append(agreement(tables))
     return said
@@ -171,10 +103,10 @@ def _least(ratios: Mapping[str, float | None], bytes_ratios: Mapping[str, float 
         return []
     least, _ = _ends(known, share)
     sizes = {name: bytes_ratios.get(name) for name in known}
-    theirs = listed(list(dict.fromkeys(share(sizes[name]) for name in least)))
+    theirs = joined(list(dict.fromkeys(share(sizes[name]) for name in least)))
     beside = "" if NOTHING in theirs else f", and {theirs} of its bytes, overhead included"
     said = [
-        f"{listed(least)} sent least: {how}{share(known[least[0]])} of the events that sending everything to one node "
+        f"{joined(least)} sent least: {how}{share(known[least[0]])} of the events that sending everything to one node "
         f"would have sent over links{beside}."
     ]
     rest = sorted((name for name in known if name not in least), key=lambda name: known[name])
@@ -197,7 +129,7 @@ def _ends(values: Mapping[str, float], show: Callable[[float], str]) -> tuple[li
 
 
 def _who(names: Sequence[str]) -> str:
-    return f"{listed(names)} {'was' if len(names) == 1 else 'were'}"
+    return f"{joined(names)} {'was' if len(names) == 1 else 'were'}"
 
 
 def agreement(tables: Tables) -> str:
@@ -209,10 +141,10 @@ def agreement(tables: Tables) -> str:
     if not wrong:
         compared = list(dict.fromkeys([*(row["reference"] for row in rows), *(row["run"] for row in rows)]))
         rest = len(tables["runs"]) - len(compared)
-        text = f"{listed(compared)} delivered the same {some(rows[0]['composites'], 'composite')}."
+        text = f"{joined(compared)} delivered the same {plural(rows[0]['composites'], 'composite')}."
         if len({row["reference"] for row in rows}) > 1:
-            text = f"{listed(compared)} delivered the same composites wherever they had the same events."
-        return text + (f" {some(rest, 'run')} had events of their own." if rest else "")
+            text = f"{joined(compared)} delivered the same composites wherever they had the same events."
+        return text + (f" {plural(rest, 'run')} had events of their own." if rest else "")
     parts = [
         f"{row['run']} lacks {row['missing']:,} and has {row['extra']:,} that {row['reference']} has not"
         for row in wrong

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from headwater.deploy.experiments.confidence import mean
 from headwater.deploy.simulation.figures import Figures
+from headwater.protocol.strategy import CENTRAL
 
-BASELINE: Final = "centr"
+BASELINE: Final = CENTRAL
 
 MEASURES: Final[Mapping[str, str]] = {
     "composites": "composite events delivered",

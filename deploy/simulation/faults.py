@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from headwater.deploy.simulation.links import FOREVER, Interval, merged
-from headwater.node.explain.parts import show_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Network
+from headwater.protocol.text import show_us
 
 OUTAGE_SHARE_MAX: Final = 0.25  # of the run, for one random outage: most of it should still be spent at work
 SLOW_US_MAX: Final = 5_000  # per message; a node that is slower for ever would fall behind for ever

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from headwater.deploy.cli.output import JsonLines
 from headwater.deploy.simulation.outcome import Delivery, Outcome
-from headwater.node.explain.parts import show_us
 from headwater.node.observe.accounts import KINDS, Traffic
 from headwater.protocol.composites import Composite
+from headwater.protocol.text import plural, show_us
 
 OVERHEAD_KINDS: Final = ("watermark", "control")
 PERCENTILES: Final = (50, 95, 99)
@@ -188,9 +188,9 @@ def _in_order(delivery: Delivery) -> tuple[Any, ...]:
 
 def render(found: Figures) -> str:
     """The figures as a report to read, without a line end."""
-    delivered = _count(found.composites, "composite event")
+    delivered = plural(found.composites, "composite event")
     if found.events_delivered:
-        delivered += f" and {_count(found.events_delivered, 'event')}"
+        delivered += f" and {plural(found.events_delivered, 'event')}"
     lines = [f"strategy {found.strategy}: {delivered} delivered"]
     if found.delay_us[50] is not None:
         shares = ", ".join(f"p{share} {show_us(delay or 0)}" for share, delay in found.delay_us.items())
@@ -226,8 +226,8 @@ def _link_table(found: Figures) -> list[str]:
     ]
     idle = len(found.by_link) - len(rows)
     if not rows:
-        return [f"nothing but overhead crossed {_count(idle, 'link')}"]
-    rest = [f"  and {_count(idle, 'link')} with nothing but overhead"] if idle else []
+        return [f"nothing but overhead crossed {plural(idle, 'link')}"]
+    rest = [f"  and {plural(idle, 'link')} with nothing but overhead"] if idle else []
     return [*_table([head, *rows]), *rest]
 
 
@@ -261,7 +261,3 @@ def _repeated(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Every text once, with how often it occurs where that is more than once."""
     for text, times in Counter(texts).items():
         yield text, f"{times:,} x " if times > 1 else ""
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"

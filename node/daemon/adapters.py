@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.node.daemon.clients import Clients
 from headwater.node.daemon.outflow import SinkDeliveries
 from headwater.node.edge.adapters import make_sink, make_source
+from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.dead_letters import DeadLetters
 from headwater.node.edge.interfaces import Edge, SourceAdapter
 from headwater.protocol.edge import ClientFeed, ClientTo
@@ -90,16 +91,16 @@ class Adapters:
 
     async def _insist(self, what: str, run: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Until it ends by itself; what fails is said and tried again, less and less often."""
-        wait_s = RETRY_LEAST_S
+        backoff = Backoff(RETRY_LEAST_S, RETRY_MOST_S)
         while True:
             try:
                 await run(*arguments)
                 return
             except Exception as error:
+                wait_s = backoff.next_s()
                 log.exception("%s failed and is started again in %.1f s: %s", what, wait_s, error)
                 self._daemon.watching.reported({"failed_adapters": 1})
                 await asyncio.sleep(wait_s)
-                wait_s = min(RETRY_MOST_S, 2 * wait_s)
 
     def is_connected(self, what: str, end: SourceConfig | SinkConfig) -> bool | None:
         """Whether the other end of a source or sink is there; None if there is none to speak of."""

@@ -27,11 +27,11 @@ from headwater.node.explain.parts import (
     named,
     quoted,
     show_event,
-    show_us,
     type_name,
 )
 from headwater.protocol.expressions import Expression, parameters_of, roles_of
 from headwater.protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
+from headwater.protocol.text import show_us
 
 
 @dataclass(slots=True)

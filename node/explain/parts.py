@@ -7,7 +7,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import count
 from typing import Any, Final, Generic, TypeVar
@@ -19,12 +18,12 @@ from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, 
 from headwater.protocol.functions import Functions
 from headwater.protocol.pattern import Leaf
 from headwater.protocol.remote import RemoteTable
+from headwater.protocol.text import show_ts
 
 OPEN_MATCHES_MAX: Final = 20_000  # kept after one step; more are counted, but not followed
 LOOKS_MAX: Final = 150_000  # events compared with open matches for one rule: two or three seconds
 
 OUTSIDE_MAX: Final = 20  # events before and after a window that are looked at for a near miss
-DATES_FROM, DATES_UNTIL = 10**14, 10**17  # microseconds: March 1973 to the year 5138
 
 T = TypeVar("T")
 
@@ -171,28 +170,6 @@ def show_event(row: Row) -> str:
     if isinstance(row[3], Composite):
         return f"{type_name(row)} from ts={show_ts(start_of(row)[0])} to ts={show_ts(row[0])}"
     return f"{type_name(row)} {row[1]}#{row[2]} ts={show_ts(row[0])}"
-
-
-def show_ts(ts: int) -> str:
-    """Microseconds as they are, or as a date where they can only be one (1973 and later)."""
-    if not DATES_FROM <= ts < DATES_UNTIL:
-        return str(ts)
-    moment = datetime(1970, 1, 1) + timedelta(microseconds=ts)
-    return f"{moment.isoformat()}Z"
-
-
-def show_us(duration_us: float) -> str:
-    """A duration in the unit that suits it."""
-    for unit, length in (
-        ("d", 86_400_000_000),
-        ("h", 3_600_000_000),
-        ("min", 60_000_000),
-        ("s", 1_000_000),
-        ("ms", 1000),
-    ):
-        if duration_us >= length:
-            return f"{duration_us / length:.6g} {unit}"
-    return f"{duration_us:g} us"
 
 
 def facts(expression: Expression, scope: Scope) -> str:

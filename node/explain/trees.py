@@ -28,13 +28,13 @@ from headwater.node.explain.parts import (
     named,
     quoted,
     show_event,
-    show_us,
 )
 from headwater.node.explain.shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
 from headwater.protocol.composites import own_key, start_of
 from headwater.protocol.events import Key
 from headwater.protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
 from headwater.protocol.pattern import Part, Window, leaves
+from headwater.protocol.text import show_us
 
 SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
 

@@ -9,7 +9,7 @@ from headwater.node.delivery.subscriptions import Delivered
 from headwater.node.effects import Send, Tell
 from headwater.node.observe.selectivity import Past
 from headwater.node.plans.graph_tasks import GraphWork
-from headwater.node.plans.share import ONE_TREE, PlanShare
+from headwater.node.plans.share import PlanShare
 from headwater.node.plans.stage_cost import PATIENT, Patience
 from headwater.node.plans.tree_protocol import EARLY_MAX, Trees
 from headwater.node.plans.tree_tasks import TreeWork
@@ -436,7 +436,7 @@ class Forest:
             plan=message.plan,
             from_us=message.from_us,
             prime_us=message.prime_us,
-            pulls=share.strategy.endswith("-pp"),
+            pulls=share.strategy.pulls,
             values=self._values,
         )
         if isinstance(found, GraphWork):
@@ -452,7 +452,7 @@ class Forest:
         for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
             if plan > found.plan and later.share.from_us is not None:
                 found.end(later.share.from_us, work)
-        if share.strategy in ONE_TREE or found.parent is None:
+        if share.strategy.one_tree or found.parent is None:
             found.subscribers.set_local(share.share.sinks)
         for child in found.children:
             work.send(child, message)
@@ -479,23 +479,23 @@ class Forest:
             return
         share = self.shares[found.plan]
         wanted = found.subscribers.wanted_types()
-        if share.strategy in ONE_TREE:
+        if share.strategy.one_tree:
             rules: list[PlannedRule] | None = share.rules.in_order()
         else:
             rules = share.rules.needed(found, wanted, share.catalog, work)
         if rules is None:
             return
-        if share.strategy != "centr":
+        if share.strategy.filters:
             for planned in rules:
                 found.hear(planned.rule, work)
         bounds = ((each.rule, each.since_us, each.until_us) for each in rules)
         for stream in whole_streams(bounds, horizon_us, found.from_us):
-            evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
+            evaluate = found.evaluate if share.strategy.filters else found.evaluate_centrally
             found.dispatch(evaluate(stream, work), stream)
         for name in wanted:
             if name in share.catalog.types:
                 of_type = [s for s in found.subscribers.combined() if s.type == name]
-                where = of_type[0].where if len(of_type) == 1 and share.strategy != "centr" else ()
+                where = of_type[0].where if len(of_type) == 1 and share.strategy.filters else ()
                 found.dispatch(found.feed(Filter(name, where), work))
         self._took_on(found)
         found.start(work)

@@ -12,8 +12,8 @@ from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.analysis.projection import check_divisible, joinable_components, project
 from headwater.protocol.pattern import Rule, leaves
 
-LOCAL = ""
-"""How ``producers`` names the node itself."""
+HERE = ""
+"""Among the producers of a type: the node itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Split:
 def split(rule: Rule, roles: Collection[str], producers: Mapping[str, tuple[str, ...]]) -> Split:
     """How a node that must evaluate these roles of a rule (all of them, for a whole rule) divides the work.
 
-    ``producers`` names for every event type the children that produce it or pass it on, and LOCAL for the node itself.
+    ``producers`` names for every event type the children that produce it or pass it on, and HERE for the node itself.
     A child may combine only types that it alone produces; of others it filters what it has. A type that nobody
     produces is asked of nobody. RuleError for rules that cannot be divided.
     """
@@ -39,13 +39,13 @@ def split(rule: Rule, roles: Collection[str], producers: Mapping[str, tuple[str,
     covered = [leaf for leaf in leaves(rule.pattern.root) if leaf.role in roles]
     makers = {leaf.type: frozenset(producers.get(leaf.type, ())) for leaf in covered}
     everyone = frozenset().union(*makers.values())
-    if len(everyone) == 1 and LOCAL not in everyone and all(makers.values()):
+    if len(everyone) == 1 and HERE not in everyone and all(makers.values()):
         return Split(delegate=next(iter(everyone)))
     parts: list[tuple[str, PartialRule]] = []
-    for child in sorted(everyone - {LOCAL}):
+    for child in sorted(everyone - {HERE}):
         own = [leaf.role for leaf in covered if makers[leaf.type] == {child}]
         shared = [leaf.role for leaf in covered if child in makers[leaf.type] and leaf.role not in own]
         groups = [*joinable_components(rule, own), *((role,) for role in shared)]
         order = {leaf.role: position for position, leaf in enumerate(covered)}
         parts += [(child, project(rule, group)) for group in sorted(groups, key=lambda group: order[group[0]])]
-    return Split(None, tuple(parts), frozenset(name for name, found in makers.items() if LOCAL in found))
+    return Split(None, tuple(parts), frozenset(name for name, found in makers.items() if HERE in found))

@@ -7,9 +7,7 @@ from typing import Any
 from headwater.node.plans.catalog import Catalog
 from headwater.node.plans.rule_store import RuleStore
 from headwater.protocol.messages.plans import Share
-
-ONE_TREE = ("centr", "st", "st-pp", "inev")
-"""Strategies in which one tree serves all sinks."""
+from headwater.protocol.strategy import Strategy, strategy_of
 
 
 class PlanShare:
@@ -17,13 +15,16 @@ class PlanShare:
 
     def __init__(self, share: Share) -> None:
         self.share = share
-        self.strategy = share.strategy
         self.catalog = Catalog(share.types, share.composites)
         self.rules = RuleStore(share.rules)
 
+    @property
+    def strategy(self) -> Strategy:
+        return strategy_of(self.share.strategy)
+
     def table(self) -> dict[str, Any]:
         return {
-            "strategy": self.strategy,
+            "strategy": self.strategy.name,
             "from_us": self.share.from_us,
             "sources": [f"{source.number}: {source.type}" for source in self.share.sources],
             "sinks": [sink.number for sink in self.share.sinks],

@@ -13,7 +13,7 @@ from typing import Any
 
 from headwater.node.delivery.subscriptions import Delivered, Dispatcher, Subscribers
 from headwater.node.plans.catalog import Catalog
-from headwater.node.plans.partition import split
+from headwater.node.plans.partition import HERE, split
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.pull.review import review
 from headwater.node.step import FOREVER, Numbers, Work
@@ -37,9 +37,6 @@ from headwater.protocol.subscriptions import Subscription, print_subscription
 
 KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
 """How the events of a stream are accounted."""
-
-HERE = ""
-"""Among the producers of a type: this node itself."""
 
 
 class TreeWork:

@@ -34,6 +34,7 @@ from headwater.pipeline.prepare.raw import PLACE, RawFiles, found_files, in_orde
 from headwater.pipeline.prepare.shaping import RAW, REASON, SOURCE, all_events, check_names, shaped
 from headwater.pipeline.spark.paths import to_write
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.text import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -143,7 +144,7 @@ def write_events(
             )
         lost = sum(row["events"] for row in totals.of_bad_rows)
         if lost:
-            tell(f"writing {lost:,} bad row{'s' * (lost != 1)}")
+            tell(f"writing {plural(lost, 'bad row')}")
             _write_bad_rows(in_order(events.where(F.col(REASON).isNotNull())), lost, folder)
         return _manifest(name, totals, kinds, bad, warnings, shown_sum(written["sum"]))
     finally:
@@ -385,7 +386,7 @@ def _doubts(totals: _Totals, total: int) -> Iterator[str]:
     for name, odd in totals.odd_texts.items():
         if odd:
             yield (
-                f"{odd:,} value{'s' * (odd != 1)} of {name} {'have' if odd != 1 else 'has'} {NO_UTF_8} in place of "
+                f"{plural(odd, 'value')} of {name} {'have' if odd != 1 else 'has'} {NO_UTF_8} in place of "
                 "bytes that are not UTF-8; write the files in UTF-8"
             )
     name, most = max(nodes.items(), key=lambda pair: pair[1].events)

@@ -13,6 +13,7 @@ from headwater.pipeline.report.inputs import Note, Recorded
 from headwater.pipeline.report.matches import PERCENTILES, Compared, Delivered
 from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, Counted, Coverage, label
 from headwater.pipeline.report.tables import KINDS, Row, Tables
+from headwater.protocol.strategy import CENTRAL
 
 OVERHEAD_KINDS: Final = ("watermark", "control")
 SENT: Final = "headwater_link_sent_{}_total"
@@ -337,9 +338,9 @@ def _in_bytes(one: Measured, row: Row, reference: Row | None) -> Row:
     """What centr took in bytes, overhead included: as the run of centr over the same events says, or the recording."""
     total = row["bytes_sent"] + row["overhead_bytes"]
     central = one.run.shape.centr_bytes
-    if row["strategy"] == "centr":
+    if row["strategy"] == CENTRAL:
         central = total
-    elif reference is not None and reference["strategy"] == "centr":
+    elif reference is not None and reference["strategy"] == CENTRAL:
         central = reference["bytes_sent"] + reference["overhead_bytes"]
     return {"centralised_bytes": central, "bytes_ratio": total / central if central else None}
 

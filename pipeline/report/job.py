@@ -20,6 +20,8 @@ from headwater.pipeline.report.reading import Records
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Tables, write_tables
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.strategy import CENTRAL
+from headwater.protocol.text import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +52,7 @@ def report_tables(
     """All tables of a report on these runs; written to the folder if one is given. Without Spark this process reads all
     records into memory."""
     found = check_runs(runs)
-    tell(f"reading the metrics of {len(runs)} run{'s' * (len(runs) != 1)}")
+    tell(f"reading the metrics of {plural(len(runs), 'run')}")
     with RecordsInProcess(found) if spark is None else SparkRecords(spark, found) as records:
         tables = _tables(records, found, runs, trace, tell)
     if folder is not None:
@@ -174,6 +176,6 @@ def _references(shapes: Sequence[Shape], sums: Mapping[int, Counted]) -> list[in
     found: list[int | None] = []
     for i, own in enumerate(inputs):
         alike = [other for other, theirs in enumerate(inputs) if own is not None and theirs == own]
-        first = next((each for each in alike if shapes[each].strategy == "centr"), alike[0] if alike else i)
+        first = next((each for each in alike if shapes[each].strategy == CENTRAL), alike[0] if alike else i)
         found.append(first if first != i else None)
     return found

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from headwater.pipeline.report.inputs import VERSION, Recorded
 from headwater.pipeline.report.shape import Shape, ShapeLink, ShapeSink, write_recording
+from headwater.protocol.strategy import DEFAULT_STRATEGY
 
 LINES_PER_FILE: Final = 200_000
 METRICS_EVERY_US: Final = 10_000_000
@@ -27,7 +28,7 @@ def synthetic_run(
     events: int | None = None,
     nodes: int = 10,
     rules: int = 5,
-    strategy: str = "st",
+    strategy: str = DEFAULT_STRATEGY,
     replayed: bool = True,
     seed: int = 0,
 ) -> Recorded:

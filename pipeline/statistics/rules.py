@@ -20,6 +20,7 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Attribute, Expression, Same, roles_of, walk
 from headwater.protocol.languages.printing import ExpressionPrinter, PrintError
 from headwater.protocol.pattern import Rule
+from headwater.protocol.text import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -101,7 +102,7 @@ def rule_statistics(
     """
     found = {name: RuleStatistics() for name in rules}
     asked = {name: _judged(rule, facts, found[name].notes) for name, (rule, _) in rules.items()}
-    tell(f"counting what single conditions of {len(rules)} rule{'s' * (len(rules) != 1)} let pass")
+    tell(f"counting what single conditions of {plural(len(rules), 'rule')} let pass")
     counts = _role_counts(events, facts, asked.values())
     for name, (_, wanted) in rules.items():
         one = asked[name]
@@ -289,7 +290,7 @@ class _Counting:
             if pair.same and len(self.asked.positive) > 2 and pair.same != pair.equal:
                 asks.append(PairAsk(one, other, pair.same))
         if asks:
-            pairs = f"{len(self.pairs)} pair{'s' * (len(self.pairs) != 1)}"
+            pairs = plural(len(self.pairs), "pair")
             self.tell(f"{self.asked.rule.name}: counting {pairs} of roles{self._how(self.cut)}")
             self.counts = count_pairs(self.frames, asks, self.facts.first_us, self.facts.last_us)
         for roles, pair in self.pairs.items():

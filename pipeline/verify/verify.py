@@ -21,6 +21,7 @@ from headwater.pipeline.verify.repetitions import WAYS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
 from headwater.protocol.pattern import Rule, types_of
+from headwater.protocol.text import plural
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -170,7 +171,7 @@ def _entering(events: DataFrame, task: Task, read: Collection[str], report: Repo
 
 
 def _delivered(spark: SparkSession, task: Task, report: Report, tell: Callable[[str], None]) -> Delivered:
-    tell(f"reading what was delivered, from {len(task.delivered)} file{'s' * (len(task.delivered) != 1)}")
+    tell(f"reading what was delivered, from {plural(len(task.delivered), 'file')}")
     found = read_delivered(spark, task.delivered)
     names = {rule.name for rule in task.rules if task.only is None or rule.name in task.only}
     known = {rule.name for rule in task.rules}

@@ -50,6 +50,7 @@ from headwater.protocol.pattern import (
     Within,
     leaves,
 )
+from headwater.protocol.strategy import CENTRAL
 
 Groups = tuple[tuple[str, ...], ...]
 
@@ -168,7 +169,7 @@ def check_divisible(rule: Rule) -> None:
     if isinstance(window, Window) and window.unit == "events":
         raise RuleError(
             f"rule {rule.name!r} has a window of {window.length} events, which only a node that sees all of them can "
-            f"count; give it a window of time, or use the strategy 'centr'"
+            f"count; give it a window of time, or use the strategy {CENTRAL!r}"
         )
 
 

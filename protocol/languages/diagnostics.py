@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headwater.protocol.errors import RuleError
+from headwater.protocol.text import closest as closest
+from headwater.protocol.text import listed as listed
+from headwater.protocol.text import plural as plural
+from headwater.protocol.text import suggestion as suggestion
 
 if TYPE_CHECKING:
     from headwater.protocol.languages.meaning import Types
@@ -17,8 +20,6 @@ SHOWN_CHARACTERS_MAX: Final = 100
 """A longer line is shown in part, around the place of the mistake."""
 
 SENTENCE_CHARACTERS_MAX: Final = 300
-NAMES_COMPARED_MAX: Final = 1_000
-"""Among more names than this none is looked for that comes close: a text full of mistakes would take minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,31 +119,3 @@ class Problems:
 
     def diagnostics(self) -> list[Diagnostic]:
         return [made for _, made in sorted(self.found, key=lambda pair: pair[0])]
-
-
-def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that looks most like this one, whatever its case, if any comes close."""
-    by_folded = {candidate.lower(): candidate for candidate in known}
-    if len(by_folded) > NAMES_COMPARED_MAX:
-        return None
-    found = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
-    return by_folded[found[0]] if found else None
-
-
-def listed(names: Iterable[str], most: int = 8) -> str:
-    """``a, b, c``, cut short where there are too many to help."""
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
-
-
-def plural(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def suggestion(name: str, known: Iterable[str], whose: str) -> str:
-    """``did you mean 'x'?`` where a name comes close, else the names there are."""
-    known = list(known)
-    near = closest(name, known)
-    if near is not None:
-        return f"did you mean {near!r}?"
-    return f"{whose}: {listed(known)}" if known else ""

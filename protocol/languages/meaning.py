@@ -13,8 +13,9 @@ from headwater.protocol import expressions as e
 from headwater.protocol.events import EventType, kind_of
 from headwater.protocol.functions import Function, Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems, closest, listed, suggestion
+from headwater.protocol.languages.diagnostics import Problems
 from headwater.protocol.languages.reader import DEPTH_MAX
+from headwater.protocol.text import closest, listed, suggestion
 
 RESERVED_KINDS: Mapping[str, str] = {"ts": "int", "seq": "int", "node": "string", "type": "string"}
 NUMBERS = ("int", "float")

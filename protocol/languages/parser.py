@@ -9,10 +9,11 @@ from typing import Final
 
 from lark import Lark, Token, UnexpectedInput, UnexpectedToken
 
-from headwater.protocol.languages.diagnostics import Text, listed
+from headwater.protocol.languages.diagnostics import Text
 from headwater.protocol.languages.habits import Language, hint_for_word, known_habit, shorten
 from headwater.protocol.languages.reader import SaseReader, SyntaxMistake, TeslaReader
 from headwater.protocol.languages.syntax import LeafPart, RuleSyntax, SaseRule, TypeDeclaration
+from headwater.protocol.text import listed
 
 NESTING_MAX: Final = 100
 """Levels of brackets; deeper text is refused, so that no later stage meets a tree it cannot walk."""

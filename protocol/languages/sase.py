@@ -8,7 +8,7 @@ from dataclasses import replace
 from headwater.protocol import expressions as e
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems, listed, plural, suggestion
+from headwater.protocol.languages.diagnostics import Problems
 from headwater.protocol.languages.habits import hint_for_word
 from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
 from headwater.protocol.languages.tesla import next_name, output_kind
@@ -29,6 +29,7 @@ from headwater.protocol.pattern import (
     positive_leaves,
     repeated_roles,
 )
+from headwater.protocol.text import listed, plural, suggestion
 
 
 class SaseMeaning(Meaning):

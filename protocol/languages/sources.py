@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import heapq
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
 
+from headwater.protocol.analysis.dependencies import Circle, order_by_need
 from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
@@ -250,32 +250,13 @@ class _Assembly:
         for i, entry in enumerate(self.entries):
             makers.setdefault(entry.emits, []).append(i)
         needs = [{maker for word in entry.reads for maker in makers.get(word.text, ())} for entry in self.entries]
-        readers: dict[int, list[int]] = {}
-        for i, needed in enumerate(needs):
-            for maker in needed:
-                readers.setdefault(maker, []).append(i)
-        waiting = [len(needed) for needed in needs]
-        ready = [i for i, count in enumerate(waiting) if count == 0]
-        order: list[_Entry] = []
-        while ready:
-            i = heapq.heappop(ready)
-            order.append(self.entries[i])
-            for reader in readers.get(i, ()):
-                waiting[reader] -= 1
-                if waiting[reader] == 0:
-                    heapq.heappush(ready, reader)
-        if len(order) == len(self.entries):
-            return order
-        self._report_cycle(needs, [i for i, count in enumerate(waiting) if count])
-        return None
+        try:
+            return [self.entries[i] for i in order_by_need(needs)]
+        except Circle as error:
+            self._report_cycle(error.positions)
+            return None
 
-    def _report_cycle(self, needs: list[set[int]], stuck: list[int]) -> None:
-        """Walk from a stuck rule to one it needs until one comes twice: that stretch is a cycle."""
-        remaining = set(stuck)
-        path = [stuck[0]]
-        while path.count(path[-1]) == 1:
-            path.append(min(needs[path[-1]] & remaining))
-        cycle = path[path.index(path[-1]) :]
+    def _report_cycle(self, cycle: Sequence[int]) -> None:
         names = " -> ".join(self.entries[i].name for i in cycle)
         entry = self.entries[cycle[0]]
         emitted = self.entries[cycle[1]].emits

@@ -10,7 +10,7 @@ from headwater.protocol import expressions as e
 from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems, closest, listed, suggestion
+from headwater.protocol.languages.diagnostics import Problems
 from headwater.protocol.languages.habits import hint_for_word
 from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, fits
 from headwater.protocol.languages.windows import length_us
@@ -28,6 +28,7 @@ from headwater.protocol.pattern import (
     Step,
     Within,
 )
+from headwater.protocol.text import closest, listed, suggestion
 
 
 @dataclass(slots=True)

@@ -20,7 +20,8 @@ from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.protocol.edge import Broker, Feed, MqttFeed, RateFeed, TraceFeed
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event
-from headwater.protocol.network import STRATEGIES, Network, Source
+from headwater.protocol.network import Network, Source
+from headwater.protocol.strategy import STRATEGIES
 from tests.simulation.test_figures import a_central_run, a_run, smoke
 
 PULL = Path(__file__).parent.parent.parent / "examples" / "fire" / "pull.yaml"
@@ -197,8 +198,8 @@ def test_a_source_with_a_rate_needs_a_duration(bench: Bench) -> None:
     [
         (["--duration", "0"], "a run of no duration has no events; give it more, as in --duration 10s"),
         (["--duration", "soon"], "'soon' is not a duration"),
-        (["--strategy", "mtt"], "there is no strategy 'mtt'; did you mean 'mt'?"),
-        (["--strategy", "gossip"], "there is no strategy 'gossip'; there is: centr, st, mt, st-pp, mt-pp"),
+        (["--strategy", "mtt"], "unknown strategy 'mtt'; did you mean 'mt'?"),
+        (["--strategy", "gossip"], "unknown strategy 'gossip'; strategies: centr, st, mt, st-pp, mt-pp, inev, all"),
         (["--out", "fire.yaml"], "fire.yaml would be overwritten while it is in use; write to another file"),
         (["--out", "smoke.csv"], "smoke.csv would be overwritten while it is in use; write to another file"),
         (["--out", "fire.tesla"], "fire.tesla is a rule file; write what sinks receive to another file"),

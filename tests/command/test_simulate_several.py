@@ -15,7 +15,7 @@ from headwater.deploy.simulation.births import births
 from headwater.deploy.simulation.comparison import MEASURES, RELATIVE
 from headwater.deploy.simulation.figures import figures
 from headwater.deploy.simulation.simulator import Simulation, simulate
-from headwater.protocol.network import STRATEGIES
+from headwater.protocol.strategy import STRATEGIES
 
 NETWORK = """\
 events:
@@ -128,7 +128,7 @@ def test_one_seed_has_no_interval_and_lists_name_strategies(command: Command) ->
     assert found["seeds"] == [0]
     assert [each["strategy"] for each in command.found("--seeds", "2")["strategies"]] == ["centr", "st"]
     code, _, err = command("--strategy", "st,mtt")
-    assert (code, "there is no strategy 'mtt'; did you mean 'mt'?" in err) == (2, True)
+    assert (code, "unknown strategy 'mtt'; did you mean 'mt'?" in err) == (2, True)
 
 
 def test_a_strategy_that_cannot_serve_a_rule_is_told_in_a_row(command: Command) -> None:

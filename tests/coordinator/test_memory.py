@@ -24,7 +24,8 @@ from headwater.protocol.messages import recovery as memory
 from headwater.protocol.messages.control import Ordered
 from headwater.protocol.messages.plans import Adopt, Prepare, TellDelivered
 from headwater.protocol.messages.recovery import NotedPlan, Recall, Remember, in_portions, key_of
-from headwater.protocol.network import STRATEGIES, Network, Sink, Source
+from headwater.protocol.network import Network, Sink, Source
+from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.subscriptions import Subscription
 from tests.coordinator.test_machine import Room
 from tests.kit.scripted_nodes import HEAT, ScriptedNode, a_network

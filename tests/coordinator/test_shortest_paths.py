@@ -143,9 +143,9 @@ def test_roots_are_the_leader_or_the_nodes_with_sinks(strategy: str, roots: str)
     assert keeper.begin() == []
 
 
-def test_a_strategy_without_trees_is_refused() -> None:
-    with pytest.raises(ConfigError, match="'ced' has no processing trees"):
-        TreeKeeper(a_network(LINE), "ced")
+def test_an_unknown_strategy_is_refused() -> None:
+    with pytest.raises(ConfigError, match="unknown strategy 'gossip'"):
+        TreeKeeper(a_network(LINE), "gossip")
 
 
 def test_news_of_a_replaced_build_are_not_believed() -> None:

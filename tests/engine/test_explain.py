@@ -14,11 +14,12 @@ from headwater.deploy.cli.explain import show_explanation
 from headwater.node.explain import parts as explain_parts
 from headwater.node.explain.explain import Explanation, explain
 from headwater.node.explain.expressions import Scope, evaluate, show
-from headwater.node.explain.parts import Budget, show_ts, show_us
+from headwater.node.explain.parts import Budget
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.expressions import Attribute, Binary, Call, Constant, Expression, Fold, Items, Remote, Unary
 from headwater.protocol.languages import Source, parse_rules
 from headwater.protocol.remote import RemoteTable
+from headwater.protocol.text import show_ts, show_us
 
 TYPES = {name: EventType(name, {"k": "int", "v": "float"}) for name in "ABCD"}
 

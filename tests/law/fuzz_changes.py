@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headwater.protocol.network import STRATEGIES
+from headwater.protocol.strategy import STRATEGIES
 from tests.law.churn import check, churn_case, falling
 from tests.law.late import late_case
 from tests.law.law import Verdict

@@ -18,8 +18,9 @@ from typing import Any
 from headwater.deploy.simulation.faults import Faults
 from headwater.node.engine import compile_rules
 from headwater.protocol.errors import ConfigError, HeadwaterError
-from headwater.protocol.network import STRATEGIES, Link, Network
+from headwater.protocol.network import Link, Network
 from headwater.protocol.pattern import types_of
+from headwater.protocol.strategy import STRATEGIES
 from tests.law import law
 from tests.law.fuzzing import smaller_rules
 from tests.law.law import SERVED, Verdict, check

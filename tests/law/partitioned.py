@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from headwater.node.engine import Engine
-from headwater.node.plans.partition import LOCAL, split
+from headwater.node.plans.partition import HERE, split
 from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.analysis.projection import project
 from headwater.protocol.composites import Composite
@@ -44,7 +44,7 @@ class Node:
         return {
             name: (
                 *(child.name for child in self.children if name in child.types()),
-                *((LOCAL,) if name in self.own else ()),
+                *((HERE,) if name in self.own else ()),
             )
             for name in self.types()
         }

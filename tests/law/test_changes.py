@@ -27,7 +27,8 @@ from headwater.protocol.messages.plans import (
     TellDelivered,
     TreeStands,
 )
-from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.subscriptions import Subscription
 from tests.kit.first_seed import first_seed
 from tests.law.fuzz_changes import KINDS, judge

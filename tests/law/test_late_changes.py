@@ -24,8 +24,9 @@ from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.messages.neighbour import Batch
-from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.pattern import Rule
+from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.streams import whole_streams
 from headwater.protocol.subscriptions import Subscription
 from tests.law.churn import changes_under, churn_case, connected_groups

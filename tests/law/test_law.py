@@ -19,8 +19,8 @@ from headwater.deploy.simulation.outcome import Delivery
 from headwater.node.engine import compile_rules
 from headwater.protocol.events import Event
 from headwater.protocol.expressions import Attribute, walk
-from headwater.protocol.network import STRATEGIES
 from headwater.protocol.pattern import types_of
+from headwater.protocol.strategy import STRATEGIES
 from tests.kit.first_seed import first_seed
 from tests.law.fuzz_networks import Task, connected, reductions, report, run_seeds, shrink
 from tests.law.generators import TYPES, random_case

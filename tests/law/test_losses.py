@@ -30,7 +30,8 @@ from headwater.protocol.messages.plans import (
     TreeStands,
 )
 from headwater.protocol.messages.trees import CreateTree, DropLink, ForgetTree, StartTree, TreeNack, UseLink
-from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.subscriptions import Subscription
 from tests.law.test_changes import FIRE, HOT, SMOKE, TEMP, S, every_second, rule, tell, times
 

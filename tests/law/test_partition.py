@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.node.engine import Engine, compile_rules
-from headwater.node.plans.partition import LOCAL, Split, split
+from headwater.node.plans.partition import HERE, Split, split
 from headwater.protocol import expressions as ex
 from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.partial import Contest, PartialRule
@@ -341,9 +341,9 @@ def asked(division: Split) -> list[str]:
 
 def test_the_only_child_with_all_types_gets_everything():
     assert split(LONG, roles_of(LONG), dict.fromkeys("ABCDE", ("l",))) == Split(delegate="l")
-    assert split(LONG, ["b", "c"], {"A": (LOCAL,), "B": ("l",), "C": ("l",)}).delegate == "l"
+    assert split(LONG, ["b", "c"], {"A": (HERE,), "B": ("l",), "C": ("l",)}).delegate == "l"
     assert split(LONG, ["b"], {"B": ("l", "r")}).delegate is None
-    assert split(LONG, ["b"], {"B": ("l", LOCAL)}).delegate is None
+    assert split(LONG, ["b"], {"B": ("l", HERE)}).delegate is None
 
 
 def test_a_type_of_several_children_is_filtered_at_each_and_combined_at_none():
@@ -353,7 +353,7 @@ def test_a_type_of_several_children_is_filtered_at_each_and_combined_at_none():
 
 
 def test_what_the_node_produces_itself_is_asked_of_nobody_else_who_lacks_it():
-    division = split(LONG, roles_of(LONG), {"A": ("l",), "B": ("l", LOCAL), "C": ("l",), "D": (LOCAL,), "E": ("l",)})
+    division = split(LONG, roles_of(LONG), {"A": ("l",), "B": ("l", HERE), "C": ("l",), "D": (HERE,), "E": ("l",)})
     assert asked(division) == ["l: a c e", "l: b"]
     assert division.local == {"B", "D"}
 

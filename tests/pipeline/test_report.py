@@ -42,7 +42,8 @@ from headwater.pipeline.report.metrics import Coverage
 from headwater.pipeline.report.synthetic import synthetic_run
 from headwater.pipeline.report.tables import KINDS, Row, Tables, write_tables
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.network import STRATEGIES, Sink
+from headwater.protocol.network import Sink
+from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.subscriptions import Subscription
 from tests.kit.patience import run_to_its_end, until
 from tests.kit.report import tables_of

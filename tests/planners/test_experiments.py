@@ -39,8 +39,9 @@ from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
 from headwater.protocol.languages import Source, parse_rules
 from headwater.protocol.languages.print_tesla import print_tesla
-from headwater.protocol.network import TREE_STRATEGIES, Link, Network
+from headwater.protocol.network import Link, Network
 from headwater.protocol.pattern import Chain, Selection, types_of
+from headwater.protocol.strategy import TREE_STRATEGIES
 
 SEEDS = (1, 2, 3)
 SECOND_US = 1_000_000

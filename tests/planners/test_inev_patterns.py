@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from headwater.coordinator.inev.model.patterns import (
     subsets,
 )
 from headwater.coordinator.inev.model.problem import ProblemError, Query
+from headwater.coordinator.inev.model.role_types import RoleType, born_type
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.search import inev_plan
 from headwater.protocol.errors import ConfigError
@@ -235,3 +237,11 @@ def test_the_estimate_counts_types_that_must_travel() -> None:
 def test_random_cases_are_the_same_for_the_same_seed() -> None:
     assert random_case(7, queries=3, negation=True) == random_case(7, queries=3, negation=True)
     assert random_case(7) != random_case(8)
+
+
+def test_a_role_that_filters_is_a_type_of_its_own_that_knows_which_events_it_filters() -> None:
+    label = RoleType("Temp", "value > 45")
+    assert (label, label.name, label.conditions) == ("Temp[value > 45]", "Temp", "value > 45")
+    assert (born_type(label), born_type("Temp")) == ("Temp", "Temp")
+    copied = pickle.loads(pickle.dumps(label))
+    assert (copied, copied.name, copied.conditions) == (label, label.name, label.conditions)

@@ -26,7 +26,6 @@ from headwater.coordinator.inev.model.physical import PhysicalCosts
 from headwater.coordinator.inev.model.problem import Ask, EventNetwork, Problem, Query, event_network, primitive
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
 from headwater.coordinator.inev.plan.description import Outcome, as_json, in_words
-from headwater.coordinator.inev.plan.drawing import as_dot, as_svg
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
@@ -36,6 +35,7 @@ from headwater.coordinator.inev.search.push_pull import push_pull_plan
 from headwater.coordinator.inev.search.search import PUSHED_FIRST, Bound, Clock, Search, inev_plan
 from headwater.coordinator.inev.search.space import Solution, Space
 from headwater.coordinator.layout.graphs import Ground
+from headwater.deploy.reporting.plan_picture import as_dot, as_svg
 from headwater.node.pull.reach import reach_of
 from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.analysis.pulling import masters

@@ -18,8 +18,9 @@ from headwater.node.engine import Engine
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Event
 from headwater.protocol.messages.neighbour import Batch
-from headwater.protocol.network import STRATEGIES, Link, Network, Sink, Source
+from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.pattern import Rule
+from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.subscriptions import parse_subscription
 from tests.kit.builders import TYPES, absent, chain, each, last, no, rule, seq
 

@@ -23,6 +23,7 @@ from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.languages.emitted import composite_types
 from headwater.protocol.languages.sources import LANGUAGES
 from headwater.protocol.pattern import Rule
+from headwater.protocol.strategy import strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
 
 
@@ -114,7 +115,7 @@ def shown_rule(rule: Rule) -> tuple[str, str]:
 
 def _check_served(rule: Rule, strategy: str) -> None:
     window = getattr(rule.pattern.root, "window", None)
-    if window is not None and window.unit == "events" and strategy != "centr":
+    if window is not None and window.unit == "events" and strategy_of(strategy).filters:
         raise Refused(
             400,
             f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do; "

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
+from headwater.coordinator.inev.model.role_types import RoleType
 from headwater.protocol import pattern as p
 from headwater.protocol.expressions import Attribute, Binary, Expression, Same, roles_of
 from headwater.protocol.languages.printing import ExpressionPrinter, PrintError
@@ -50,7 +51,7 @@ class Conditions:
 
     def _label(self, leaf: p.Leaf) -> str:
         own = sorted(shown(each) for each in self.all if roles_of(each) == {leaf.role})
-        return f"{leaf.type}[{' and '.join(own)}]" if own else leaf.type
+        return RoleType(leaf.type, " and ".join(own)) if own else leaf.type
 
     def _labels(self, roles: frozenset[str]) -> frozenset[str]:
         return frozenset(self.labels[role] for role in roles)

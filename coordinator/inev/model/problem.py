@@ -143,6 +143,8 @@ class Projection:
     types: frozenset[str]
     selectivity: float = field(compare=False)
     window_s: float | None = None
+    conditions: str = ""
+    """The predicates between its types, as text; part of the key."""
 
     @property
     def text(self) -> str:
@@ -262,7 +264,7 @@ class Query:
         conditions = ";".join(sorted(text for over, text in self.predicates.items() if over <= types))
         window = "" if self.window_s is None else f"@{self.window_s:g}"
         key = same_as(pattern) + window + self._seen_whole(types) + (f"[{conditions}]" if conditions else "")
-        return Projection(pattern, key, types, selectivity, self.window_s)
+        return Projection(pattern, key, types, selectivity, self.window_s, conditions)
 
     def _seen_whole(self, types: frozenset[str]) -> str:
         """What keeps a projection apart from one that looks the same but may be split by more types."""
@@ -281,13 +283,9 @@ class Query:
             return True
         if self.joinable is not None:  # nodes share what is the same only
             return False
-        if offered.window_s != wanted.window_s or _conditions(offered) != _conditions(wanted):
+        if offered.window_s != wanted.window_s or offered.conditions != wanted.conditions:
             return False
         return serves(offered.pattern, wanted.pattern)
-
-
-def _conditions(projection: Projection) -> str:
-    return projection.key.partition("[")[2]
 
 
 def primitive(type: str) -> Projection:

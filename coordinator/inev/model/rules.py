@@ -17,6 +17,7 @@ from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, Latency
 from headwater.coordinator.inev.model.patterns import Operator, Pattern
 from headwater.coordinator.inev.model.physical import PhysicalCosts
 from headwater.coordinator.inev.model.problem import EventNetwork, Problem, ProblemError, Query, split_queries
+from headwater.coordinator.inev.model.role_types import born_type
 from headwater.protocol import pattern as p
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.errors import RuleError
@@ -223,8 +224,7 @@ def problem_from(
         conditions = Conditions(rule, statistics.selectivities.get(rule.name, {}), warnings)
         reading = _Reading(rule, conditions.labels)
         for label, share in conditions.filters().items():
-            type = label.partition("[")[0]
-            rates[label] = {node: rate * share for node, rate in network.rates[type].items()}
+            rates[label] = {node: rate * share for node, rate in network.rates[born_type(label)].items()}
         totals = {type: network.total(type) for type in network.rates}
         window = reading.window_s(totals)
         blocking.update(conditions.blocking())

@@ -10,6 +10,7 @@ from typing import Any, Final
 from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Pull, Transfer, as_born
 from headwater.coordinator.inev.search.search import Bound
 from headwater.coordinator.inev.search.space import Space
+from headwater.protocol.text import plural
 
 LINKS_SHOWN: Final = 12
 NODES_SHOWN: Final = 8
@@ -311,7 +312,7 @@ def _from_to(plan: Plan, each: Transfer) -> str:
         f" and {len(links) - LINKS_SHOWN} more" if len(links) > LINKS_SHOWN else ""
     )
     kind = "" if each.kind == "events" else f" ({each.kind})"
-    return f"from {names[each.node]} at {each.rate:,.4g} over {len(links)} link{'s' * (len(links) != 1)}: {shown}{kind}"
+    return f"from {names[each.node]} at {each.rate:,.4g} over {plural(len(links), 'link')}: {shown}{kind}"
 
 
 def link_loads(plan: Plan) -> Counter[int]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
-from headwater.coordinator.inev.model.problem import Ask, Problem, Projection
+from headwater.coordinator.inev.model.problem import Ask, Problem, Projection, primitive
+from headwater.coordinator.inev.model.role_types import born_type
 from headwater.coordinator.inev.model.topology import bit_positions
 from headwater.coordinator.inev.search.space import Solution, Space, Stream
 
@@ -175,7 +176,7 @@ class Plan:
         position: dict[tuple[Input, int], int] = {}
         made: dict[tuple[Projection, Placement, int], Vertex] = {}
         for type in self.problem.types:
-            source = Input(_raw(type), Placement(split_by=type))
+            source = Input(primitive(type), Placement(split_by=type))
             for node in network.sources(type):
                 taken = links.get((as_born(source) if self.unfiltered else source, node), 0)
                 position[source, node] = len(found)
@@ -248,12 +249,8 @@ def asking_rate(problem: Problem, ask: Ask, kind: str, node: int) -> float:
 
 def as_born(read: Input) -> Input:
     """The events of a type of which only those are read that meet the conditions of their role: all of them."""
-    type = read.projection.key.partition("[")[0]
-    return Input(_raw(type), Placement(split_by=type))
-
-
-def _raw(type: str) -> Projection:
-    return Projection(type, type, frozenset((type,)), 1.0)
+    type = born_type(read.projection.key)
+    return Input(primitive(type), Placement(split_by=type))
 
 
 def transmission_cost(vertex: Vertex, problem: Problem) -> float:

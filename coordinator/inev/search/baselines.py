@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.coordinator.inev.model.problem import Problem, primitive
+from headwater.coordinator.inev.model.role_types import born_type
 from headwater.coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
 from headwater.coordinator.inev.search.space import Solution, Space, Stream
 
@@ -46,7 +47,7 @@ def best_centre(space: Space) -> int:
 
 def _born(problem: Problem) -> list[str]:
     """The types that any query reads, without the conditions of roles."""
-    return list(dict.fromkeys(type.partition("[")[0] for type in problem.types))
+    return list(dict.fromkeys(born_type(type) for type in problem.types))
 
 
 def centralised(problem: Problem) -> Plan:

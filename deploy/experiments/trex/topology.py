@@ -49,20 +49,13 @@ def waxman_links(nodes: Sequence[str], count: int, mean_delay_us: int, random: R
 
 def nearest(nodes: Sequence[str], links: Sequence[Link], start: str, count: int) -> list[str]:
     """The ``count`` nodes that are reached first from ``start``, itself included; ties go to the smaller name."""
-    around: Mapping[str, list[tuple[str, int]]] = {node: [] for node in nodes}
-    for link in links:
-        around[link.one].append((link.other, link.delay_us))
-        around[link.other].append((link.one, link.delay_us))
-    found: list[str] = []
-    heap = [(0, start)]
-    while heap and len(found) < count:
-        distance, node = heapq.heappop(heap)
-        if node in found:
-            continue
-        found.append(node)
-        for other, delay_us in around[node]:
-            heapq.heappush(heap, (distance + delay_us, other))
-    return found
+    import networkx
+
+    graph: networkx.Graph[str] = networkx.Graph()
+    graph.add_nodes_from(nodes)
+    graph.add_weighted_edges_from((link.one, link.other, link.delay_us) for link in links)
+    far = networkx.single_source_dijkstra_path_length(graph, start)
+    return sorted(far, key=lambda node: (far[node], node))[:count]
 
 
 def _attraction(one: Place, other: Place) -> float:

@@ -8,9 +8,11 @@ from typing import Final
 
 from headwater.coordinator.inev.plan.description import link_loads
 from headwater.coordinator.inev.plan.plans import Plan
+from headwater.deploy.reporting.layout import laid_out
 
 SIZE: Final = 900
-ROUNDS: Final = 200
+MARGIN: Final = 60
+SPAN: Final = SIZE - 180  # leaves room for the names of the nodes on the right
 TASKS_SHOWN: Final = 4
 NAMED_NODES_MAX: Final = 120
 """With more nodes, names would cover the drawing."""
@@ -101,30 +103,8 @@ def as_svg(plan: Plan) -> str:
 
 
 def arranged(plan: Plan) -> list[tuple[float, float]]:
-    """Places for the nodes, such that hop distances show: begun on a circle, pulled together by springs."""
-    topology = plan.problem.network.topology
-    count = topology.nodes
-    points = [(math.cos(2 * math.pi * at / count), math.sin(2 * math.pi * at / count)) for at in range(count)]
-    rounds = ROUNDS if count <= 100 else max(1, 2_000_000 // (count * count))
-    for step in range(rounds):
-        heat = 0.1 * (1 - step / rounds)
-        for node in range(count):
-            x, y = points[node]
-            far = topology.hops(node)
-            dx = dy = 0.0
-            for other in range(count):
-                if other != node:
-                    ox, oy = points[other]
-                    wanted = 0.35 * far[other]
-                    apart = math.hypot(ox - x, oy - y) or 1e-6
-                    pull = (apart - wanted) / (far[other] ** 2)
-                    dx += pull * (ox - x) / apart
-                    dy += pull * (oy - y) / apart
-            points[node] = (x + heat * dx, y + heat * dy)
-    left, right = min(x for x, _ in points), max(x for x, _ in points)
-    low, high = min(y for _, y in points), max(y for _, y in points)
-    margin, span = 60, SIZE - 180
-    return [
-        (margin + span * (x - left) / ((right - left) or 1), margin + span * (y - low) / ((high - low) or 1))
-        for x, y in points
-    ]
+    """Where every node stands on the picture."""
+    network = plan.problem.network
+    links = [(network.names[one], network.names[other]) for one, other in network.topology.links]
+    places = laid_out(network.names, links)
+    return [(MARGIN + SPAN * places[name][0], MARGIN + SPAN * places[name][1]) for name in network.names]
