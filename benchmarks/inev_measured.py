@@ -37,7 +37,6 @@ from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation
 from headwater.node.effects import Send
 from headwater.node.plans.graph_tasks import GraphWork
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
@@ -92,7 +91,6 @@ class Made:
             sources,
             tuple((sink.node, sink.subscription.type) for sink in network.sinks),
             tuple(PlannedRule(rule, None) for rule in network.rules),
-            horizon_us,
         )
 
 

@@ -196,7 +196,6 @@ def _coordinator_main(log: Path, _: Connection, folder: Path, about: tuple[Any, 
     from headwater.coordinator.daemon.folder import DataFolder
     from headwater.coordinator.daemon.inputs import Setup
     from headwater.coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
-    from headwater.protocol.analysis.bounds import horizon_us
 
     _begin(log)
 
@@ -205,7 +204,7 @@ def _coordinator_main(log: Path, _: Connection, folder: Path, about: tuple[Any, 
         data = DataFolder(folder)
         setup = Setup(id=NETWORK, network=network, feeds=feeds, destinations=destinations, durability=durability)
         data.keep_setup(setup)
-        await CoordinatorDaemon(data, setup, horizon_us, ProcessSettings(listen="tcp://127.0.0.1:0")).run()
+        await CoordinatorDaemon(data, setup, ProcessSettings(listen="tcp://127.0.0.1:0")).run()
 
     uvloop.run(run())
 

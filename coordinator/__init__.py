@@ -1,1 +1,1 @@
-"""Will decide what runs where: processing trees, cost models, planners."""
+"""Decides what runs where: processing trees, cost models and planners, and how a change reaches a running network."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 from headwater.coordinator.requests import (
     AddSink,
@@ -15,6 +14,7 @@ from headwater.coordinator.requests import (
     RemoveSource,
     UndeployRule,
 )
+from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.plans import PlannedRule, PlannedSink, PlannedSource
@@ -23,14 +23,11 @@ from headwater.protocol.network import Network, Sink, Source
 from headwater.protocol.pattern import Rule, types_of, waits_through
 from headwater.protocol.streams import UNBOUNDED_US as UNBOUNDED_US
 
-Horizon: TypeAlias = Callable[[Rule], int | None]
-
 
 class Contents:
     """The current plan, and what was part of earlier ones that trees still serve."""
 
-    def __init__(self, network: Network, horizon: Horizon) -> None:
-        self.horizon = horizon
+    def __init__(self, network: Network) -> None:
         self.sources = {n: (s.node, _planned(n, s)) for n, s in enumerate(network.sources)}
         self.sinks = {n: (s.node, PlannedSink(n, s.subscription)) for n, s in enumerate(network.sinks)}
         self.rules = {rule.name: PlannedRule(rule) for rule in network.rules}
@@ -45,7 +42,7 @@ class Contents:
         return max((self._reach(rule, rules, ()) for rule in rules), default=0)
 
     def _reach(self, rule: Rule, rules: Collection[Rule], above: tuple[str, ...]) -> int:
-        own = self.horizon(rule)
+        own = horizon_us(rule)
         if own is None:
             return UNBOUNDED_US
         read = types_of(rule.pattern)

@@ -16,7 +16,6 @@ from zlib import crc32
 
 from headwater.coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from headwater.coordinator.contents import Contents, composite_type
-from headwater.coordinator.contents import Horizon as Horizon
 from headwater.coordinator.layout.graphs import Ground, Planner, at_the_middle
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.recovery import (
@@ -78,21 +77,19 @@ class Coordinator:
         self,
         network: Network,
         strategy: str,
-        horizon: Horizon,
         *,
         computed_trees: bool = False,
         lay_out: Planner = at_the_middle,
         falls_back: bool = True,
     ) -> None:
-        """``horizon`` tells how long a rule needs its inputs. ``computed_trees``: have trees put in place as computed
-        here, instead of built by the nodes. ``lay_out`` decides for a planned strategy what is evaluated where; with
-        ``falls_back`` nodes watch whether that pays, and what does not falls back."""
+        """``computed_trees``: have trees put in place as computed here, instead of built by the nodes. ``lay_out``
+        decides for a planned strategy what is evaluated where; with ``falls_back`` nodes watch whether that pays, and
+        what does not falls back."""
         # A graph needs every node that it was laid over.
         self._computed_trees = computed_trees or strategy_of(strategy).planned
         self.network = network
         self.strategy = strategy
-        self._horizon = horizon
-        self.contents = Contents(network, horizon)
+        self.contents = Contents(network)
         self.trees = TreeKeeper(network, strategy)
         self.plan = 1
         self.plan_from_us: int | None = None
@@ -229,7 +226,7 @@ class Coordinator:
                 sources[source.type] = (*sources.get(source.type, ()), node)
         sinks = tuple((node, sink.subscription.type) for node, sink in self.sinks.values() if node in nodes)
         links = tuple(link for link in self.trees.links() if link[0] in nodes and link[1] in nodes)
-        return Ground(nodes, links, sources, sinks, tuple(self.rules.values()), self.contents.horizon, from_us)
+        return Ground(nodes, links, sources, sinks, tuple(self.rules.values()), from_us)
 
     def _homes(self, rule: Rule) -> set[str]:
         """Where a rule is kept: at the one root, or by its name at one of the nodes that every tree reaches. Where the

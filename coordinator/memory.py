@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from headwater.coordinator.core import Coordinator, Horizon
+from headwater.coordinator.core import Coordinator
 from headwater.coordinator.layout.graphs import Planner
 from headwater.coordinator.requests import AddSink, AddSource
 from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
@@ -35,16 +35,12 @@ def noted(coordinator: Coordinator, operations: int, lives: Mapping[str, str | N
     yield NotedPlan(coordinator.plan, coordinator.plan_from_us, *numbers, coordinator.changed_us)
 
 
-def recalled(
-    network: Network, horizon: Horizon, pieces: Iterable[Noted], lay_out: Planner, *, falls_back: bool = True
-) -> Coordinator:
+def recalled(network: Network, pieces: Iterable[Noted], lay_out: Planner, *, falls_back: bool = True) -> Coordinator:
     """The coordinator that has noted these, of a network with these nodes and links. It waits to be told what its nodes
     remember (``relinked``)."""
     pieces = list(pieces)
     types = next((piece.types for piece in pieces if isinstance(piece, NotedTypes)), network.types)
-    found = Coordinator(
-        replace(network, types=types), network.strategy, horizon, lay_out=lay_out, falls_back=falls_back
-    )
+    found = Coordinator(replace(network, types=types), network.strategy, lay_out=lay_out, falls_back=falls_back)
     found.contents.recall(pieces)
     found.trees.recall(pieces, replace(found.network, sinks=found.contents.as_sinks()))
     for piece in pieces:

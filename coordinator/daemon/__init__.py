@@ -2,5 +2,5 @@
 
 machine.py     inputs -> effects, deterministic, without sockets and clocks
 process.py     the machine with a hub, a journal and an HTTP server
-api.py         what can be asked over HTTP; routes.py describes it, openapi.py tells it to others
+api/           what can be asked over HTTP: models of what is taken and given, the table of routes, the server
 """

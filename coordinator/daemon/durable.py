@@ -8,7 +8,6 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.coordinator.core import Horizon
 from headwater.coordinator.daemon import saving
 from headwater.coordinator.daemon.inputs import Answered, Heard, Input, Note, Outdated, PeerMet, PeerReset, Reborn, Tell
 from headwater.coordinator.daemon.machine import Machine
@@ -77,12 +76,11 @@ class Outputs:
 class Durable:
     """``apply`` every input in the order of the journal: the same inputs give the same state and the same outputs."""
 
-    def __init__(self, machine: Machine, horizon: Horizon, links: dict[str, LinkState] | None = None) -> None:
+    def __init__(self, machine: Machine, links: dict[str, LinkState] | None = None) -> None:
         self.machine = machine
         self.links = links if links is not None else {node: LinkState() for node in machine.setup.network.nodes}
         self.counts: Counter[str] = Counter()
-        self._horizon = horizon
-        self._base = saving.save(machine, horizon)
+        self._base = saving.save(machine)
         self._since: list[tuple[int, Input]] = []
         """What the machine has handled since ``_base``; a snapshot empties it, so the journal's bound is its bound."""
 
@@ -136,7 +134,7 @@ class Durable:
         return out
 
     def _step_back(self) -> None:
-        self.machine = saving.restored(self._base, self._horizon)
+        self.machine = saving.restored(self._base)
         for now_us, received in self._since:
             self.machine.handle(received, now_us)
 
@@ -144,23 +142,23 @@ class Durable:
         """Another life: no node was met yet, and what holds must be learnt from them."""
         self.machine = self.machine.reborn()
         self.links = {node: LinkState() for node in self.machine.setup.network.nodes}
-        self._base = saving.save(self.machine, self._horizon)
+        self._base = saving.save(self.machine)
         self._since.clear()
 
     # --------------------------------------------------------------------------------------------------------- saving
 
     def save(self) -> bytes:
-        self._base = saving.save(self.machine, self._horizon)
+        self._base = saving.save(self.machine)
         self._since.clear()
         return pickle.dumps((self._base, self.links, self.counts), protocol=5)
 
     @staticmethod
-    def restored(data: bytes, horizon: Horizon) -> Durable:
+    def restored(data: bytes) -> Durable:
         try:
             base, links, counts = pickle.loads(data)
         except Exception as error:
             raise StateError(f"the snapshot of the coordinator is damaged ({type(error).__name__})") from error
-        found = Durable(saving.restored(base, horizon), horizon, links)
+        found = Durable(saving.restored(base), links)
         found.counts = counts
         return found
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final, assert_never
 
-from headwater.coordinator.core import AddSink, AddSource, Change, Coordinator, FallBack, Horizon, Orders
+from headwater.coordinator.core import AddSink, AddSource, Change, Coordinator, FallBack, Orders
 from headwater.coordinator.daemon.inputs import (
     Answered,
     Ask,
@@ -97,16 +97,13 @@ class Past:
 class Machine:
     """One network and everything that was decided about it."""
 
-    def __init__(
-        self, setup: Setup, horizon: Horizon, settings: Settings | None = None, found: Iterable[Noted] = ()
-    ) -> None:
+    def __init__(self, setup: Setup, settings: Settings | None = None, found: Iterable[Noted] = ()) -> None:
         """``found`` is what is left of the memory of an earlier life."""
         self.setup = setup
-        self._horizon = horizon
         self.settings = settings or Settings()
         self._lay_out = InevPlanner(setup.statistics)
         self.coordinator = Coordinator(
-            setup.network, setup.network.strategy, horizon, lay_out=self._lay_out, falls_back=setup.falls_back
+            setup.network, setup.network.strategy, lay_out=self._lay_out, falls_back=setup.falls_back
         )
         self.registry = Registry(setup)
         self.begun = False
@@ -136,7 +133,7 @@ class Machine:
     def reborn(self) -> Machine:
         """A new life after a part of the memory was lost, on which nodes rely: what they remember counts, and what is
         left here only if it is newer."""
-        return Machine(self.setup, self._horizon, self.settings, self.memory.told.values() or self.memory.found)
+        return Machine(self.setup, self.settings, self.memory.told.values() or self.memory.found)
 
     # ---------------------------------------------------------------------------------------------------------- inputs
 
@@ -288,9 +285,7 @@ class Machine:
         found = self.memory.found
         if why_not_ours(found, self.setup) is not None:
             return
-        self.coordinator = recalled(
-            self.setup.network, self._horizon, found, self._lay_out, falls_back=self.setup.falls_back
-        )
+        self.coordinator = recalled(self.setup.network, found, self._lay_out, falls_back=self.setup.falls_back)
         self.registry.recall(found)
         self._planner = Planner(self.coordinator, self.registry)
         self.lost_nodes = {fact.node: None for fact in self._early if isinstance(fact, LostNode)}

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from headwater.coordinator.core import Horizon
 from headwater.coordinator.daemon.durable import Durable, LinkState, Outputs
 from headwater.coordinator.daemon.folder import DataFolder
 from headwater.coordinator.daemon.inputs import (
@@ -75,7 +74,7 @@ class _Flying:
 class CoordinatorDaemon:
     """One network's coordinator. ``run`` returns after ``stop``."""
 
-    def __init__(self, folder: DataFolder, setup: Setup, horizon: Horizon, settings: ProcessSettings) -> None:
+    def __init__(self, folder: DataFolder, setup: Setup, settings: ProcessSettings) -> None:
         """``setup`` is what the folder keeps, if it keeps one."""
         self.settings = settings
         self.folder = folder
@@ -85,7 +84,7 @@ class CoordinatorDaemon:
         """Of this process: what came over HTTP, and what was refused there."""
         self.last_heard_us: dict[str, int] = {}
         self.journal = Journal.open(folder.journal, "sync", on_warning=log.warning)
-        self.durable = self._recovered(setup, horizon)
+        self.durable = self._recovered(setup)
         self.hub = self._new_hub()
         self.address = ""
         self.http_address = ""
@@ -107,12 +106,9 @@ class CoordinatorDaemon:
     def machine(self) -> Machine:
         return self.durable.machine
 
-    def _recovered(self, setup: Setup, horizon: Horizon) -> Durable:
+    def _recovered(self, setup: Setup) -> Durable:
         snapshot = self.journal.snapshot
-        if snapshot is None:
-            durable = Durable(Machine(setup, horizon, self.settings.machine), horizon)
-        else:
-            durable = Durable.restored(snapshot, horizon)
+        durable = Durable(Machine(setup, self.settings.machine)) if snapshot is None else Durable.restored(snapshot)
         self.replayed = 0
         for record in self.journal.records():
             durable.replay(record)
@@ -363,13 +359,11 @@ class CoordinatorDaemon:
         return None
 
 
-def run_coordinator(
-    folder: DataFolder, setup: Setup, horizon: Horizon, settings: ProcessSettings, said: Callable[[str], None]
-) -> None:
+def run_coordinator(folder: DataFolder, setup: Setup, settings: ProcessSettings, said: Callable[[str], None]) -> None:
     """Run until SIGTERM or SIGINT. ``said`` is given one line when the coordinator listens."""
 
     async def running() -> None:
-        daemon = CoordinatorDaemon(folder, setup, horizon, settings)
+        daemon = CoordinatorDaemon(folder, setup, settings)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, daemon.stop)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from headwater.coordinator.layout.stages import Layout, RuleLayout, Stage, at_one_node, divided, heard_types
+from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.analysis.dependencies import in_dependency_order
 from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.analysis.projection import anonymous, beside_all_of, project
@@ -44,7 +45,6 @@ class Ground:
     sinks: tuple[tuple[str, str], ...]
     """Nodes with the types that somebody there wants."""
     rules: tuple[PlannedRule, ...]
-    horizon: Callable[[Rule], int | None] = field(repr=False)
     from_us: int | None = None
     """Where the plan begins; None: with the first event."""
 
@@ -202,7 +202,7 @@ class _Draft:
 
     def _evaluate(self) -> None:
         bounds = [(each.rule, each.since_us, each.until_us) for each in self._rules]
-        streams = whole_streams(bounds, self._ground.horizon, self._ground.from_us)
+        streams = whole_streams(bounds, horizon_us, self._ground.from_us)
         for planned, whole in zip(self._rules, streams, strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             drives = any(stage.pulled for stage in stages)
@@ -294,7 +294,7 @@ class _Draft:
             (frozenset(each.pushed), frozenset(each.asked), None if each.master is None else types[each.master])
             for each in (reads[node] for node in stage.nodes)
         ]
-        return pattern, part.since_us, part.heard, stage.nodes, tuple(read), self._ground.horizon(rule)
+        return pattern, part.since_us, part.heard, stage.nodes, tuple(read), horizon_us(rule)
 
     def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
         """What a stage reads of the events of a role."""

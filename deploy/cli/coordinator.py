@@ -62,7 +62,6 @@ def coordinator(
     from headwater.deploy.cli.command import version_text
     from headwater.deploy.network.units import duration_us
     from headwater.node.daemon.process import set_up_logging
-    from headwater.protocol.analysis.bounds import horizon_us
     from headwater.protocol.links import Keys
     from headwater.protocol.messages.control import COORDINATOR
 
@@ -87,7 +86,7 @@ def coordinator(
         started=_started(broker, addresses, setup),
         machine=Settings(timeout_us),
     )
-    run_coordinator(folder, setup, horizon_us, settings, said=lambda line: print(line, flush=True))
+    run_coordinator(folder, setup, settings, said=lambda line: print(line, flush=True))
 
 
 def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Setup:

@@ -42,7 +42,6 @@ from headwater.node.effects import (
     Tell,
     TimerFired,
 )
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
@@ -169,7 +168,7 @@ class Simulation:
         self.nodes = {node: self._new_core(node) for node in network.nodes}
         self._links = self._wires("set-up")  # nothing goes wrong before the first event
         self.coordinator = Coordinator(
-            network, strategy, horizon_us, computed_trees=computed_trees, lay_out=lay_out, falls_back=falls_back
+            network, strategy, computed_trees=computed_trees, lay_out=lay_out, falls_back=falls_back
         )
         self.checkers = Checkers(self.nodes, f"strategy {strategy}, seed {seed}") if check else None
         self._heap: list[tuple[int, int, str, Any]] = []

@@ -11,7 +11,6 @@ from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.layout.graphs import Ground, _Draft, at_the_middle, laid, shortest_routes
 from headwater.coordinator.layout.stages import Stage, at_one_node, divided
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.analysis.projection import anonymous, project
 from headwater.protocol.events import EventType
 from headwater.protocol.graphs import BornHere, MadeBy, TakenFrom, plan_of, stream_number
@@ -106,9 +105,7 @@ def test_chains_get_no_role_in_two_ways():
 
 def a_ground(*rules, sinks=(("n1", "R"),)):
     links = (("n1", "n2"), ("n2", "n3"))
-    return Ground(
-        ("n1", "n2", "n3"), links, SOURCES, tuple(sinks), tuple(PlannedRule(rule, None) for rule in rules), horizon_us
-    )
+    return Ground(("n1", "n2", "n3"), links, SOURCES, tuple(sinks), tuple(PlannedRule(rule, None) for rule in rules))
 
 
 def test_every_stream_has_one_origin_and_comes_to_a_node_from_one_neighbour():

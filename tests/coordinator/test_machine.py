@@ -34,7 +34,6 @@ from headwater.coordinator.daemon.inputs import (
 )
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.daemon.saving import StateError
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.messages import control
@@ -53,7 +52,7 @@ class Room:
 
     def __init__(self, network: Network | None = None, **told: Any) -> None:
         self.setup = a_setup(network or a_network(), **told)
-        self.durable = Durable(Machine(self.setup, horizon_us, Settings(10_000_000)), horizon_us)
+        self.durable = Durable(Machine(self.setup, Settings(10_000_000)))
         self.nodes = {name: ScriptedNode(name) for name in self.setup.network.nodes}
         self.journal: list[bytes] = []
         self.sent: dict[str, list[bytes]] = {name: [] for name in self.nodes}
@@ -295,10 +294,10 @@ def test_after_a_crash_at_any_moment_the_same_orders_have_the_same_numbers() -> 
     assert [room.answers[f"r{number}"].status for number in range(len(asks))] == [200] * len(asks)
     whole = len(room.journal)
     for saved_at in range(0, whole, 3):
-        durable = Durable(Machine(room.setup, horizon_us, Settings(10_000_000)), horizon_us)
+        durable = Durable(Machine(room.setup, Settings(10_000_000)))
         for record in room.journal[:saved_at]:
             durable.replay(record)
-        durable = Durable.restored(durable.save(), horizon_us)
+        durable = Durable.restored(durable.save())
         for record in room.journal[saved_at:]:
             durable.replay(record)
         for name, link in durable.links.items():
@@ -423,7 +422,7 @@ def test_each_start_tells_where_the_embedded_broker_and_the_neighbours_are() -> 
         embedded_broker=embedded,
     )
     room = Room(network)
-    room.durable = Durable(Machine(setup, horizon_us), horizon_us)
+    room.durable = Durable(Machine(setup))
     room.take(Started(("10.0.0.1", 7), (("n1", "n2", "tcp://10.1.0.2:1"),)))
     room.start()
     config = room.nodes["n1"].config
@@ -447,7 +446,7 @@ def test_a_trace_does_not_join_a_network_that_lives_by_the_clock() -> None:
 
 
 def test_a_damaged_or_foreign_snapshot_is_refused_in_words() -> None:
-    data = Durable(Machine(a_setup(a_network()), horizon_us), horizon_us).save()
+    data = Durable(Machine(a_setup(a_network()))).save()
     for broken in (b"", data[:-5], b"\x80\x05N."):
         with pytest.raises(StateError, match="damaged"):
-            Durable.restored(broken, horizon_us)
+            Durable.restored(broken)

@@ -18,7 +18,6 @@ from headwater.coordinator.daemon.inputs import (
     Undeploy,
 )
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.edge import ClientFeed, FileTo
 from headwater.protocol.messages import recovery as memory
 from headwater.protocol.messages.control import Ordered
@@ -38,7 +37,7 @@ class ForgetfulRoom(Room):
         """A coordinator with an empty folder takes the place of the one that was there."""
         if network is not None:
             self.setup = replace(self.setup, network=network)
-        self.durable = Durable(Machine(self.setup, horizon_us, Settings(10_000_000)), horizon_us)
+        self.durable = Durable(Machine(self.setup, Settings(10_000_000)))
         self.journal.clear()
         self._lose_links()
 
@@ -301,7 +300,7 @@ def test_an_old_copy_is_found_out_before_anything_is_ordered() -> None:
     room = a_room()
     copy = room.durable.save()
     deployed(room)
-    room.durable = Durable.restored(copy, horizon_us)
+    room.durable = Durable.restored(copy)
     room._lose_links()
     for name, node in room.nodes.items():
         room.take(PeerReset(name, node.life))
@@ -321,7 +320,7 @@ def test_a_new_life_is_the_same_when_the_journal_is_read_again() -> None:
     room.begin_new_life()
     room.meet()
     room.ask(Undeploy("Heat"), "undeploy")
-    again = Durable(Machine(room.setup, horizon_us, Settings(10_000_000)), horizon_us)
+    again = Durable(Machine(room.setup, Settings(10_000_000)))
     for record in room.journal:
         again.replay(record)
     assert again.machine.coordinator.rules == room.machine.coordinator.rules

@@ -34,7 +34,6 @@ from headwater.coordinator.daemon.inputs import (
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.layout.graphs import at_the_middle
 from headwater.coordinator.memory import recalled
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.edge import ClientFeed, StdoutTo
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.messages import control
@@ -82,7 +81,7 @@ class Storm:
         self.heat = read.rules[0]
 
     def _fresh(self) -> Durable:
-        return Durable(Machine(self.setup, horizon_us, Settings(10_000_000)), horizon_us)
+        return Durable(Machine(self.setup, Settings(10_000_000)))
 
     def take(self, received: Input) -> None:
         self.journal.append(Durable.record(received, self.now_us))
@@ -120,7 +119,7 @@ class Storm:
     def crash(self) -> None:
         """The coordinator comes back from its snapshot and journal; links go on where they were."""
         before = self.durable
-        self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot, horizon_us)
+        self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot)
         for record in self.journal:
             self.durable.replay(record)
         for name, link in self.durable.links.items():
@@ -155,7 +154,7 @@ class Storm:
         """The coordinator forgets everything, or all but the beginning of its journal, and begins a new life; or
         somebody puts an old copy of its folder in place, which it finds out by itself."""
         kept = self.chance.randrange(len(self.journal) + 1)
-        self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot, horizon_us)
+        self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot)
         for record in self.journal[:kept]:
             self.durable.replay(record)
         del self.journal[kept:]
@@ -256,7 +255,7 @@ class Storm:
     @staticmethod
     def check_memory(machine: Machine, node: ScriptedNode) -> None:
         """What each node keeps makes the same coordinator again."""
-        again = recalled(machine.setup.network, horizon_us, node.memory.values(), at_the_middle)
+        again = recalled(machine.setup.network, node.memory.values(), at_the_middle)
         now = machine.coordinator
         assert (again.plan, again.rules, again.sinks, again.sources) == (now.plan, now.rules, now.sinks, now.sources)
         assert (again.nodes(), again.trees.used_epochs) == (now.nodes(), now.trees.used_epochs)

@@ -17,7 +17,7 @@ from typing import Any
 import aiomqtt
 import pytest
 
-from headwater.coordinator.daemon.api.schema import as_json
+from headwater.coordinator.daemon.api.edge_models import as_json
 from headwater.deploy.network.file import NetworkFile, read_network, running_feeds, running_network
 from headwater.node.edge.adapters import make_source
 from headwater.node.edge.broker import EmbeddedBroker

@@ -20,7 +20,6 @@ from headwater.coordinator.daemon.folder import DataFolder
 from headwater.coordinator.daemon.inputs import Setup
 from headwater.coordinator.daemon.machine import Settings
 from headwater.coordinator.daemon.process import ProcessSettings, run_coordinator
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.links import Hub, Keys, LinkSettings
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import COORDINATOR
@@ -47,7 +46,7 @@ def _serve(data: Path, setup: Setup, listen: str, http: str, timeout_us: int, ke
         keys=None if keys is None else Keys.read(keys, COORDINATOR),
         machine=Settings(timeout_us),
     )
-    run_coordinator(folder, kept or setup, horizon_us, settings, said=lambda line: None)
+    run_coordinator(folder, kept or setup, settings, said=lambda line: None)
 
 
 class LiveCoordinator:

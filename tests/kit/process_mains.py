@@ -24,7 +24,6 @@ from headwater.coordinator.layout.stages import Layout
 from headwater.node.core import NodeSettings
 from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
 from headwater.node.daemon.process import recovered, set_up_logging
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.links import Keys
 from headwater.protocol.messages.control import COORDINATOR
 from tests.law.layouts import FixedPlanner
@@ -72,7 +71,7 @@ def coordinator_main(
                 **told,
             )
             data.keep_setup(setup)
-        daemon = CoordinatorDaemon(data, setup, horizon_us, ProcessSettings(listen=listen, http=http, keys=known))
+        daemon = CoordinatorDaemon(data, setup, ProcessSettings(listen=listen, http=http, keys=known))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, daemon.stop)
         await daemon.run()
 

@@ -16,7 +16,6 @@ from headwater.coordinator.layout.graphs import Ground, Link, Planner, Routes, s
 from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage, at_one_node
 from headwater.deploy.simulation.happenings import Decide
 from headwater.node.plans.stage_cost import Patience
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.analysis.pulling import awakening_roles
 from headwater.protocol.network import Network
 from headwater.protocol.pattern import Chain, Rule, leaves
@@ -100,7 +99,7 @@ def strikes(seed: int, births: Sequence[tuple[int, int, object]]) -> list[tuple[
 
 def can_fall_back(network: Network, planner: Planner) -> bool:
     """Whether anything has a fall-back in the layout that a network begins with."""
-    coordinator = Coordinator(network, "inev", horizon_us, lay_out=planner)
+    coordinator = Coordinator(network, "inev", lay_out=planner)
     coordinator.begin()
     layouts = coordinator.layings.as_run.values()
     return any(home_of(stages, position)[0] for stages in layouts for position in range(len(stages)))

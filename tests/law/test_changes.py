@@ -11,7 +11,6 @@ import pytest
 from headwater.coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, TidyUp, UndeployRule
 from headwater.deploy.simulation.faults import Faults, NodeOutage
 from headwater.deploy.simulation.simulator import Simulation, simulate
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
@@ -231,7 +230,7 @@ def test_what_went_is_forgotten():
 
 def a_coordinator(**options):
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
-    coordinator = Coordinator(network, "st", horizon_us, **options)
+    coordinator = Coordinator(network, "st", **options)
     coordinator.begin()
     coordinator.reported(coordinator.trees.leader, TreeStands(coordinator.trees.leader, 1))
     return coordinator
@@ -314,7 +313,7 @@ def test_a_change_waits_when_a_link_is_lost_while_it_is_prepared():
 
 def test_the_tree_of_a_new_leader_takes_up_where_the_lost_one_ended():
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], sources=[Source("p3", "Temp")])
-    coordinator = Coordinator(network, "st", horizon_us)
+    coordinator = Coordinator(network, "st")
     coordinator.begin()
     lost = coordinator.trees.leader
     assert lost == "p2"

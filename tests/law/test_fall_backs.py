@@ -30,7 +30,6 @@ from headwater.node.core import NodeSettings
 from headwater.node.plans.stage_cost import PATIENT, Patience, StageWatch
 from headwater.node.step import Work
 from headwater.node.streams.feeds import Merge
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.edge import FileTo
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.graphs import BornHere, TakenFrom, Watch, Weight
@@ -129,7 +128,7 @@ def _ground() -> Ground:
         sources[source.type] = (*sources.get(source.type, ()), source.node)
     links = tuple((link.one, link.other) for link in network.links)
     rules = tuple(PlannedRule(rule) for rule in network.rules)
-    return Ground(network.nodes, links, sources, (("n1", "Trio"),), rules, horizon_us)
+    return Ground(network.nodes, links, sources, (("n1", "Trio"),), rules)
 
 
 # What nodes are told to watch ----------------------------------------------------------------------------------------
@@ -138,7 +137,7 @@ def _ground() -> Ground:
 def a_watched_line() -> Any:
     """a and b are put together at n1 and n2, where A is born; c joins them at n3. The links are n1 - n2 - n3."""
     links = (("n1", "n2"), ("n2", "n3"))
-    ground = Ground(("n1", "n2", "n3"), links, SOURCES, (("n3", "R"),), (PlannedRule(PLAIN),), horizon_us)
+    ground = Ground(("n1", "n2", "n3"), links, SOURCES, (("n3", "R"),), (PlannedRule(PLAIN),))
     home = Home("n3", (("n1", 3.0), ("n2", 1.0)))
     pair = Stage(frozenset("ab"), ("n1",), "a", events=frozenset("ab"), home=home)
     last = Stage(frozenset("abc"), ("n3",), stages=(0,), events=frozenset("c"))
@@ -168,7 +167,7 @@ def test_what_rules_share_is_watched_once_and_falls_back_for_all_of_them() -> No
     other = sase("Other: SEQ(A x, B y, D z) WHERE x.v = y.v WITHIN 1 s RETURN S()")
     links = (("n1", "n2"), ("n2", "n3"))
     rules = (PlannedRule(one), PlannedRule(other))
-    ground = Ground(("n1", "n2", "n3"), links, SOURCES, (("n3", "R"), ("n3", "S")), rules, horizon_us)
+    ground = Ground(("n1", "n2", "n3"), links, SOURCES, (("n3", "R"), ("n3", "S")), rules)
 
     def lay_out(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
         return {"One": a_detour("ab", "c"), "Other": a_detour("xy", "z")}, shortest_routes(ground)
@@ -267,7 +266,7 @@ def test_a_watch_sleeps_while_nothing_comes() -> None:
 
 
 def a_coordinator() -> Coordinator:
-    made = Coordinator(a_ring(), "inev", horizon_us, lay_out=InevPlanner(known(BEFORE)))
+    made = Coordinator(a_ring(), "inev", lay_out=InevPlanner(known(BEFORE)))
     made.begin()
     (tree,) = made.trees.roots
     made.reported(tree, TreeStands(tree, 1))
@@ -347,11 +346,11 @@ def test_a_stage_falls_back_in_its_turn_and_that_is_said_and_counted() -> None:
     assert "b and c of Trio costs more at n5 than it saves: n5 measured B 18/s" in note
     assert "events times links per second instead of" in note
     assert [watch.number for watch in room.nodes["n5"].newest().graphs[0].watches] == []
-    again = Durable(Machine(room.setup, horizon_us, Settings(10_000_000)), horizon_us)
+    again = Durable(Machine(room.setup, Settings(10_000_000)))
     for record in room.journal:
         again.replay(record)
     assert again.machine.coordinator.layings.fallen == room.machine.coordinator.layings.fallen != {}
-    kept = Durable.restored(room.durable.save(), horizon_us).machine.coordinator.layings
+    kept = Durable.restored(room.durable.save()).machine.coordinator.layings
     assert kept.as_run == room.machine.coordinator.layings.as_run
     assert kept.watched == room.machine.coordinator.layings.watched
 

@@ -11,7 +11,6 @@ from headwater.deploy.simulation.happenings import GiveUp
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.core import NodeCore
 from headwater.node.effects import LinkReset, Ordered, Received, Report, Send, Tell
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
 from headwater.protocol.messages import control
@@ -50,7 +49,7 @@ def fires(**options):
 
 def standing(network, strategy="st"):
     """A coordinator whose first trees stand."""
-    coordinator = Coordinator(network, strategy, horizon_us)
+    coordinator = Coordinator(network, strategy)
     stand(coordinator, coordinator.begin())
     return coordinator
 

@@ -21,7 +21,6 @@ import pytest
 from headwater.coordinator.core import Coordinator
 from headwater.node.daemon import records
 from headwater.node.daemon.machine import REBIRTH_GAP, NodeMachine, as_json
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import COORDINATOR, NodeConfig, PeerConfig, SinkConfig, SourceConfig
@@ -39,7 +38,7 @@ class World:
     def __init__(self, case: NetworkCase, strategy: str) -> None:
         sources = tuple(replace(source, replayed=True) for source in case.network.sources)
         self.network = replace(case.network, sources=sources, strategy=strategy)
-        self.coordinator = Coordinator(self.network, strategy, horizon_us)
+        self.coordinator = Coordinator(self.network, strategy)
         self.machines = {node: NodeMachine(node, f"life of {node}") for node in self.network.nodes}
         self.records: dict[str, list[records.Record]] = {node: [] for node in self.machines}
         self.sent: dict[str, list[dict[str, list[bytes]]]] = {node: [] for node in self.machines}

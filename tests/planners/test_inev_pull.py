@@ -413,9 +413,7 @@ def problem_of(text: str, rates: dict[str, dict[str, float]]) -> Problem:
 
 def ground_of(rule: Rule, rates: dict[str, dict[str, float]]) -> Ground:
     sources = {name: tuple(sorted(at)) for name, at in rates.items()}
-    return Ground(
-        ("c", "l", "r"), tuple(LINKS), sources, (("c", rule.emits),), (PlannedRule(rule, 0, None),), horizon_us
-    )
+    return Ground(("c", "l", "r"), tuple(LINKS), sources, (("c", rule.emits),), (PlannedRule(rule, 0, None),))
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
 from headwater.deploy.cli.command import app
 from headwater.deploy.simulation.simulator import simulate
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.edge import FileTo
 from headwater.protocol.languages import Source
 from headwater.protocol.network import Sink
@@ -119,12 +118,12 @@ def test_a_lost_node_is_dealt_with_although_the_planner_fails(monkeypatch: pytes
 def test_a_coordinator_that_repeats_its_journal_fails_and_goes_on_in_the_same_way(fails: pytest.MonkeyPatch) -> None:
     room = a_room()
     ask(room, another_rule(room))
-    again = Durable(Machine(room.setup, horizon_us, Settings(10_000_000)), horizon_us)
+    again = Durable(Machine(room.setup, Settings(10_000_000)))
     for record in room.journal:
         again.replay(record)
     assert again.machine.coordinator.layings.as_run == room.machine.coordinator.layings.as_run
     assert again.machine.counts == room.machine.counts
-    kept = Durable.restored(room.durable.save(), horizon_us).machine.coordinator.layings
+    kept = Durable.restored(room.durable.save()).machine.coordinator.layings
     assert kept.failure == room.machine.coordinator.layings.failure is not None
 
 

@@ -12,7 +12,6 @@ from typing import Final
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.layout.graphs import Ground
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.events import EventType
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
@@ -67,9 +66,7 @@ def workload(seed: int) -> Workload:
         LatencyTerms(draw.choice(BOUNDS), draw.choice((0.0, 0.01, 1.0, 1.0))),
         pull=draw.random() < 0.6,
     )
-    ground = Ground(
-        nodes, tuple(links), sources, tuple(sinks), tuple(PlannedRule(rule, None) for rule in rules), horizon_us
-    )
+    ground = Ground(nodes, tuple(links), sources, tuple(sinks), tuple(PlannedRule(rule, None) for rule in rules))
     return Workload(seed, ground, known, tuple(text for _, text in texts))
 
 

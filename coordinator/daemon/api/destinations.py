@@ -4,54 +4,34 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from headwater.coordinator.daemon.api.schema import STRING, Schema, as_json, described, made_of, record, schema_of
+from headwater.coordinator.daemon.api.edge_models import as_json
+from headwater.coordinator.daemon.api.models import DestinationWord, NamedDestination
 from headwater.coordinator.daemon.operations import Refused
-from headwater.protocol.destinations import PLAIN, QOS, WAYS, placeholders, why_no_address, why_no_topic
+from headwater.protocol.destinations import WAYS, placeholders, why_no_address, why_no_topic
 from headwater.protocol.edge import Broker, ClientTo, Destination, FileTo, MqttTo, StdoutTo, WebhookTo
 from headwater.protocol.events import EventType
 from headwater.protocol.languages.diagnostics import suggestion
 
 EXAMPLE: Final = 'write "stdout", "client", {"file": PATH}, {"mqtt": TOPIC}, {"webhook": URL} or {"client": NAME}'
 
-DESTINATION: Final[Schema] = described(
-    {
-        "anyOf": [
-            {"type": "string", "enum": list(PLAIN)},
-            record(
-                {},
-                {
-                    "file": described(STRING, "JSON lines; a relative name is relative to the data folder of the node"),
-                    "mqtt": described(STRING, "a topic; {type} and {attribute} in it are filled in"),
-                    "qos": described({"enum": list(QOS)}, "of mqtt; 1 unless told"),
-                    "broker": described(schema_of(Broker), "of mqtt; the broker of the network unless told"),
-                    "webhook": described(STRING, "a web address, which gets a POST for each"),
-                    "client": described(STRING, "the name of the program for which deliveries are kept"),
-                },
-            ),
-        ]
-    },
-    "where deliveries go, as in a network file: a word, or exactly one of file, mqtt, webhook and client; absent: a "
-    "file sink-N.jsonl in the data folder of the node, N being the number of the subscription",
-    {"webhook": "https://example.org/fires"},
-)
 
-
-def destination_of(to: Any, known: Broker | None) -> Destination:
-    """What JSON of this shape stands for; Refused where it makes no sense. ``known`` is the broker of the network. A
+def destination_of(to: DestinationWord | NamedDestination | None, known: Broker | None) -> Destination:
+    """What a body stands for; Refused where it makes no sense. ``known`` is the broker of the network. A
     name that is left out is empty and comes with the number of the subscription."""
     if to is None:
         return FileTo("")
     if isinstance(to, str):
         return StdoutTo() if to == "stdout" else ClientTo("")
-    ways = [way for way in WAYS if way in to]
+    given = to.model_fields_set
+    ways = [way for way in WAYS if way in given]
     if len(ways) != 1:
         message = f"a sink goes to one place, not to {' and '.join(ways)}" if ways else "to does not say where"
         raise Refused(400, f"{message}; {EXAMPLE}")
     way = ways[0]
     for option in ("qos", "broker"):
-        if option in to and way != "mqtt":
+        if option in given and way != "mqtt":
             raise Refused(400, f"{option} belongs to mqtt, and this sink has {way}; leave it out")
-    name = to[way]
+    name: str = getattr(to, way)
     if not name.strip():
         raise Refused(400, f"{way} needs a name; {EXAMPLE}")
     match way:
@@ -67,17 +47,17 @@ def destination_of(to: Any, known: Broker | None) -> Destination:
             return _mqtt(name, to, known)
 
 
-def _mqtt(topic: str, to: dict[str, Any], known: Broker | None) -> Destination:
+def _mqtt(topic: str, to: NamedDestination, known: Broker | None) -> Destination:
     if (why := why_no_topic(topic)) is not None:
         raise Refused(400, "; ".join(why))
-    broker = made_of(to["broker"], Broker) if "broker" in to else known
+    broker = to.broker or known
     if broker is None:
         raise Refused(
             400,
             "the file of this network names no MQTT broker (mqtt: {broker: ..}); over HTTP a subscription may name one "
             'itself: {"mqtt": TOPIC, "broker": {"host": HOST}}',
         )
-    return MqttTo(topic, broker, to.get("qos", 1))
+    return MqttTo(topic, broker, 1 if to.qos is None else to.qos)
 
 
 def check_topic(destination: Destination, event_type: EventType | None) -> None:

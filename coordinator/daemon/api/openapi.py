@@ -1,14 +1,22 @@
-"""The OpenAPI 3.1 description of the API, made from the table of routes."""
+"""The OpenAPI 3.1 description of the API, made from the table of routes and their models."""
 
 from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
-from headwater.coordinator.daemon.api import shapes
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import models_json_schema
+
+from headwater.coordinator.daemon.api import models
 from headwater.coordinator.daemon.api.routes import ROUTES, Route
-from headwater.coordinator.daemon.api.schema import Schema
+from headwater.coordinator.daemon.api.sentences import PlainSchema, Schema
+
+
+def _schema_of(hint: Any) -> Schema:
+    return TypeAdapter(hint).json_schema()
+
 
 _MEANINGS = {
     400: "What was sent makes no sense; the sentence says why",
@@ -19,6 +27,16 @@ _MEANINGS = {
     503: "Not now: what it needs is not there",
     504: "Nodes did not answer in time; nothing, or only what the sentence says, was changed",
 }
+
+QUERY: Final[dict[str, Schema]] = {
+    "replace": {
+        "schema": {"type": "boolean", "default": False},
+        "description": "true: rules of the same names that are deployed end, and these take their places",
+    },
+    "language": {"schema": _schema_of(models.Language), "description": "of a text that is sent as it is"},
+    "name": {"schema": _schema_of(models.TextName), "description": "of a text that is sent as it is"},
+}
+"""Parameters of requests, by name."""
 
 
 def description(version: str) -> dict[str, Any]:
@@ -38,7 +56,7 @@ def description(version: str) -> dict[str, Any]:
             "securitySchemes": {
                 "token": {"type": "http", "scheme": "bearer", "description": "The file `token` of the data folder"}
             },
-            "schemas": {"Error": shapes.ERROR},
+            "schemas": _schemas(),
         },
     }
 
@@ -53,11 +71,30 @@ def statuses(route: Route) -> list[int]:
     return sorted(found)
 
 
-def answer_schema(route: Route, status: int) -> Schema | None:
+def answer_model(route: Route, status: int) -> type[BaseModel] | None:
     """What the body of an answer holds; None: text."""
     if status == 200:
         return route.answer
-    return shapes.ACCEPTED if status == 202 else shapes.ERROR
+    return models.AcceptedView if status == 202 else models.Error
+
+
+def _schemas() -> Schema:
+    """Every model of the routes, and those that they are made of, by name."""
+    used: list[type[BaseModel]] = [
+        model for route in ROUTES for model in (route.body, route.answer) if model is not None
+    ]
+    used += [models.Error, models.AcceptedView]
+    _, found = models_json_schema(
+        [(model, "validation") for model in dict.fromkeys(used)],
+        ref_template="#/components/schemas/{model}",
+        schema_generator=PlainSchema,
+    )
+    schemas: Schema = found["$defs"]
+    return schemas
+
+
+def _reference(model: type[BaseModel]) -> Schema:
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
 
 
 def _operation(route: Route) -> dict[str, Any]:
@@ -83,11 +120,11 @@ def _operation(route: Route) -> dict[str, Any]:
                 "description": "The same key again is the same request, and is answered as before",
             },
         ]
-    found["parameters"] += [{"name": name, "in": "query", **shapes.QUERY[name]} for name in route.query]
+    found["parameters"] += [{"name": name, "in": "query", **QUERY[name]} for name in route.query]
     if route.body is not None:
-        content: dict[str, Any] = {"application/json": {"schema": route.body}}
+        content: dict[str, Any] = {"application/json": {"schema": _reference(route.body)}}
         if route.takes_text:
-            content["text/plain"] = {"schema": shapes.RULE_TEXT}
+            content["text/plain"] = {"schema": _schema_of(models.RuleText)}
         found["requestBody"] = {"required": True, "content": content}
     return found
 
@@ -98,11 +135,8 @@ def _parameter(name: str) -> dict[str, Any]:
 
 
 def _response(route: Route, status: int) -> dict[str, Any]:
-    if status == 200 and route.answer is None:
+    model = answer_model(route, status)
+    if model is None:
         return {"description": "OK", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    if status >= 400:
-        schema: Schema = {"$ref": "#/components/schemas/Error"}
-    else:
-        schema = answer_schema(route, status) or {}
     meaning = _MEANINGS.get(status, HTTPStatus(status).phrase)
-    return {"description": meaning, "content": {"application/json": {"schema": schema}}}
+    return {"description": meaning, "content": {"application/json": {"schema": _reference(model)}}}

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from headwater.coordinator.daemon.api import shapes
-from headwater.coordinator.daemon.api.schema import Schema
+from pydantic import BaseModel
+
+from headwater.coordinator.daemon.api import models
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,16 +17,16 @@ class Route:
     handler: str
     """The name of the method of ``Api`` that serves it."""
     summary: str
-    answer: Schema | None
+    answer: type[BaseModel] | None
     """What a 200 holds; None: text."""
-    body: Schema | None = None
+    body: type[BaseModel] | None = None
     also: frozenset[int] = frozenset()
     """Statuses beside 200 that mean an error and are to be expected here."""
 
     takes_text: bool = False
     """Whether the body may be the text of rules, as it is."""
     query: tuple[str, ...] = ()
-    """Parameters of its own, as ``shapes.QUERY`` describes them."""
+    """Parameters of its own, as ``openapi.QUERY`` describes them."""
 
     @property
     def changes(self) -> bool:
@@ -39,41 +40,41 @@ _DOWN: Final = frozenset({503})
 _LATE: Final = frozenset({503, 504})
 
 ROUTES: Final = (
-    Route("GET", "/health", "health", "Whether the coordinator lives", shapes.HEALTH),
-    Route("GET", "/ready", "ready", "Whether all nodes are there and all trees stand", shapes.READY, also=_DOWN),
-    Route("GET", "/openapi.json", "openapi", "This description", shapes.OPENAPI),
+    Route("GET", "/health", "health", "Whether the coordinator lives", models.HealthView),
+    Route("GET", "/ready", "ready", "Whether all nodes are there and all trees stand", models.ReadyView, also=_DOWN),
+    Route("GET", "/openapi.json", "openapi", "This description", models.OpenApiView),
     Route("GET", "/metrics", "metrics", "Metrics in the text format of Prometheus", None),
-    Route("GET", "/network", "network", "Nodes, links and event types", shapes.NETWORK),
-    Route("GET", "/nodes", "nodes", "All nodes and how they are", shapes.NODES),
-    Route("GET", "/nodes/{name}", "node", "One node", shapes.NODE, also=_MISSING),
+    Route("GET", "/network", "network", "Nodes, links and event types", models.NetworkView),
+    Route("GET", "/nodes", "nodes", "All nodes and how they are", models.NodesView),
+    Route("GET", "/nodes/{name}", "node", "One node", models.NodeView, also=_MISSING),
     Route(
         "GET",
         "/nodes/{name}/tables",
         "tables",
         "What a node knows, as it tells it now",
-        shapes.TABLES,
+        models.TablesView,
         also=_MISSING | _DOWN,
     ),
-    Route("GET", "/links", "links", "All links, their state and what crossed them", shapes.LINKS),
-    Route("GET", "/rules", "rules", "All rules that are deployed or still end", shapes.RULES),
-    Route("GET", "/rules/{name}", "rule", "One rule", shapes.RULE, also=_MISSING),
-    Route("GET", "/subscriptions", "subscriptions", "All subscriptions", shapes.SUBSCRIPTIONS),
-    Route("GET", "/sources", "sources", "All sources", shapes.SOURCES),
+    Route("GET", "/links", "links", "All links, their state and what crossed them", models.LinksView),
+    Route("GET", "/rules", "rules", "All rules that are deployed or still end", models.RulesView),
+    Route("GET", "/rules/{name}", "rule", "One rule", models.RuleView, also=_MISSING),
+    Route("GET", "/subscriptions", "subscriptions", "All subscriptions", models.SubscriptionsView),
+    Route("GET", "/sources", "sources", "All sources", models.SourcesView),
     Route(
         "GET",
         "/statistics",
         "all_statistics",
         "Rates, selectivities and traffic, as nodes tell them",
-        shapes.STATISTICS,
+        models.StatisticsView,
     ),
-    Route("GET", "/plans", "plans", "The plan that holds, its trees, and the changes that led to it", shapes.PLANS),
+    Route("GET", "/plans", "plans", "The plan that holds, its trees, and the changes that led to it", models.PlansView),
     Route(
         "POST",
         "/rules",
         "deploy",
         "Deploy rules",
-        shapes.CHANGED,
-        shapes.POST_RULES,
+        models.ChangeView,
+        models.RulesBody,
         also=_CLASH | _LATE,
         takes_text=True,
         query=("replace", "language", "name"),
@@ -83,33 +84,38 @@ ROUTES: Final = (
         "/rules/{name}",
         "replace",
         "Replace a rule",
-        shapes.CHANGED,
-        shapes.PUT_RULE,
+        models.ChangeView,
+        models.RuleBody,
         also=_MISSING | _CLASH | _LATE,
         takes_text=True,
         query=("language", "name"),
     ),
-    Route("DELETE", "/rules/{name}", "undeploy", "Undeploy a rule", shapes.CHANGED, also=_MISSING | _CLASH | _LATE),
+    Route("DELETE", "/rules/{name}", "undeploy", "Undeploy a rule", models.ChangeView, also=_MISSING | _CLASH | _LATE),
     Route(
         "POST",
         "/subscriptions",
         "subscribe",
         "Add a subscription",
-        shapes.CHANGED,
-        shapes.POST_SUBSCRIPTIONS,
+        models.ChangeView,
+        models.SubscriptionBody,
         also=_LATE,
     ),
     Route(
-        "DELETE", "/subscriptions/{number}", "unsubscribe", "End a subscription", shapes.CHANGED, also=_MISSING | _LATE
+        "DELETE",
+        "/subscriptions/{number}",
+        "unsubscribe",
+        "End a subscription",
+        models.ChangeView,
+        also=_MISSING | _LATE,
     ),
-    Route("POST", "/sources", "bring_source", "Add a source", shapes.CHANGED, shapes.POST_SOURCES, also=_LATE),
-    Route("DELETE", "/sources/{number}", "end_source", "End a source", shapes.CHANGED, also=_MISSING | _LATE),
+    Route("POST", "/sources", "bring_source", "Add a source", models.ChangeView, models.SourceBody, also=_LATE),
+    Route("DELETE", "/sources/{number}", "end_source", "End a source", models.ChangeView, also=_MISSING | _LATE),
     Route(
         "POST",
         "/nodes/{name}/lost",
         "lose_node",
         "Give a node up for good",
-        shapes.CHANGED,
+        models.ChangeView,
         also=_MISSING | _CLASH | _DOWN,
     ),
     Route(
@@ -117,7 +123,7 @@ ROUTES: Final = (
         "/links/{one}/{other}/lost",
         "lose_link",
         "Give a link up for good",
-        shapes.CHANGED,
+        models.ChangeView,
         also=_MISSING | _CLASH | _DOWN,
     ),
     Route(
@@ -125,7 +131,7 @@ ROUTES: Final = (
         "/nodes/{name}/back",
         "node_is_back",
         "Take a node back that was given up",
-        shapes.CHANGED,
+        models.ChangeView,
         also=_MISSING | _CLASH | _DOWN,
     ),
     Route(
@@ -133,16 +139,16 @@ ROUTES: Final = (
         "/links/{one}/{other}/back",
         "link_is_back",
         "Take a link back that was given up",
-        shapes.CHANGED,
+        models.ChangeView,
         also=_MISSING | _DOWN,
     ),
-    Route("POST", "/tidy-up", "tidy_up", "Let go of what has ended", shapes.CHANGED, also=_LATE),
+    Route("POST", "/tidy-up", "tidy_up", "Let go of what has ended", models.ChangeView, also=_LATE),
     Route(
         "POST",
         "/plans",
         "plan_anew",
         "Place rules anew, for the rates of the last minute",
-        shapes.CHANGED,
+        models.ChangeView,
         also=_CLASH | _LATE,
     ),
 )

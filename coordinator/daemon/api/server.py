@@ -8,24 +8,26 @@ import json
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, web
+from pydantic import BaseModel
 
 from headwater.coordinator.daemon import metrics
 from headwater.coordinator.daemon.api import views
 from headwater.coordinator.daemon.api.destinations import check_topic, destination_of
 from headwater.coordinator.daemon.api.door import Door
+from headwater.coordinator.daemon.api.models import RuleBody, RulesBody, SourceBody, SubscriptionBody
 from headwater.coordinator.daemon.api.openapi import description
 from headwater.coordinator.daemon.api.routes import ROUTES, Route
-from headwater.coordinator.daemon.api.schema import flaws, made_of
+from headwater.coordinator.daemon.api.sentences import read_body
 from headwater.coordinator.daemon.api.texts import (
     ReadRules,
     is_rule_text,
+    plain_source,
     read_rules,
     read_subscription,
     rule_sources,
-    text_body,
 )
 from headwater.coordinator.daemon.inputs import (
     Ask,
@@ -43,7 +45,8 @@ from headwater.coordinator.daemon.inputs import (
     Unsubscribe,
 )
 from headwater.coordinator.daemon.operations import Planner, Refused
-from headwater.protocol.edge import Feed, is_replayed
+from headwater.protocol import languages
+from headwater.protocol.edge import is_replayed
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.languages.emitted import composite_types
 from headwater.protocol.network import Sink, Source
@@ -58,7 +61,6 @@ TABLES_BYTES_MAX: Final = 64 << 20  # a node with a million rows tells about so 
 TABLES_S: Final = 5.0  # after this a node that does not tell its tables counts as not answering
 LINGER_S: Final = 1.0  # how long the rest of a refused body is thrown away, so that the sender can read why
 LEAVE_S: Final = 0.5  # at the end, how long requests get that are being answered; those that wait are cut off
-FLAWS_MAX: Final = 20  # more of them help nobody
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -148,23 +150,16 @@ class Api:
         answer.force_close()
         return answer
 
-    async def _body(self, request: web.Request, route: Route) -> dict[str, Any]:
+    async def _body(self, request: web.Request, route: Route) -> BaseModel | languages.Source | None:
+        """As the model of the route, or rules as they are; None where the route has no body."""
         data = await request.read()
         if route.body is None:
             if data.strip() not in (b"", b"{}"):
                 raise Refused(400, "this request has no body; send none")
-            return {}
+            return None
         if route.takes_text and is_rule_text(request.content_type, data):
-            return text_body(data, request.query)
-        try:
-            body = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise Refused(400, f"the body is no JSON: {error}") from None
-        found = [flaw for _, flaw in zip(range(FLAWS_MAX), flaws(body, route.body), strict=False)]
-        if found:
-            raise Refused(400, "\n".join(found))
-        assert isinstance(body, dict)
-        return body
+            return plain_source(data, request.query)
+        return read_body(route.body, data)
 
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -331,34 +326,33 @@ class Api:
             raise Refused(400, f"the text must define the rule {name!r} and nothing else; it defines {found}")
         return await self._change(request, Replace(read.rules[0], read.types))
 
-    def _read(self, body: dict[str, Any], deployed: dict[str, Rule], *, replaces: bool = False) -> ReadRules:
+    def _read(
+        self, body: languages.Source | RuleBody | RulesBody, deployed: dict[str, Rule], *, replaces: bool = False
+    ) -> ReadRules:
         machine = self._daemon.machine
         return read_rules(
-            rule_sources(body), deployed, machine.registry.types, machine.coordinator.strategy, replaces=replaces
+            _texts(body), deployed, machine.registry.types, machine.coordinator.strategy, replaces=replaces
         )
 
     async def undeploy(self, request: web.Request) -> web.Response:
         return await self._change(request, Undeploy(request.match_info["name"]))
 
     async def subscribe(self, request: web.Request) -> web.Response:
-        body = request["body"]
+        body: SubscriptionBody = request["body"]
         machine = self._daemon.machine
         rules = self._planner.live_rules().values()
-        subscription = read_subscription(body["subscribe"], rules, machine.registry.types)
-        to = destination_of(body.get("to"), machine.registry.broker())
+        subscription = read_subscription(body.subscribe, rules, machine.registry.types)
+        to = destination_of(body.to, machine.registry.broker())
         check_topic(to, {**composite_types(rules), **machine.registry.types}.get(subscription.type))
-        return await self._change(request, Subscribe(Sink(body["node"], subscription), to))
+        return await self._change(request, Subscribe(Sink(body.node, subscription), to))
 
     async def unsubscribe(self, request: web.Request) -> web.Response:
         return await self._change(request, Unsubscribe(self._number(request)))
 
     async def bring_source(self, request: web.Request) -> web.Response:
-        body = request["body"]
-        if body.get("lateness_us", 0) < 0:
-            raise Refused(400, "lateness_us cannot be less than 0")
-        feed = made_of(body["from"], Feed)
-        source = Source(body["node"], body["type"], body.get("lateness_us", 0), is_replayed(feed))
-        return await self._change(request, BringSource(source, feed))
+        body: SourceBody = request["body"]
+        source = Source(body.node, body.type, body.lateness_us, is_replayed(body.feed))
+        return await self._change(request, BringSource(source, body.feed))
 
     async def end_source(self, request: web.Request) -> web.Response:
         return await self._change(request, EndSource(self._number(request)))
@@ -401,6 +395,16 @@ class Api:
         if not re.fullmatch(r"[0-9]{1,12}", text):
             raise Refused(400, f"{text!r:.40} is no number")
         return int(text)
+
+
+def _texts(body: languages.Source | RuleBody | RulesBody) -> list[languages.Source]:
+    match body:
+        case languages.Source():
+            return [body]
+        case RuleBody():
+            return rule_sources([body])
+        case RulesBody():
+            return rule_sources(body.texts())
 
 
 async def serve(daemon: CoordinatorDaemon, address: str) -> tuple[web.AppRunner, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any
 
+from headwater.coordinator.daemon.api.models import RuleBody
 from headwater.coordinator.daemon.operations import Refused, already_deployed
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Remote, walk
@@ -21,6 +21,7 @@ from headwater.protocol.languages import (
 )
 from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.languages.emitted import composite_types
+from headwater.protocol.languages.habits import Language
 from headwater.protocol.languages.sources import LANGUAGES
 from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import strategy_of
@@ -42,28 +43,25 @@ def is_rule_text(content_type: str, data: bytes) -> bool:
     return not content_type.endswith("json") and not data.lstrip().startswith((b"{", b"["))
 
 
-def text_body(data: bytes, query: Mapping[str, str]) -> dict[str, Any]:
-    """The body that JSON would have been."""
-    language = query.get("language")
-    if language is not None and language not in LANGUAGES.values():
-        raise Refused(400, f"language is {language!r:.40}; write one of {listed(LANGUAGES.values())}")
-    given = {"language": language, "name": query.get("name")}
-    return {"text": data, **{key: value for key, value in given.items() if value}}
+def plain_source(data: bytes, query: Mapping[str, str]) -> Source:
+    """A body that holds rules as they are."""
+    told = query.get("language")
+    language = next((known for known in LANGUAGES.values() if known == told), None)
+    if told is not None and language is None:
+        raise Refused(400, f"language is {told!r:.40}; write one of {listed(LANGUAGES.values())}")
+    return _source(data, language, query.get("name"), "body")
 
 
-def rule_sources(body: Mapping[str, Any]) -> list[Source]:
+def rule_sources(texts: Sequence[RuleBody]) -> list[Source]:
     """The texts of a body, one or several."""
-    if ("text" in body) == ("files" in body) or ("files" in body and len(body) > 1):
-        raise Refused(400, "the body must have a text (with its language and name, if need be), or else files")
-    files: list[Mapping[str, Any]] = body.get("files", [body])
-    return [_source(file, "body" if len(files) == 1 else f"body-{number}") for number, file in enumerate(files, 1)]
+    names = ["body"] if len(texts) == 1 else [f"body-{number}" for number, _ in enumerate(texts, 1)]
+    return [_source(body.text, body.language, body.name, name) for body, name in zip(texts, names, strict=True)]
 
 
-def _source(file: Mapping[str, Any], unnamed: str) -> Source:
-    text: str | bytes = file["text"]
-    name = file.get("name") or ""
-    told = file.get("language") or LANGUAGES.get(PurePath(name).suffix.lower())
-    language = told or language_of(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+def _source(text: str | bytes, language: Language | None, name: str | None, unnamed: str) -> Source:
+    name = name or ""
+    language = language or LANGUAGES.get(PurePath(name).suffix.lower())
+    language = language or language_of(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
     return Source(text, name or f"{unnamed}.{language}", language)
 
 

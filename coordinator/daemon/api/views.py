@@ -1,4 +1,4 @@
-"""What the API shows, as JSON that fits ``shapes``."""
+"""What the API shows, as JSON that fits the views of ``models``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from headwater.coordinator.daemon.api import destinations
-from headwater.coordinator.daemon.api.schema import as_json
+from headwater.coordinator.daemon.api.edge_models import as_json
 from headwater.coordinator.daemon.api.texts import shown_rule
 from headwater.coordinator.daemon.operations import event_time
 from headwater.protocol.edge import Feed
