@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, assert_never
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, assert_never
 
 from headwater.node.delivery.subscriptions import Delivered
 from headwater.node.effects import Send, Tell
 from headwater.node.observe.selectivity import Past
 from headwater.node.plans.graph_tasks import GraphWork
+from headwater.node.plans.lifecycle import (
+    BEFORE_TASKS,
+    OVER,
+    STARTED,
+    STREAMS_OVER_MAX,
+    Input,
+    State,
+    TreeName,
+    TreeRecord,
+    TreeTable,
+)
 from headwater.node.plans.share import ONE_TREE, PlanShare
 from headwater.node.plans.stage_cost import PATIENT, Patience
-from headwater.node.plans.tree_protocol import EARLY_MAX, Trees
+from headwater.node.plans.tree_protocol import Trees
 from headwater.node.plans.tree_tasks import TreeWork
 from headwater.node.step import FOREVER, Numbers, Work
 from headwater.node.streams.feeds import Inlet
@@ -66,9 +77,6 @@ from headwater.protocol.messages.trees import (
 )
 from headwater.protocol.streams import whole_streams
 
-TreeName = tuple[str, int]
-
-GONE_MAX = 100_000  # streams of trees that are not here of which a neighbour may have more to say; it may invent them
 CUT_OFF_EVENTS_MAX = 1_000_000  # events of a node that no tree reaches: some 200 MB that may all be for nothing
 
 
@@ -81,13 +89,17 @@ class Forest:
         self.name = name
         self._values = values
         self._patience = patience
-        self.trees = Trees(name, neighbours)
+        self.table = TreeTable()
+        """Every tree and graph that this node knows, with its state."""
+        self.trees = Trees(name, neighbours, self.table)
         self.shares: dict[int, PlanShare] = {}
         """What this node knows of the plans that still run."""
         self.local: dict[str, LocalFeed] = {}
         self.unheard: dict[int, int] = {}
         """By number of a source that may have told something that this node could not hear, since when."""
         self.works: dict[TreeName, TreeWork] = {}
+        """An index of the table: the trees that have tasks here. Every tick goes over them, and trees that are over
+        outnumber them in time."""
         self.inlets: dict[int, Inlet] = {}
         self.outlets: dict[tuple[str, int], Outlet] = {}
         self.delivered = Delivered()
@@ -96,149 +108,172 @@ class Forest:
         self.past = Past()
         """What was counted in trees that are over."""
         self._numbers = Numbers()
-        self._standing: set[TreeName] = set()
-        self._gone: set[TreeName] = set()
-        """Trees that were given up, and streams of theirs: something of them may still be on its way."""
-        self._gone_streams: set[tuple[str, int]] = set()
-        self._named: set[TreeName] = set()
-        """The builds that the coordinator has told of in plans that still hold."""
-        self._early: list[tuple[str, Message]] = []
-        """Messages about a plan that the coordinator has not yet told of."""
         self._held_us: dict[int, float] = {}
         """Changes that are being prepared, each with what was promised: everything later must be kept."""
         self._lost_us: float | None = None
         """Since a loss was told of: how far the trees had delivered then. Until they have been replaced, what they may
         have missed or repeated must be remembered."""
-        self._awaited: dict[TreeName, float] = {}
-        """Trees that are being built or have not yet begun here, each with how far those before it deliver."""
         self._cut_off_us: float | None = None
         """Where trees of the newest plan begin that do not reach every node; None: they all do, or too much is kept
         for those that may take their place."""
-        self._torn: dict[TreeName, float] = {}
-        """Trees that have lost a link here and were given up, each with how far it had delivered; the coordinator has
-        not yet decided what takes their place."""
         self._oldest_plan = 0
 
     # -------------------------------------------------------------------------------------------------------- messages
 
     def received(self, neighbour: str, message: Message, work: Work) -> None:
         """A neighbour speaks about trees."""
-        match message:
-            case CreateTree() | TreeAck() | TreeNack():
-                if isinstance(message, CreateTree) and not self._may_build(message.tree, message.epoch):
-                    self._keep_early(neighbour, message, work)
-                    return
-                before = self.trees.unknown
-                self._send_all(self.trees.received(neighbour, message), work)
-                if self.trees.unknown > before:
-                    self._report_tree(message.tree, message.epoch, work)
-                if message.tree == self.name:  # only its root sees a tree stand
-                    self._look_for_standing(work)
-            case LinkAgain(again):
-                self.trees.link_again(neighbour, again)
-            case TreeReady(tree, epoch):
-                comes = (tree, epoch) in self._named and not self.trees.knows(tree, epoch)  # as the coordinator says
-                if message.plan <= max(self.shares, default=-1) and not (comes and self._installs(message.plan)):
-                    self._ready(message, work)
+        kind = type(message)
+        if kind in _ABOUT_BUILDS:
+            _ABOUT_BUILDS[kind](self, neighbour, message, work)
+        elif kind in _FOR_TASKS:
+            if (record := self._with_tasks(message.tree, message.epoch, work)) is not None:  # type: ignore[union-attr]
+                _FOR_TASKS[kind](self, record, neighbour, message, work)
+        elif kind in _FROM_CHILDREN:
+            if (record := self._with_tasks(message.tree, message.epoch, work)) is not None:  # type: ignore[union-attr]
+                if neighbour in _tasks(record).children:
+                    _FROM_CHILDREN[kind](self, record, neighbour, message, work)
                 else:
-                    self._keep_early(neighbour, message, work)
-            case GraphLaid(tree, epoch):
-                laid = self.works.get((tree, epoch))
-                if isinstance(laid, GraphWork):
-                    laid.partners_ready.add(neighbour)
-                    self._advertise(laid, work)
-                elif not self._is_past(tree, epoch):
-                    self._keep_early(neighbour, message, work)
-            case TreeStart(tree, epoch):
-                if (found := self.work(tree, epoch, work)) is not None:
-                    found.start(work)
-            case TreeOver(tree, epoch):
-                if (found := self.work(tree, epoch, work)) is not None:
-                    for child in found.children:
-                        work.send(child, message)
-                    self._forget(tree, epoch)
-            case Settled(tree, epoch):
-                if (found := self.work(tree, epoch, work)) is not None:
-                    found.settled_above(message, work)
-            case SettledHere(tree, epoch, ts):
-                if (found := self._work_above(neighbour, tree, epoch, work)) is not None:
-                    found.settled_below(neighbour, ts, work)
-            case Advertise(tree, epoch, types):
-                if (found := self._work_above(neighbour, tree, epoch, work)) is not None:
-                    found.advertised[neighbour] = frozenset(types)
-                    self._advertise(found, work)
-            case Subscribe(tree, epoch, subscriptions):
-                if (found := self._work_above(neighbour, tree, epoch, work)) is not None:
-                    if refused := found.subscribers.set_child(neighbour, subscriptions):
-                        work.report("unknown_conditions", refused)
-                    found.subscribed.add(neighbour)
-                    self._advertise(found, work)
-            case FetchRules(tree, epoch, name):
-                if (found := self.work(tree, epoch, work)) is not None:
-                    self.shares[found.plan].rules.fetch(found, name, work)
-            case RulesFetched(tree, epoch, name, rules):
-                if (found := self.work(tree, epoch, work)) is not None:
-                    store = self.shares[found.plan].rules
-                    if store.fetched(found, neighbour, name, rules, work):
-                        self._arrange(found, work)
-            case Deploy(tree, epoch, number, stream, marks_only):
-                if (found := self.work(tree, epoch, work)) is None:
-                    if len(self._gone_streams) < GONE_MAX:
-                        self._gone_streams.add((neighbour, number))  # more about it may follow
-                else:
-                    if neighbour != found.parent or not found.can_serve(stream):
-                        work.report("unknown_stream")
-                        return
-                    try:
-                        if isinstance(stream, Tally):
-                            found.tallies.serve(number, stream, work)
-                        else:
-                            self.outlets[neighbour, number] = found.serve(number, stream, work, marks_only=marks_only)
-                    except RuleError:  # whoever asks for it does not know the types, or is newer
-                        work.report("unknown_stream")
-                    self._took_on(found)
-            case _:
-                work.report("unknown_message")
+                    work.report("unknown_child")
+        else:
+            work.report("unknown_message")
+
+    # -- about builds, with tasks or without
+
+    def _negotiated(self, neighbour: str, message: CreateTree | TreeAck | TreeNack, work: Work) -> None:
+        if isinstance(message, CreateTree) and not self._may_build(message.tree, message.epoch):
+            self._keep_early(neighbour, message, work)
+            return
+        before = self.trees.unknown
+        self._send_all(self.trees.received(neighbour, message), work)
+        if self.trees.unknown > before:
+            self._report_tree(message.tree, message.epoch, work)
+        if message.tree == self.name:  # only its root sees a tree stand
+            self._look_for_standing(work)
+
+    def _link_again(self, neighbour: str, message: LinkAgain, work: Work) -> None:
+        self.trees.link_again(neighbour, message.again)
+
+    def _ready_above(self, neighbour: str, message: TreeReady, work: Work) -> None:
+        """The parent says that the tree stands. Where the coordinator puts trees in place, its order may come later."""
+        comes = self.table.state(message.tree, message.epoch) == State.NAMED
+        if message.plan <= max(self.shares, default=-1) and not (comes and self._installs(message.plan)):
+            self._ready(message, work)
+        else:
+            self._keep_early(neighbour, message, work)
+
+    def _laid(self, neighbour: str, message: GraphLaid, work: Work) -> None:
+        record = self.table.get(message.tree, message.epoch)
+        if record is not None and isinstance(record.tasks, GraphWork):
+            record.tasks.partners_ready.add(neighbour)
+            self._advertise(record, work)
+        elif not self._is_past(message.tree, message.epoch):
+            self._keep_early(neighbour, message, work)
+
+    # -- for trees that have tasks here
+
+    def _start_below(self, record: TreeRecord, neighbour: str, message: TreeStart, work: Work) -> None:
+        if record.accepts(Input.START):
+            self._start(record, work)
+        else:
+            work.report("unknown_message")
+
+    def _over(self, record: TreeRecord, neighbour: str, message: TreeOver, work: Work) -> None:
+        if not record.accepts(Input.OVER):
+            work.report("unknown_message")
+            return
+        for child in _tasks(record).children:
+            work.send(child, message)
+        self._forget(record.tree, record.epoch, Input.OVER)
+
+    def _settled_above(self, record: TreeRecord, neighbour: str, message: Settled, work: Work) -> None:
+        _tasks(record).settled_above(message, work)
+
+    def _fetch(self, record: TreeRecord, neighbour: str, message: FetchRules, work: Work) -> None:
+        tasks = _tasks(record)
+        self.shares[tasks.plan].rules.fetch(tasks, message.type, work)
+
+    def _fetched(self, record: TreeRecord, neighbour: str, message: RulesFetched, work: Work) -> None:
+        tasks = _tasks(record)
+        if self.shares[tasks.plan].rules.fetched(tasks, neighbour, message.type, message.rules, work):
+            self._arrange(record, work)
+
+    # -- from children in trees that have tasks here
+
+    def _settled_below(self, record: TreeRecord, neighbour: str, message: SettledHere, work: Work) -> None:
+        _tasks(record).settled_below(neighbour, message.ts, work)
+
+    def _advertised(self, record: TreeRecord, neighbour: str, message: Advertise, work: Work) -> None:
+        _tasks(record).advertised[neighbour] = frozenset(message.types)
+        self._advertise(record, work)
+
+    def _subscribed(self, record: TreeRecord, neighbour: str, message: Subscribe, work: Work) -> None:
+        tasks = _tasks(record)
+        if refused := tasks.subscribers.set_child(neighbour, message.subscriptions):
+            work.report("unknown_conditions", refused)
+        tasks.subscribed.add(neighbour)
+        self._advertise(record, work)
+
+    def _deploy(self, neighbour: str, message: Deploy, work: Work) -> None:
+        """The parent asks for a stream."""
+        record = self._with_tasks(message.tree, message.epoch, work)
+        if record is None:
+            if len(self.table.streams_over) < STREAMS_OVER_MAX:
+                self.table.streams_over.add((neighbour, message.number))  # more about it may follow
+            return
+        tasks, stream = _tasks(record), message.stream
+        if neighbour != tasks.parent or not tasks.can_serve(stream):
+            work.report("unknown_stream")
+            return
+        try:
+            if isinstance(stream, Tally):
+                tasks.tallies.serve(message.number, stream, work)
+            else:
+                outlet = tasks.serve(message.number, stream, work, marks_only=message.marks_only)
+                self.outlets[neighbour, message.number] = outlet
+        except RuleError:  # the parent does not know the types, or is newer
+            work.report("unknown_stream")
+        self._took_on(tasks)
+
+    # -- what is known of a tree
 
     def _may_build(self, tree: str, epoch: int) -> bool:
-        """Whether the coordinator has named this build, or it is known here: nobody else may begin one."""
-        name = (tree, epoch)
-        return name in self._named or tree == self.name or self.trees.knows(*name) or self.trees.is_forgotten(*name)
+        """Whether the coordinator has named this build, or it is known here: no neighbour may begin one."""
+        state = self.table.state(tree, epoch)
+        return state != State.UNKNOWN or tree == self.name or self.trees.is_forgotten(tree, epoch)
 
     def _is_past(self, tree: str, epoch: int) -> bool:
         """Whether a build is over here, or was before this node knew of any."""
-        if (tree, epoch) in self._gone or self.trees.is_forgotten(tree, epoch):
+        state = self.table.state(tree, epoch)
+        if state in OVER or self.trees.is_forgotten(tree, epoch):
             return True
-        return (tree, epoch) not in self._named and any(name == tree and later > epoch for name, later in self._named)
+        return state == State.UNKNOWN and any(
+            record.tree == tree and record.epoch > epoch and record.state != State.UNKNOWN for record in self.table
+        )
 
     def _installs(self, plan: int) -> bool:
         """Whether the trees of a plan are put in place by the coordinator, not built."""
         return plan in self.shares and bool(self.shares[plan].share.graphs)
 
-    def _keep_early(self, neighbour: str, message: Message, work: Work) -> None:
-        if len(self._early) < EARLY_MAX:
-            self._early.append((neighbour, message))
-        else:
+    def _keep_early(self, neighbour: str, message: CreateTree | TreeReady | GraphLaid, work: Work) -> None:
+        if not self.table.keep_early(message.tree, message.epoch, neighbour, message):
             work.report("unknown_tree")
 
-    def work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
-        found = self.works.get((tree, epoch))
-        if found is None:
+    def _with_tasks(self, tree: str, epoch: int, work: Work) -> TreeRecord | None:
+        record = self.table.get(tree, epoch)
+        if record is None or record.tasks is None:
             self._report_tree(tree, epoch, work)
-        return found
-
-    def _work_above(self, neighbour: str, tree: str, epoch: int, work: Work) -> TreeWork | None:
-        """The same for what only a child may say."""
-        found = self.work(tree, epoch, work)
-        if found is not None and neighbour not in found.children:
-            work.report("unknown_child")
             return None
-        return found
+        return record
+
+    def work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
+        """The tasks of a tree; that it has none here is reported."""
+        record = self._with_tasks(tree, epoch, work)
+        return None if record is None else record.tasks
 
     def _report_tree(self, tree: str, epoch: int, work: Work) -> None:
         """Something came about a tree that is not here. Of this node's own trees only it can have begun one: if it does
         not remember, it was in an earlier life."""
-        known = (tree, epoch) in self._gone or self.trees.is_forgotten(tree, epoch) or tree == self.name
+        known = self.table.state(tree, epoch) in OVER or self.trees.is_forgotten(tree, epoch) or tree == self.name
         work.report("forgotten_tree" if known else "unknown_tree")
 
     @staticmethod
@@ -258,7 +293,7 @@ class Forest:
 
     def report_stream(self, neighbour: str, number: int, work: Work) -> None:
         """Something came for a stream that is not here."""
-        known = (neighbour, number) in self._gone_streams
+        known = (neighbour, number) in self.table.streams_over
         if number < 0:  # of another plan than the newest it can only be if it was known in an earlier life
             known = known or plan_of(number) != max(self.shares, default=0)
         work.report("forgotten_stream" if known else "unknown_stream")
@@ -288,7 +323,10 @@ class Forest:
                 self._ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
             case TellDelivered(loss):
                 self._lost_us = min([*self._unfinished(), FOREVER if self._lost_us is None else self._lost_us])
-                known = {name: found.delivered for name, found in self.works.items()} | self._torn
+                known = {name: tasks.delivered for name, tasks in self.works.items()}
+                for record in self.table:
+                    if record.state == State.LOST and record.reached_us is not None:
+                        known[record.name] = record.reached_us
                 marks = tuple(DeliveredMark(*name, delivered) for name, delivered in sorted(known.items()))
                 work.effects.append(Tell(DeliveredTo(loss, marks)))
             case ForgetTree(tree, epoch):
@@ -310,14 +348,15 @@ class Forest:
         """The neighbour has lost its memory: trees that it is a part of here are over. The others do not know yet."""
         before = set(self.trees.broken())
         self._send_all(self.trees.link_reset(neighbour), work)
-        for name, found in list(self.works.items()):
-            if found.uses(neighbour):
-                self._forget_work(*name)
-                self._torn[name] = found.delivered
-                if name not in self.trees.broken():  # streams were shared with it, though the tree goes another way
+        for name, tasks in list(self.works.items()):
+            if tasks.uses(neighbour):
+                record = self.table.record(*name)
+                self._free_tasks(record)
+                record.move(Input.RESET)
+                record.reached_us = tasks.delivered
+                if not self.trees.is_broken(*name):  # streams were shared with it, though the tree goes another way
                     work.effects.append(Tell(TreeBroken(*name)))
-        self._early = [(sender, message) for sender, message in self._early if sender != neighbour]
-        self._gone_streams = {stream for stream in self._gone_streams if stream[0] != neighbour}
+        self.table.forget_neighbour(neighbour)
         self._tell_broken(before, work)
 
     def _tell_broken(self, before: set[TreeName], work: Work) -> None:
@@ -326,7 +365,6 @@ class Forest:
     def _adopt(self, share: Share, work: Work) -> None:
         """The next plan: earlier ones end where it begins; its trees follow."""
         self.shares[share.plan] = PlanShare(share)
-        self._named |= {(planned.tree, planned.epoch) for planned in share.trees}
         self._oldest_plan = share.oldest_plan
         self.horizon_us = max(self.horizon_us, share.horizon_us)
         self.lateness_us = max(self.lateness_us, share.lateness_us)
@@ -337,14 +375,18 @@ class Forest:
         if len(self.shares) > 1:
             self.delivered.watch()
         if share.from_us is not None:
-            for found in self.works.values():
-                if found.plan < share.plan:
-                    found.end(share.from_us, work)
-        self._awaited = {
-            (planned.tree, planned.epoch): _before(planned)
-            for planned in share.trees
-            if (planned.tree, planned.epoch) not in self.works.keys() | self._gone
-        }
+            for name, tasks in self.works.items():
+                if tasks.plan < share.plan:
+                    self._end(self.table.record(*name), share.from_us, work)
+        for record in self.table:
+            if record.state in BEFORE_TASKS:
+                record.reached_us = None
+        for planned in share.trees:
+            record = self.table.record(planned.tree, planned.epoch)
+            if record.state == State.UNKNOWN:
+                record.move(Input.NAME)
+            if record.state in BEFORE_TASKS:
+                record.reached_us = _before(planned)
         self._cut_off_us = min(map(_before, share.cut_off), default=None)
         self._drop_old_plans()
         self._held_us.clear()
@@ -353,8 +395,7 @@ class Forest:
         self._hear_early(work)
 
     def _hear_early(self, work: Work) -> None:
-        early, self._early = self._early, []
-        for neighbour, message in early:
+        for neighbour, message in self.table.take_early():
             self.received(neighbour, message, work)
 
     def _thaw(self, work: Work) -> None:
@@ -364,33 +405,34 @@ class Forest:
 
     def _look_for_standing(self, work: Work) -> None:
         for name in self.trees.rooted_here():
-            if name not in self._standing and self.trees.stands(*name):
-                self._standing.add(name)
+            record = self.table.record(*name)
+            if record.state == State.BUILDING and self.trees.stands(*name):
+                record.move(Input.STAND)
                 work.effects.append(Tell(TreeStands(*name)))
 
-    def _forget(self, tree: str, epoch: int) -> None:
+    def _forget(self, tree: str, epoch: int, why: Input = Input.FORGET) -> None:
         """Free everything of a tree that is over."""
-        self.trees.forget(tree, epoch)
-        self._forget_work(tree, epoch)
-        self._torn.pop((tree, epoch), None)
-        self._awaited.pop((tree, epoch), None)
-        self._standing.discard((tree, epoch))
+        record = self.table.record(tree, epoch)
+        self._free_tasks(record)
+        record.reached_us = None
+        self.trees.forget(tree, epoch, why)
         self._drop_old_plans()
 
-    def _forget_work(self, tree: str, epoch: int) -> None:
-        found = self.works.pop((tree, epoch), None)
-        self._gone.add((tree, epoch))
-        if found is None:
+    def _free_tasks(self, record: TreeRecord) -> None:
+        tasks, record.tasks = record.tasks, None
+        if tasks is None:
             return
-        self.past.keep(found)
-        found.leave()
-        self._gone_streams |= found.tallies.streams()
-        for inlet in found.inlets.values():
+        del self.works[record.name]
+        self.past.keep(tasks)
+        tasks.leave()
+        over = self.table.streams_over
+        over |= tasks.tallies.streams()
+        for inlet in tasks.inlets.values():
             self.inlets.pop(inlet.number, None)
-            self._gone_streams.add((inlet.child, inlet.number))
-        for number, outlet in found.outlets.items():
+            over.add((inlet.child, inlet.number))
+        for number, outlet in tasks.outlets.items():
             self.outlets.pop((outlet.neighbour, number), None)
-            self._gone_streams.add((outlet.neighbour, number))
+            over.add((outlet.neighbour, number))
 
     def _drop_old_plans(self) -> None:
         """Plans that no tree serves any more, and the sources that were part of nothing else. Their events stay for as
@@ -400,8 +442,10 @@ class Forest:
         for plan in old:
             del self.shares[plan]
         if old:
-            plans = self.shares.values()
-            self._named = {(each.tree, each.epoch) for plan in plans for each in plan.share.trees}
+            named = {(planned.tree, planned.epoch) for plan in self.shares.values() for planned in plan.share.trees}
+            for record in list(self.table):
+                if record.state == State.NAMED and record.name not in named:
+                    self.table.unname(record)
         known = {source.number for share in self.shares.values() for source in share.share.sources}
         for name, feed in list(self.local.items()):
             for number in [number for number in feed.sources if number not in known]:
@@ -413,20 +457,25 @@ class Forest:
         """The tree stands: make its tables and tell the children; leaves begin to advertise."""
         tree, epoch = message.tree, message.epoch
         share = self.shares.get(message.plan)
-        if not self.trees.knows(tree, epoch) and share is not None:
+        record = self.table.get(tree, epoch)
+        if (record is None or record.build is None) and share is not None:
             self._report_tree(tree, epoch, work)
             return
-        if share is None or self.trees.is_broken(tree, epoch):
+        if share is None or record is None or self.trees.is_broken(tree, epoch) or record.state == State.LOST:
             work.report("forgotten_tree")
             return
+        if not record.accepts(Input.READY):
+            work.report("unknown_message")
+            return
+        record.move(Input.READY)
+        record.reached_us = None
         names = {source.type for source in share.share.sources}
         for name, feed in self.local.items():  # what is left of sources that have ended
             if all(source.until_us is not None for source in feed.sources.values()):
                 names.add(name)
         graph = next((each for each in share.share.graphs if (each.tree, each.epoch) == (tree, epoch)), None)
         found = (TreeWork if graph is None else GraphWork)(
-            tree,
-            epoch,
+            record,
             self.trees.parent(tree, epoch),
             self.trees.children(tree, epoch),
             share.catalog,
@@ -445,37 +494,52 @@ class Forest:
             self.outlets |= {(outlet.neighbour, number): outlet for number, outlet in found.outlets.items()}
             self._took_on(found)
             found.tell_partners(work)
-        self.works[tree, epoch] = found
-        self._awaited.pop((tree, epoch), None)
-        if epoch > 1 or self._gone:
+        record.tasks = self.works[tree, epoch] = found
+        if epoch > 1 or any(each.state in OVER for each in self.table):
             self.delivered.watch()
         for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
             if plan > found.plan and later.share.from_us is not None:
-                found.end(later.share.from_us, work)
+                self._end(record, later.share.from_us, work)
         if share.strategy in ONE_TREE or found.parent is None:
             found.subscribers.set_local(share.share.sinks)
         for child in found.children:
             work.send(child, message)
-        self._advertise(found, work)
+        self._advertise(record, work)
         if isinstance(found, GraphWork):
             self._hear_early(work)
 
-    def _advertise(self, found: TreeWork, work: Work) -> None:
+    def _advertise(self, record: TreeRecord, work: Work) -> None:
         """When all children have spoken, tell the parent; the root then arranges the evaluation."""
-        if found.told or not found.is_ready():
+        found = _tasks(record)
+        if record.state != State.GATHERING or not found.is_ready():
             return
-        found.told = True
+        record.move(Input.ADVERTISE)
         if found.parent is not None:
             work.send(found.parent, Advertise(found.tree, found.epoch, found.advertisement()))
             wanted = () if isinstance(found, GraphWork) else found.subscribers.combined()
             work.send(found.parent, Subscribe(found.tree, found.epoch, wanted))
         else:
-            self._arrange(found, work)
+            self._arrange(record, work)
 
-    def _arrange(self, found: TreeWork, work: Work) -> None:
+    def _start(self, record: TreeRecord, work: Work) -> None:
+        """Sources begin. Where the next plan is known to begin is known before, now and then."""
+        tasks = _tasks(record)
+        record.move(Input.START)
+        tasks.start(work)
+        if tasks.until_us is not None:
+            record.move(Input.END)
+
+    def _end(self, record: TreeRecord, until_us: int, work: Work) -> None:
+        """The next plan begins here: what is later is its own."""
+        _tasks(record).end(until_us, work)
+        if record.state in STARTED:
+            record.move(Input.END)
+
+    def _arrange(self, record: TreeRecord, work: Work) -> None:
         """At the root: have rules evaluated and their composites delivered."""
+        found = _tasks(record)
         if isinstance(found, GraphWork):
-            found.start(work)
+            self._start(record, work)
             return
         share = self.shares[found.plan]
         wanted = found.subscribers.wanted_types()
@@ -498,7 +562,7 @@ class Forest:
                 where = of_type[0].where if len(of_type) == 1 and share.strategy != "centr" else ()
                 found.dispatch(found.feed(Filter(name, where), work))
         self._took_on(found)
-        found.start(work)
+        self._start(record, work)
 
     def _took_on(self, found: TreeWork) -> None:
         """New streams are there: remember the inlets."""
@@ -525,7 +589,7 @@ class Forest:
         if found.is_drained(work.now_us):
             for child in found.children:
                 work.send(child, TreeOver(found.tree, found.epoch))
-            self._forget(found.tree, found.epoch)
+            self._forget(found.tree, found.epoch, Input.DRAIN)
             work.effects.append(Tell(TreeDrained(found.tree, found.epoch)))
 
     def look(self, work: Work) -> None:
@@ -548,7 +612,12 @@ class Forest:
 
     def awaited(self) -> list[TreeName]:
         """Builds of trees that the newest plan names and that do not deliver anything here yet."""
-        return sorted({*self._awaited, *(name for name, found in self.works.items() if not found.started)})
+        return sorted(
+            record.name
+            for record in self.table
+            if (record.tasks is not None and record.state not in STARTED)
+            or (record.state in BEFORE_TASKS and record.reached_us is not None)
+        )
 
     def _unfinished(self) -> Iterator[float]:
         """How far each tree has delivered; those that are to come, and those that were lost, included.
@@ -558,8 +627,9 @@ class Forest:
         """
         for found in self.works.values():
             yield found.delivered
-        yield from self._torn.values()
-        yield from self._awaited.values()
+        for record in self.table:
+            if record.reached_us is not None:
+                yield record.reached_us
         if self._lost_us is not None:
             yield self._lost_us
         if self._cut_off_us is not None:
@@ -569,3 +639,36 @@ class Forest:
 def _before(planned: PlannedTree) -> float:
     """Up to where others deliver what a build need not."""
     return -FOREVER if planned.from_us is None else planned.from_us - 1
+
+
+def _tasks(record: TreeRecord) -> TreeWork:
+    assert record.tasks is not None, f"tree {record.tree}, epoch {record.epoch}, is {record.state} and has no tasks"
+    return record.tasks
+
+
+_ABOUT_BUILDS: Final[Mapping[type, Callable[[Forest, str, Any, Work], None]]] = {
+    CreateTree: Forest._negotiated,
+    TreeAck: Forest._negotiated,
+    TreeNack: Forest._negotiated,
+    LinkAgain: Forest._link_again,
+    TreeReady: Forest._ready_above,
+    GraphLaid: Forest._laid,
+    Deploy: Forest._deploy,
+}
+"""Messages that may come in any state of a tree."""
+
+_FOR_TASKS: Final[Mapping[type, Callable[[Forest, TreeRecord, str, Any, Work], None]]] = {
+    TreeStart: Forest._start_below,
+    TreeOver: Forest._over,
+    Settled: Forest._settled_above,
+    FetchRules: Forest._fetch,
+    RulesFetched: Forest._fetched,
+}
+"""Messages to trees that have tasks here."""
+
+_FROM_CHILDREN: Final[Mapping[type, Callable[[Forest, TreeRecord, str, Any, Work], None]]] = {
+    SettledHere: Forest._settled_below,
+    Advertise: Forest._advertised,
+    Subscribe: Forest._subscribed,
+}
+"""The same, of those that only a child may send."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from headwater.node.delivery.subscriptions import Delivered, Dispatcher, Subscribers
 from headwater.node.plans.catalog import Catalog
+from headwater.node.plans.lifecycle import STARTED, TreeRecord
 from headwater.node.plans.partition import split
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.pull.review import review
@@ -47,8 +48,7 @@ class TreeWork:
 
     def __init__(
         self,
-        tree: str,
-        epoch: int,
+        record: TreeRecord,
         parent: str | None,
         children: tuple[str, ...],
         catalog: Catalog,
@@ -66,8 +66,9 @@ class TreeWork:
         self._pulls = pulls
         self._values = values
         self.plan = plan
-        self.tree = tree
-        self.epoch = epoch
+        self.record = record
+        self.tree = tree = record.tree
+        self.epoch = epoch = record.epoch
         self.parent = parent
         self.children = children
         self.from_us = from_us
@@ -93,9 +94,6 @@ class TreeWork:
         """Feeds whose events are delivered from here, each with how much longer than its input it may wait."""
         self.until_us: int | None = None
         """Where the next plan begins."""
-        self.told = False
-        """Whether the parent has heard that everybody below is ready; at the root: whether all has been arranged."""
-        self.started = False
         self.settled: float = -FOREVER
         self.delivered: float = -FOREVER if from_us is None else from_us - 1
         """Everything of this tree that ends at or before this, less what its rule may wait for a decision, has reached
@@ -111,6 +109,11 @@ class TreeWork:
         if event_type in self._local:
             found.add(HERE)
         return tuple(sorted(found))
+
+    @property
+    def started(self) -> bool:
+        """Whether sources feed this tree."""
+        return self.record.state in STARTED
 
     def is_ready(self) -> bool:
         """Whether all children have advertised and subscribed."""
@@ -332,7 +335,6 @@ class TreeWork:
 
     def start(self, work: Work) -> None:
         """Everything is deployed, here and above: sources begin, with what they remember."""
-        self.started = True
         for child in self.children:
             work.send(child, TreeStart(self.tree, self.epoch))
         for feed in self._local.values():
