@@ -199,7 +199,7 @@ class NodeCore:
                 if (outlet := self._outlet(neighbour, number, work)) is not None:
                     outlet.set_mode(pull, serial, work)
             case TallyRequest(number) | TallyAnswer(number):
-                if not any(found.tallies.received(neighbour, message, work) for found in self.works.values()):
+                if not any(found.tally(neighbour, message, work) for found in self.works.values()):
                     self.forest.report_stream(neighbour, number, work)
             case _:
                 self.forest.received(neighbour, message, work)

@@ -8,7 +8,8 @@ from typing import Any, Final, assert_never
 from headwater.node.delivery.subscriptions import Delivered
 from headwater.node.effects import Send, Tell
 from headwater.node.observe.selectivity import Past
-from headwater.node.plans.graph_tasks import GraphWork
+from headwater.node.plans.dataflow import Dataflow
+from headwater.node.plans.graph_tasks import GraphTasks
 from headwater.node.plans.lifecycle import (
     BEFORE_TASKS,
     OVER,
@@ -20,22 +21,21 @@ from headwater.node.plans.lifecycle import (
     TreeRecord,
     TreeTable,
 )
+from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.share import ONE_TREE, PlanShare
 from headwater.node.plans.stage_cost import PATIENT, Patience
 from headwater.node.plans.tree_protocol import Trees
-from headwater.node.plans.tree_tasks import TreeWork
+from headwater.node.plans.tree_tasks import TreeTasks
 from headwater.node.step import FOREVER, Numbers, Work
 from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.outlets import Outlet
 from headwater.node.streams.sources import LocalFeed
-from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.errors import RuleError
 from headwater.protocol.graphs import plan_of
 from headwater.protocol.messages.neighbour import (
     Advertise,
     Deploy,
     FetchRules,
-    Filter,
     GraphLaid,
     Message,
     RulesFetched,
@@ -53,7 +53,6 @@ from headwater.protocol.messages.plans import (
     DeliveredMark,
     DeliveredTo,
     Order,
-    PlannedRule,
     PlannedTree,
     Prepare,
     Prepared,
@@ -63,7 +62,6 @@ from headwater.protocol.messages.plans import (
     TreeDrained,
     TreeStands,
 )
-from headwater.protocol.messages.tallies import Tally
 from headwater.protocol.messages.trees import (
     CreateTree,
     DropLink,
@@ -75,7 +73,6 @@ from headwater.protocol.messages.trees import (
     TreeNack,
     UseLink,
 )
-from headwater.protocol.streams import whole_streams
 
 CUT_OFF_EVENTS_MAX = 1_000_000  # events of a node that no tree reaches: some 200 MB that may all be for nothing
 
@@ -97,7 +94,7 @@ class Forest:
         self.local: dict[str, LocalFeed] = {}
         self.unheard: dict[int, int] = {}
         """By number of a source that may have told something that this node could not hear, since when."""
-        self.works: dict[TreeName, TreeWork] = {}
+        self.works: dict[TreeName, PlanTasks] = {}
         """An index of the table: the trees that have tasks here. Every tick goes over them, and trees that are over
         outnumber them in time."""
         self.inlets: dict[int, Inlet] = {}
@@ -163,9 +160,11 @@ class Forest:
 
     def _laid(self, neighbour: str, message: GraphLaid, work: Work) -> None:
         record = self.table.get(message.tree, message.epoch)
-        if record is not None and isinstance(record.tasks, GraphWork):
-            record.tasks.partners_ready.add(neighbour)
-            self._advertise(record, work)
+        if record is not None and record.tasks is not None:
+            if record.tasks.partner_ready(neighbour):
+                self._advertise(record, work)
+            else:
+                work.report("unknown_message")
         elif not self._is_past(message.tree, message.epoch):
             self._keep_early(neighbour, message, work)
 
@@ -194,7 +193,8 @@ class Forest:
 
     def _fetched(self, record: TreeRecord, neighbour: str, message: RulesFetched, work: Work) -> None:
         tasks = _tasks(record)
-        if self.shares[tasks.plan].rules.fetched(tasks, neighbour, message.type, message.rules, work):
+        known = self.shares[tasks.plan].rules.fetched(tasks, neighbour, message.type, message.rules, work)
+        if known and record.accepts(Input.START):  # a neighbour may have made the root ask out of turn
             self._arrange(record, work)
 
     # -- from children in trees that have tasks here
@@ -220,17 +220,14 @@ class Forest:
             if len(self.table.streams_over) < STREAMS_OVER_MAX:
                 self.table.streams_over.add((neighbour, message.number))  # more about it may follow
             return
-        tasks, stream = _tasks(record), message.stream
-        if neighbour != tasks.parent or not tasks.can_serve(stream):
-            work.report("unknown_stream")
-            return
+        tasks, number = _tasks(record), message.number
         try:
-            if isinstance(stream, Tally):
-                tasks.tallies.serve(message.number, stream, work)
-            else:
-                outlet = tasks.serve(message.number, stream, work, marks_only=message.marks_only)
-                self.outlets[neighbour, message.number] = outlet
+            served = neighbour == tasks.parent and tasks.serve(
+                number, message.stream, work, marks_only=message.marks_only
+            )
         except RuleError:  # the parent does not know the types, or is newer
+            served = False
+        if not served:
             work.report("unknown_stream")
         self._took_on(tasks)
 
@@ -265,7 +262,7 @@ class Forest:
             return None
         return record
 
-    def work(self, tree: str, epoch: int, work: Work) -> TreeWork | None:
+    def work(self, tree: str, epoch: int, work: Work) -> PlanTasks | None:
         """The tasks of a tree; that it has none here is reported."""
         record = self._with_tasks(tree, epoch, work)
         return None if record is None else record.tasks
@@ -327,8 +324,8 @@ class Forest:
                 for record in self.table:
                     if record.state == State.LOST and record.reached_us is not None:
                         known[record.name] = record.reached_us
-                marks = tuple(DeliveredMark(*name, delivered) for name, delivered in sorted(known.items()))
-                work.effects.append(Tell(DeliveredTo(loss, marks)))
+                watermarks = tuple(DeliveredMark(*name, delivered) for name, delivered in sorted(known.items()))
+                work.effects.append(Tell(DeliveredTo(loss, watermarks)))
             case ForgetTree(tree, epoch):
                 self._forget(tree, epoch)
             case DropLink() | UseLink():
@@ -425,19 +422,16 @@ class Forest:
         del self.works[record.name]
         self.past.keep(tasks)
         tasks.leave()
-        over = self.table.streams_over
-        over |= tasks.tallies.streams()
+        self.table.streams_over |= tasks.streams()
         for inlet in tasks.inlets.values():
             self.inlets.pop(inlet.number, None)
-            over.add((inlet.child, inlet.number))
         for number, outlet in tasks.outlets.items():
             self.outlets.pop((outlet.neighbour, number), None)
-            over.add((outlet.neighbour, number))
 
     def _drop_old_plans(self) -> None:
         """Plans that no tree serves any more, and the sources that were part of nothing else. Their events stay for as
         long as a tree may need them: a source may have brought some that are later than its end, before it was told."""
-        oldest = min([self._oldest_plan, *(found.plan for found in self.works.values())])
+        oldest = min([self._oldest_plan, *(tasks.plan for tasks in self.works.values())])
         old = [plan for plan in self.shares if plan < oldest]
         for plan in old:
             del self.shares[plan]
@@ -473,8 +467,7 @@ class Forest:
         for name, feed in self.local.items():  # what is left of sources that have ended
             if all(source.until_us is not None for source in feed.sources.values()):
                 names.add(name)
-        graph = next((each for each in share.share.graphs if (each.tree, each.epoch) == (tree, epoch)), None)
-        found = (TreeWork if graph is None else GraphWork)(
+        flow = Dataflow(
             record,
             self.trees.parent(tree, epoch),
             self.trees.children(tree, epoch),
@@ -485,39 +478,38 @@ class Forest:
             plan=message.plan,
             from_us=message.from_us,
             prime_us=message.prime_us,
-            pulls=share.strategy.endswith("-pp"),
-            values=self._values,
         )
-        if isinstance(found, GraphWork):
-            assert graph is not None
-            found.lay(graph, self._patience)
-            self.outlets |= {(outlet.neighbour, number): outlet for number, outlet in found.outlets.items()}
-            self._took_on(found)
-            found.tell_partners(work)
-        record.tasks = self.works[tree, epoch] = found
-        if epoch > 1 or any(each.state in OVER for each in self.table):
+        graph = next((graph for graph in share.share.graphs if (graph.tree, graph.epoch) == (tree, epoch)), None)
+        tasks: PlanTasks
+        if graph is None:
+            tasks = TreeTasks(flow, pulls=share.strategy.endswith("-pp"), values=self._values)
+        else:
+            tasks = GraphTasks(flow, graph, self._patience, values=self._values)
+        self._took_on(tasks)
+        tasks.laid(work)
+        record.tasks = self.works[tree, epoch] = tasks
+        if epoch > 1 or any(known.state in OVER for known in self.table):
             self.delivered.watch()
         for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
-            if plan > found.plan and later.share.from_us is not None:
+            if plan > tasks.plan and later.share.from_us is not None:
                 self._end(record, later.share.from_us, work)
-        if share.strategy in ONE_TREE or found.parent is None:
-            found.subscribers.set_local(share.share.sinks)
-        for child in found.children:
+        if share.strategy in ONE_TREE or tasks.parent is None:
+            tasks.subscribers.set_local(share.share.sinks)
+        for child in tasks.children:
             work.send(child, message)
         self._advertise(record, work)
-        if isinstance(found, GraphWork):
+        if graph is not None:
             self._hear_early(work)
 
     def _advertise(self, record: TreeRecord, work: Work) -> None:
         """When all children have spoken, tell the parent; the root then arranges the evaluation."""
-        found = _tasks(record)
-        if record.state != State.GATHERING or not found.is_ready():
+        tasks = _tasks(record)
+        if record.state != State.GATHERING or not tasks.is_ready():
             return
         record.move(Input.ADVERTISE)
-        if found.parent is not None:
-            work.send(found.parent, Advertise(found.tree, found.epoch, found.advertisement()))
-            wanted = () if isinstance(found, GraphWork) else found.subscribers.combined()
-            work.send(found.parent, Subscribe(found.tree, found.epoch, wanted))
+        if tasks.parent is not None:
+            work.send(tasks.parent, Advertise(tasks.tree, tasks.epoch, tasks.advertisement()))
+            work.send(tasks.parent, Subscribe(tasks.tree, tasks.epoch, tasks.subscription()))
         else:
             self._arrange(record, work)
 
@@ -536,67 +528,46 @@ class Forest:
             record.move(Input.END)
 
     def _arrange(self, record: TreeRecord, work: Work) -> None:
-        """At the root: have rules evaluated and their composites delivered."""
-        found = _tasks(record)
-        if isinstance(found, GraphWork):
+        """At the root: have rules evaluated and their composites delivered; then everything can start."""
+        tasks = _tasks(record)
+        if tasks.arrange(self.shares[tasks.plan], work):
+            self._took_on(tasks)
             self._start(record, work)
-            return
-        share = self.shares[found.plan]
-        wanted = found.subscribers.wanted_types()
-        if share.strategy in ONE_TREE:
-            rules: list[PlannedRule] | None = share.rules.in_order()
-        else:
-            rules = share.rules.needed(found, wanted, share.catalog, work)
-        if rules is None:
-            return
-        if share.strategy != "centr":
-            for planned in rules:
-                found.hear(planned.rule, work)
-        bounds = ((each.rule, each.since_us, each.until_us) for each in rules)
-        for stream in whole_streams(bounds, horizon_us, found.from_us):
-            evaluate = found.evaluate_centrally if share.strategy == "centr" else found.evaluate
-            found.dispatch(evaluate(stream, work), stream)
-        for name in wanted:
-            if name in share.catalog.types:
-                of_type = [s for s in found.subscribers.combined() if s.type == name]
-                where = of_type[0].where if len(of_type) == 1 and share.strategy != "centr" else ()
-                found.dispatch(found.feed(Filter(name, where), work))
-        self._took_on(found)
-        self._start(record, work)
 
-    def _took_on(self, found: TreeWork) -> None:
-        """New streams are there: remember the inlets."""
-        for inlet in found.inlets.values():
+    def _took_on(self, tasks: PlanTasks) -> None:
+        """New streams are there: what comes for them must find them."""
+        for inlet in tasks.inlets.values():
             self.inlets[inlet.number] = inlet
+        for number, outlet in tasks.outlets.items():
+            self.outlets[outlet.neighbour, number] = outlet
 
     # ---------------------------------------------------------------------------------------------------- housekeeping
 
     def settle(self, work: Work) -> None:
         """Now and then, for trees that have their root here: tell how far they have come."""
-        for found in self.works.values():
-            if found.settles:
-                found.settle(work)
+        for tasks in self.works.values():
+            if tasks.settles:
+                tasks.settle(work)
 
     def end_drained(self, work: Work) -> None:
         """End the trees of earlier plans that have nothing left to find."""
-        for found in list(self.works.values()):
-            if found.settles and found.until_us is not None:
-                found.settle(work)
-                if found.parent is None:
-                    self._end_if_drained(found, work)
+        for tasks in list(self.works.values()):
+            if tasks.settles and tasks.until_us is not None:
+                tasks.settle(work)
+                if tasks.parent is None:
+                    self._end_if_drained(tasks, work)
 
-    def _end_if_drained(self, found: TreeWork, work: Work) -> None:
-        if found.is_drained(work.now_us):
-            for child in found.children:
-                work.send(child, TreeOver(found.tree, found.epoch))
-            self._forget(found.tree, found.epoch, Input.DRAIN)
-            work.effects.append(Tell(TreeDrained(found.tree, found.epoch)))
+    def _end_if_drained(self, tasks: PlanTasks, work: Work) -> None:
+        if tasks.is_drained(work.now_us):
+            for child in tasks.children:
+                work.send(child, TreeOver(tasks.tree, tasks.epoch))
+            self._forget(tasks.tree, tasks.epoch, Input.DRAIN)
+            work.effects.append(Tell(TreeDrained(tasks.tree, tasks.epoch)))
 
     def look(self, work: Work) -> None:
         """Whether stages that are watched cost too much."""
-        for found in self.works.values():
-            if isinstance(found, GraphWork):
-                found.look(work)
+        for tasks in self.works.values():
+            tasks.look(work)
 
     def forget_the_past(self, promised_us: float) -> None:
         """Events that nothing that starts later can need, and deliveries that nothing can repeat."""
@@ -625,8 +596,8 @@ class Forest:
         What takes the place of one of them begins right after it, and reads events of two horizons before: one for what
         is still decided by later events, one for its parts.
         """
-        for found in self.works.values():
-            yield found.delivered
+        for tasks in self.works.values():
+            yield tasks.delivered
         for record in self.table:
             if record.reached_us is not None:
                 yield record.reached_us
@@ -641,7 +612,7 @@ def _before(planned: PlannedTree) -> float:
     return -FOREVER if planned.from_us is None else planned.from_us - 1
 
 
-def _tasks(record: TreeRecord) -> TreeWork:
+def _tasks(record: TreeRecord) -> PlanTasks:
     assert record.tasks is not None, f"tree {record.tree}, epoch {record.epoch}, is {record.state} and has no tasks"
     return record.tasks
 

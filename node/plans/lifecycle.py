@@ -16,8 +16,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 if TYPE_CHECKING:
+    from headwater.node.plans.plan_tasks import PlanTasks
     from headwater.node.plans.tree_protocol import Build
-    from headwater.node.plans.tree_tasks import TreeWork
     from headwater.protocol.messages.neighbour import Message
 
 TreeName: TypeAlias = tuple[str, int]
@@ -150,7 +150,7 @@ class TreeRecord:
     state: State = State.UNKNOWN
     build: Build | None = None
     """Parent and children, and what is left to negotiate about them (``tree_protocol``)."""
-    tasks: TreeWork | None = None
+    tasks: PlanTasks | None = None
     """From GATHERING to ENDING: the streams and tasks of this node."""
     reached_us: float | None = None
     """While no tasks know it, up to where the sinks have everything that this tree would otherwise deliver. Before the

@@ -33,7 +33,7 @@ def held_by(core: NodeCore) -> dict[str, int]:
             kept["open_matches"] += stored
             kept["tasks"] += task.held() - stored
         kept["kept"] += sum(outlet.held() for outlet in found.outlets.values())
-        kept["aggregates"] += sum(task.held() for task in found.completions) + found.tallies.held()
+        kept["aggregates"] += found.aggregates_held()
     kept["events"] = sum(len(feed.history) for feed in core.local.values())
     kept["sent_bodies"] = sum(len(outbox.history) for outbox in core._outboxes.values())
     kept["received_bodies"] = sum(len(inbox.bodies) for inbox in core._inboxes.values())
