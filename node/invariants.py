@@ -61,8 +61,8 @@ def unfinished(core: NodeCore) -> Iterator[str]:
 
 def forgotten_bodies(core: NodeCore, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
     """Events that a node would refer to and a neighbour does not know; while nothing is under way."""
-    for neighbour, outbox in core._outboxes.items():
-        known = nodes[neighbour]._inboxes[core.name].bodies
+    for neighbour, outbox in core.outboxes.items():
+        known = nodes[neighbour].inboxes[core.name].bodies
         for identity in outbox.history:
             if identity not in known:
                 yield f"{neighbour} has forgotten {identity}, to which {core.name} would refer"
