@@ -188,7 +188,7 @@ class NodeCore:
             return
         match message:
             case Notify(tree, epoch, rows):
-                if (tasks := self.forest.work(tree, epoch, work)) is not None:
+                if (tasks := self.forest.tasks_of(tree, epoch, work)) is not None:
                     tasks.subscribers.deliver(rows, work)
             case Awakening(number):
                 if (outlet := self._outlet(neighbour, number, work)) is not None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, assert_never
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, assert_never
 
 from headwater.node.delivery.subscriptions import Delivered
 from headwater.node.effects import Send, Tell
@@ -14,7 +14,6 @@ from headwater.node.plans.lifecycle import (
     BEFORE_TASKS,
     OVER,
     STARTED,
-    STREAMS_OVER_MAX,
     Input,
     State,
     TreeName,
@@ -24,27 +23,20 @@ from headwater.node.plans.lifecycle import (
 from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.share import ONE_TREE, PlanShare
 from headwater.node.plans.stage_cost import PATIENT, Patience
+from headwater.node.plans.tree_messages import hear
 from headwater.node.plans.tree_protocol import Trees
 from headwater.node.plans.tree_tasks import TreeTasks
 from headwater.node.step import FOREVER, Numbers, Work
 from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.outlets import Outlet
 from headwater.node.streams.sources import LocalFeed
-from headwater.protocol.errors import RuleError
 from headwater.protocol.graphs import plan_of
 from headwater.protocol.messages.neighbour import (
     Advertise,
-    Deploy,
-    FetchRules,
-    GraphLaid,
     Message,
-    RulesFetched,
-    Settled,
-    SettledHere,
     Subscribe,
     TreeOver,
     TreeReady,
-    TreeStart,
 )
 from headwater.protocol.messages.plans import (
     Abort,
@@ -63,14 +55,10 @@ from headwater.protocol.messages.plans import (
     TreeStands,
 )
 from headwater.protocol.messages.trees import (
-    CreateTree,
     DropLink,
     ForgetTree,
     InstallTree,
-    LinkAgain,
     StartTree,
-    TreeAck,
-    TreeNack,
     UseLink,
 )
 
@@ -119,162 +107,29 @@ class Forest:
 
     def received(self, neighbour: str, message: Message, work: Work) -> None:
         """A neighbour speaks about trees."""
-        kind = type(message)
-        if kind in _ABOUT_BUILDS:
-            _ABOUT_BUILDS[kind](self, neighbour, message, work)
-        elif kind in _FOR_TASKS:
-            if (record := self._with_tasks(message.tree, message.epoch, work)) is not None:  # type: ignore[union-attr]
-                _FOR_TASKS[kind](self, record, neighbour, message, work)
-        elif kind in _FROM_CHILDREN:
-            if (record := self._with_tasks(message.tree, message.epoch, work)) is not None:  # type: ignore[union-attr]
-                if neighbour in _tasks(record).children:
-                    _FROM_CHILDREN[kind](self, record, neighbour, message, work)
-                else:
-                    work.report("unknown_child")
-        else:
-            work.report("unknown_message")
+        hear(self, neighbour, message, work)
 
-    # -- about builds, with tasks or without
-
-    def _negotiated(self, neighbour: str, message: CreateTree | TreeAck | TreeNack, work: Work) -> None:
-        if isinstance(message, CreateTree) and not self._may_build(message.tree, message.epoch):
-            self._keep_early(neighbour, message, work)
-            return
-        before = self.trees.unknown
-        self._send_all(self.trees.received(neighbour, message), work)
-        if self.trees.unknown > before:
-            self._report_tree(message.tree, message.epoch, work)
-        if message.tree == self.name:  # only its root sees a tree stand
-            self._look_for_standing(work)
-
-    def _link_again(self, neighbour: str, message: LinkAgain, work: Work) -> None:
-        self.trees.link_again(neighbour, message.again)
-
-    def _ready_above(self, neighbour: str, message: TreeReady, work: Work) -> None:
-        """The parent says that the tree stands. Where the coordinator puts trees in place, its order may come later."""
-        comes = self.table.state(message.tree, message.epoch) == State.NAMED
-        if message.plan <= max(self.shares, default=-1) and not (comes and self._installs(message.plan)):
-            self._ready(message, work)
-        else:
-            self._keep_early(neighbour, message, work)
-
-    def _laid(self, neighbour: str, message: GraphLaid, work: Work) -> None:
-        record = self.table.get(message.tree, message.epoch)
-        if record is not None and record.tasks is not None:
-            if record.tasks.partner_ready(neighbour):
-                self._advertise(record, work)
-            else:
-                work.report("unknown_message")
-        elif not self._is_past(message.tree, message.epoch):
-            self._keep_early(neighbour, message, work)
-
-    # -- for trees that have tasks here
-
-    def _start_below(self, record: TreeRecord, neighbour: str, message: TreeStart, work: Work) -> None:
-        if record.accepts(Input.START):
-            self._start(record, work)
-        else:
-            work.report("unknown_message")
-
-    def _over(self, record: TreeRecord, neighbour: str, message: TreeOver, work: Work) -> None:
-        if not record.accepts(Input.OVER):
-            work.report("unknown_message")
-            return
-        for child in _tasks(record).children:
-            work.send(child, message)
-        self._forget(record.tree, record.epoch, Input.OVER)
-
-    def _settled_above(self, record: TreeRecord, neighbour: str, message: Settled, work: Work) -> None:
-        _tasks(record).settled_above(message, work)
-
-    def _fetch(self, record: TreeRecord, neighbour: str, message: FetchRules, work: Work) -> None:
-        tasks = _tasks(record)
-        self.shares[tasks.plan].rules.fetch(tasks, message.type, work)
-
-    def _fetched(self, record: TreeRecord, neighbour: str, message: RulesFetched, work: Work) -> None:
-        tasks = _tasks(record)
-        known = self.shares[tasks.plan].rules.fetched(tasks, neighbour, message.type, message.rules, work)
-        if known and record.accepts(Input.START):  # a neighbour may have made the root ask out of turn
-            self._arrange(record, work)
-
-    # -- from children in trees that have tasks here
-
-    def _settled_below(self, record: TreeRecord, neighbour: str, message: SettledHere, work: Work) -> None:
-        _tasks(record).settled_below(neighbour, message.ts, work)
-
-    def _advertised(self, record: TreeRecord, neighbour: str, message: Advertise, work: Work) -> None:
-        _tasks(record).advertised[neighbour] = frozenset(message.types)
-        self._advertise(record, work)
-
-    def _subscribed(self, record: TreeRecord, neighbour: str, message: Subscribe, work: Work) -> None:
-        tasks = _tasks(record)
-        if refused := tasks.subscribers.set_child(neighbour, message.subscriptions):
-            work.report("unknown_conditions", refused)
-        tasks.subscribed.add(neighbour)
-        self._advertise(record, work)
-
-    def _deploy(self, neighbour: str, message: Deploy, work: Work) -> None:
-        """The parent asks for a stream."""
-        record = self._with_tasks(message.tree, message.epoch, work)
-        if record is None:
-            if len(self.table.streams_over) < STREAMS_OVER_MAX:
-                self.table.streams_over.add((neighbour, message.number))  # more about it may follow
-            return
-        tasks, number = _tasks(record), message.number
-        try:
-            served = neighbour == tasks.parent and tasks.serve(
-                number, message.stream, work, marks_only=message.marks_only
-            )
-        except RuleError:  # the parent does not know the types, or is newer
-            served = False
-        if not served:
-            work.report("unknown_stream")
-        self._took_on(tasks)
-
-    # -- what is known of a tree
-
-    def _may_build(self, tree: str, epoch: int) -> bool:
-        """Whether the coordinator has named this build, or it is known here: no neighbour may begin one."""
-        state = self.table.state(tree, epoch)
-        return state != State.UNKNOWN or tree == self.name or self.trees.is_forgotten(tree, epoch)
-
-    def _is_past(self, tree: str, epoch: int) -> bool:
-        """Whether a build is over here, or was before this node knew of any."""
-        state = self.table.state(tree, epoch)
-        if state in OVER or self.trees.is_forgotten(tree, epoch):
-            return True
-        return state == State.UNKNOWN and any(
-            record.tree == tree and record.epoch > epoch and record.state != State.UNKNOWN for record in self.table
-        )
-
-    def _installs(self, plan: int) -> bool:
-        """Whether the trees of a plan are put in place by the coordinator, not built."""
-        return plan in self.shares and bool(self.shares[plan].share.graphs)
-
-    def _keep_early(self, neighbour: str, message: CreateTree | TreeReady | GraphLaid, work: Work) -> None:
-        if not self.table.keep_early(message.tree, message.epoch, neighbour, message):
-            work.report("unknown_tree")
-
-    def _with_tasks(self, tree: str, epoch: int, work: Work) -> TreeRecord | None:
+    def with_tasks(self, tree: str, epoch: int, work: Work) -> TreeRecord | None:
+        """The record of a tree that has tasks here; that it has none is reported."""
         record = self.table.get(tree, epoch)
         if record is None or record.tasks is None:
-            self._report_tree(tree, epoch, work)
+            self.report_tree(tree, epoch, work)
             return None
         return record
 
-    def work(self, tree: str, epoch: int, work: Work) -> PlanTasks | None:
-        """The tasks of a tree; that it has none here is reported."""
-        record = self._with_tasks(tree, epoch, work)
+    def tasks_of(self, tree: str, epoch: int, work: Work) -> PlanTasks | None:
+        """The same for the tasks."""
+        record = self.with_tasks(tree, epoch, work)
         return None if record is None else record.tasks
 
-    def _report_tree(self, tree: str, epoch: int, work: Work) -> None:
+    def report_tree(self, tree: str, epoch: int, work: Work) -> None:
         """Something came about a tree that is not here. Of this node's own trees only it can have begun one: if it does
         not remember, it was in an earlier life."""
         known = self.table.state(tree, epoch) in OVER or self.trees.is_forgotten(tree, epoch) or tree == self.name
         work.report("forgotten_tree" if known else "unknown_tree")
 
     @staticmethod
-    def _send_all(sends: list[tuple[str, Any]], work: Work) -> None:
+    def send_all(sends: list[tuple[str, Any]], work: Work) -> None:
         work.effects += [Send(neighbour, message) for neighbour, message in sends]
 
     def feed_of(self, source: int) -> LocalFeed | None:
@@ -317,7 +172,7 @@ class Forest:
             case Adopt(share):
                 self._adopt(share, work)
             case BeginTree(tree, epoch, plan, from_us, prime_us):
-                self._ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
+                self.ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
             case TellDelivered(loss):
                 self._lost_us = min([*self._unfinished(), FOREVER if self._lost_us is None else self._lost_us])
                 known = {name: tasks.delivered for name, tasks in self.works.items()}
@@ -327,15 +182,15 @@ class Forest:
                 watermarks = tuple(DeliveredMark(*name, delivered) for name, delivered in sorted(known.items()))
                 work.effects.append(Tell(DeliveredTo(loss, watermarks)))
             case ForgetTree(tree, epoch):
-                self._forget(tree, epoch)
+                self.forget(tree, epoch)
             case DropLink() | UseLink():
                 before = set(self.trees.broken())
-                self._send_all(self.trees.ordered(order), work)
+                self.send_all(self.trees.ordered(order), work)
                 self._tell_broken(before, work)
-                self._look_for_standing(work)
+                self.look_for_standing(work)
             case StartTree() | InstallTree():
-                self._send_all(self.trees.ordered(order), work)
-                self._look_for_standing(work)
+                self.send_all(self.trees.ordered(order), work)
+                self.look_for_standing(work)
                 if isinstance(order, InstallTree):
                     self._hear_early(work)
             case _:
@@ -344,7 +199,7 @@ class Forest:
     def link_reset(self, neighbour: str, work: Work) -> None:
         """The neighbour has lost its memory: trees that it is a part of here are over. The others do not know yet."""
         before = set(self.trees.broken())
-        self._send_all(self.trees.link_reset(neighbour), work)
+        self.send_all(self.trees.link_reset(neighbour), work)
         for name, tasks in list(self.works.items()):
             if tasks.uses(neighbour):
                 record = self.table.record(*name)
@@ -400,14 +255,14 @@ class Forest:
             feed.frozen_us = None
             feed.moved(work)
 
-    def _look_for_standing(self, work: Work) -> None:
+    def look_for_standing(self, work: Work) -> None:
         for name in self.trees.rooted_here():
             record = self.table.record(*name)
             if record.state == State.BUILDING and self.trees.stands(*name):
                 record.move(Input.STAND)
                 work.effects.append(Tell(TreeStands(*name)))
 
-    def _forget(self, tree: str, epoch: int, why: Input = Input.FORGET) -> None:
+    def forget(self, tree: str, epoch: int, why: Input = Input.FORGET) -> None:
         """Free everything of a tree that is over."""
         record = self.table.record(tree, epoch)
         self._free_tasks(record)
@@ -447,13 +302,13 @@ class Forest:
             if feed.is_over():
                 del self.local[name]
 
-    def _ready(self, message: TreeReady, work: Work) -> None:
+    def ready(self, message: TreeReady, work: Work) -> None:
         """The tree stands: make its tables and tell the children; leaves begin to advertise."""
         tree, epoch = message.tree, message.epoch
         share = self.shares.get(message.plan)
         record = self.table.get(tree, epoch)
         if (record is None or record.build is None) and share is not None:
-            self._report_tree(tree, epoch, work)
+            self.report_tree(tree, epoch, work)
             return
         if share is None or record is None or self.trees.is_broken(tree, epoch) or record.state == State.LOST:
             work.report("forgotten_tree")
@@ -485,7 +340,7 @@ class Forest:
             tasks = TreeTasks(flow, pulls=share.strategy.endswith("-pp"), values=self._values)
         else:
             tasks = GraphTasks(flow, graph, self._patience, values=self._values)
-        self._took_on(tasks)
+        self.took_on(tasks)
         tasks.laid(work)
         record.tasks = self.works[tree, epoch] = tasks
         if epoch > 1 or any(known.state in OVER for known in self.table):
@@ -497,13 +352,13 @@ class Forest:
             tasks.subscribers.set_local(share.share.sinks)
         for child in tasks.children:
             work.send(child, message)
-        self._advertise(record, work)
+        self.advertise(record, work)
         if graph is not None:
             self._hear_early(work)
 
-    def _advertise(self, record: TreeRecord, work: Work) -> None:
+    def advertise(self, record: TreeRecord, work: Work) -> None:
         """When all children have spoken, tell the parent; the root then arranges the evaluation."""
-        tasks = _tasks(record)
+        tasks = record.tasks_here()
         if record.state != State.GATHERING or not tasks.is_ready():
             return
         record.move(Input.ADVERTISE)
@@ -511,11 +366,11 @@ class Forest:
             work.send(tasks.parent, Advertise(tasks.tree, tasks.epoch, tasks.advertisement()))
             work.send(tasks.parent, Subscribe(tasks.tree, tasks.epoch, tasks.subscription()))
         else:
-            self._arrange(record, work)
+            self.arrange(record, work)
 
-    def _start(self, record: TreeRecord, work: Work) -> None:
+    def start(self, record: TreeRecord, work: Work) -> None:
         """Sources begin. Where the next plan is known to begin is known before, now and then."""
-        tasks = _tasks(record)
+        tasks = record.tasks_here()
         record.move(Input.START)
         tasks.start(work)
         if tasks.until_us is not None:
@@ -523,18 +378,18 @@ class Forest:
 
     def _end(self, record: TreeRecord, until_us: int, work: Work) -> None:
         """The next plan begins here: what is later is its own."""
-        _tasks(record).end(until_us, work)
+        record.tasks_here().end(until_us, work)
         if record.state in STARTED:
             record.move(Input.END)
 
-    def _arrange(self, record: TreeRecord, work: Work) -> None:
+    def arrange(self, record: TreeRecord, work: Work) -> None:
         """At the root: have rules evaluated and their composites delivered; then everything can start."""
-        tasks = _tasks(record)
+        tasks = record.tasks_here()
         if tasks.arrange(self.shares[tasks.plan], work):
-            self._took_on(tasks)
-            self._start(record, work)
+            self.took_on(tasks)
+            self.start(record, work)
 
-    def _took_on(self, tasks: PlanTasks) -> None:
+    def took_on(self, tasks: PlanTasks) -> None:
         """New streams are there: what comes for them must find them."""
         for inlet in tasks.inlets.values():
             self.inlets[inlet.number] = inlet
@@ -561,7 +416,7 @@ class Forest:
         if tasks.is_drained(work.now_us):
             for child in tasks.children:
                 work.send(child, TreeOver(tasks.tree, tasks.epoch))
-            self._forget(tasks.tree, tasks.epoch, Input.DRAIN)
+            self.forget(tasks.tree, tasks.epoch, Input.DRAIN)
             work.effects.append(Tell(TreeDrained(tasks.tree, tasks.epoch)))
 
     def look(self, work: Work) -> None:
@@ -610,36 +465,3 @@ class Forest:
 def _before(planned: PlannedTree) -> float:
     """Up to where others deliver what a build need not."""
     return -FOREVER if planned.from_us is None else planned.from_us - 1
-
-
-def _tasks(record: TreeRecord) -> PlanTasks:
-    assert record.tasks is not None, f"tree {record.tree}, epoch {record.epoch}, is {record.state} and has no tasks"
-    return record.tasks
-
-
-_ABOUT_BUILDS: Final[Mapping[type, Callable[[Forest, str, Any, Work], None]]] = {
-    CreateTree: Forest._negotiated,
-    TreeAck: Forest._negotiated,
-    TreeNack: Forest._negotiated,
-    LinkAgain: Forest._link_again,
-    TreeReady: Forest._ready_above,
-    GraphLaid: Forest._laid,
-    Deploy: Forest._deploy,
-}
-"""Messages that may come in any state of a tree."""
-
-_FOR_TASKS: Final[Mapping[type, Callable[[Forest, TreeRecord, str, Any, Work], None]]] = {
-    TreeStart: Forest._start_below,
-    TreeOver: Forest._over,
-    Settled: Forest._settled_above,
-    FetchRules: Forest._fetch,
-    RulesFetched: Forest._fetched,
-}
-"""Messages to trees that have tasks here."""
-
-_FROM_CHILDREN: Final[Mapping[type, Callable[[Forest, TreeRecord, str, Any, Work], None]]] = {
-    SettledHere: Forest._settled_below,
-    Advertise: Forest._advertised,
-    Subscribe: Forest._subscribed,
-}
-"""The same, of those that only a child may send."""

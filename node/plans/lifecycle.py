@@ -164,6 +164,11 @@ class TreeRecord:
     def name(self) -> TreeName:
         return self.tree, self.epoch
 
+    def tasks_here(self) -> PlanTasks:
+        """The tasks of a tree that has some."""
+        assert self.tasks is not None, f"tree {self.tree}, epoch {self.epoch}, is {self.state} and has no tasks"
+        return self.tasks
+
     def accepts(self, happened: Input) -> bool:
         """Whether this may happen now."""
         return (self.state, happened) in TRANSITIONS
