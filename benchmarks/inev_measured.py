@@ -36,7 +36,6 @@ from headwater.coordinator.shortest_paths import leader
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation
 from headwater.node.effects import Send
-from headwater.node.plans.graph_tasks import GraphWork
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
@@ -346,8 +345,8 @@ class _Watched(Simulation):
 
     def _kind(self, node: str, number: int, kind: str) -> str:
         for work in self.nodes[node].works.values():
-            if isinstance(work, GraphWork) and number in work.given:
-                stream = work.given[number]
+            stream = work.given_stream(number)
+            if stream is not None:
                 return (
                     "events" if isinstance(stream, Filter) else "matches" if isinstance(stream, Part) else "composites"
                 )

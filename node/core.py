@@ -35,7 +35,6 @@ from headwater.node.streams.admission import Testimony, are_exact
 from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.node.streams.outlets import Outlet
-from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
 from headwater.protocol.wire.columns import Columns
@@ -102,7 +101,16 @@ class NodeCore:
 
     def handle(self, received: Input, now_us: int) -> list[Effect]:
         """Take one input; what must be done now, in this order."""
-        work = Work(now_us, self._outboxes, self._timers)
+        with Work(now_us, self._outboxes, self._timers) as work:
+            self._take(received, work)
+            if work.queue:
+                work.run()
+            if work.boxes:
+                work.flush()
+        self._handled_us = max(self._handled_us, now_us)
+        return work.effects
+
+    def _take(self, received: Input, work: Work) -> None:
         # By type, what comes often first: this runs for every message.
         if isinstance(received, Received):
             self._received(received.neighbour, received.message, work)
@@ -134,13 +142,6 @@ class NodeCore:
                 self.forest.link_reset(received.neighbour, work)
         else:
             assert_never(received)
-        if work.queue:
-            work.run()
-        if work.boxes:
-            work.flush()
-        work.effects += NOTED.take()
-        self._handled_us = max(self._handled_us, now_us)
-        return work.effects
 
     def _born(self, born: Born, work: Work) -> None:
         self._woken(work)
@@ -187,8 +188,8 @@ class NodeCore:
             return
         match message:
             case Notify(tree, epoch, rows):
-                if (found := self.forest.work(tree, epoch, work)) is not None:
-                    found.subscribers.deliver(rows, work)
+                if (tasks := self.forest.tasks_of(tree, epoch, work)) is not None:
+                    tasks.subscribers.deliver(rows, work)
             case Awakening(number):
                 if (outlet := self._outlet(neighbour, number, work)) is not None:
                     outlet.awaken(message, work)
@@ -199,7 +200,7 @@ class NodeCore:
                 if (outlet := self._outlet(neighbour, number, work)) is not None:
                     outlet.set_mode(pull, serial, work)
             case TallyRequest(number) | TallyAnswer(number):
-                if not any(found.tallies.received(neighbour, message, work) for found in self.works.values()):
+                if not any(tasks.tally(neighbour, message, work) for tasks in self.works.values()):
                     self.forest.report_stream(neighbour, number, work)
             case _:
                 self.forest.received(neighbour, message, work)
@@ -279,20 +280,20 @@ class NodeCore:
 
     def _tick(self, work: Work) -> None:
         """Tell slow marks, so that those above can free what has passed, and forget old bodies."""
-        for found in self.works.values():
-            for task in found.tasks:
+        for tasks in self.works.values():
+            for task in tasks.tasks:
                 work.touch(task)
         work.run()
         for outlet in self.outlets.values():
             outlet.tell_slowly(work)
-        for found in self.works.values():
-            if found.started and found.until_us is None:
-                for task in found.tasks:
+        for tasks in self.works.values():
+            if tasks.started and tasks.until_us is None:
+                for task in tasks.tasks:
                     task.want_to_free(self._time_of_events_us(work.now_us) - self._tick_us(), work)
         if work.now_us >= self._review_us:
             self._review_us = work.now_us + self.settings.review_us
-            for found in self.works.values():
-                found.review(work, restless=self.settings.restless)
+            for tasks in self.works.values():
+                tasks.review(work, restless=self.settings.restless)
         self._ticks += 1
         self._idle_ticks = 0 if self._active or self.held() else self._idle_ticks + 1
         self._active = False
@@ -329,10 +330,25 @@ class NodeCore:
             "plans": {plan: share.table() for plan, share in sorted(self.forest.shares.items())},
             "sources": {name: feed.lateness_us() for name, feed in sorted(self.local.items())},
             "trees": self.trees.table(),
-            "work": [found.table() for _, found in sorted(self.works.items())],
+            "work": [tasks.table() for _, tasks in sorted(self.works.items())],
             "history": {name: len(outbox.history) for name, outbox in sorted(self._outboxes.items())},
             "horizon_us": self.forest.horizon_us,
         }
+
+    @property
+    def outboxes(self) -> Mapping[str, Outbox]:
+        """By neighbour, the events that were sent to it and may be referred to again. To be read, not changed."""
+        return self._outboxes
+
+    @property
+    def inboxes(self) -> Mapping[str, Inbox]:
+        """By neighbour, the events that it has sent and may refer to again. To be read, not changed."""
+        return self._inboxes
+
+    @property
+    def testimony(self) -> Testimony:
+        """What was said of events, to tell which neighbour contradicts it. To be read, not changed."""
+        return self._testimony
 
     @property
     def timers(self) -> Mapping[str, int]:
@@ -361,7 +377,7 @@ class NodeCore:
 
     def held(self) -> int:
         """How many rows, open matches and remembered identities are kept in all."""
-        kept = sum(found.held() for found in self.works.values()) + self.forest.delivered.held()
+        kept = sum(tasks.held() for tasks in self.works.values()) + self.forest.delivered.held()
         kept += sum(len(feed.history) for feed in self.local.values())
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())
         kept += self._testimony.held()

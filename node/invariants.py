@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from headwater.node.plans.graph_tasks import GraphWork
-from headwater.node.plans.tree_tasks import TreeWork, describe
+from headwater.node.plans.dataflow import describe
+from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.pull.masters import Slot
 from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
 from headwater.node.streams.sources import EpochFeed
@@ -56,19 +56,19 @@ def unfinished(core: NodeCore) -> Iterator[str]:
         for completion in found.completions:
             rule = describe(completion.stream)
             yield from (f"tree {found.tree}, {rule}: {waits}" for waits in completion.unfinished())
-        yield from (f"tree {found.tree}: {waits}" for waits in found.tallies.unfinished())
+        yield from (f"tree {found.tree}: {waits}" for waits in found.unfinished())
 
 
 def forgotten_bodies(core: NodeCore, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
     """Events that a node would refer to and a neighbour does not know; while nothing is under way."""
-    for neighbour, outbox in core._outboxes.items():
-        known = nodes[neighbour]._inboxes[core.name].bodies
+    for neighbour, outbox in core.outboxes.items():
+        known = nodes[neighbour].inboxes[core.name].bodies
         for identity in outbox.history:
             if identity not in known:
                 yield f"{neighbour} has forgotten {identity}, to which {core.name} would refer"
 
 
-def _where(found: TreeWork, task: JoinTask) -> str:
+def _where(found: PlanTasks, task: JoinTask) -> str:
     return f"tree {found.tree}, task {task.number} ({describe(task.stream)})"
 
 
@@ -97,18 +97,13 @@ def _streams(core: NodeCore) -> Iterator[str]:
             yield f"stream {inlet.number} from {inlet.child}: it was asked for, but what comes would not find it"
     given = {id(outlet) for outlet in core.outlets.values()}
     for found in core.works.values():
-        in_graph = isinstance(found, GraphWork)
-        for (child, stream), inlet in found.inlets.items():
-            kept_as = inlet.number if in_graph else inlet.stream
-            if (child not in found.children and not in_graph) or (inlet.child, kept_as) != (child, stream):
-                yield f"tree {found.tree}: stream {inlet.number} of {inlet.child} is kept as one of {child}"
+        yield from (f"tree {found.tree}: {wrong}" for wrong in found.misplaced())
         for number, outlet in found.outlets.items():
-            to = outlet.neighbour if in_graph else found.parent
-            if (outlet.neighbour, outlet.number) != (to, number) or id(outlet) not in given:
-                yield f"tree {found.tree}: stream {number} to {found.parent} is not the one that the node knows"
+            if id(outlet) not in given:
+                yield f"tree {found.tree}: stream {number} to {outlet.neighbour} is not the one that the node knows"
 
 
-def _inputs(core: NodeCore, found: TreeWork, task: JoinTask) -> Iterator[str]:
+def _inputs(core: NodeCore, found: PlanTasks, task: JoinTask) -> Iterator[str]:
     if not task.inputs:
         return
     for feed in task.inputs:

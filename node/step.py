@@ -6,6 +6,7 @@ import heapq
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.node.effects import Effect, Report, Send, SetTimer
+from headwater.node.tasks.rule_failures import NOTED
 
 if TYPE_CHECKING:
     from headwater.node.streams.outbox import Outbox
@@ -37,7 +38,10 @@ class Runnable(Protocol):
 
 
 class Work:
-    """Collects effects and runs tasks in the order of their ranks until none has anything to do."""
+    """Collects effects and runs tasks in the order of their ranks until none has anything to do.
+
+    In a ``with`` block it is the step that runs: rules that fail meanwhile are reported at its end, unless it raises.
+    """
 
     __slots__ = ("_outboxes", "_timers", "boxes", "effects", "now_us", "queue")
 
@@ -49,6 +53,15 @@ class Work:
         self.queue: list[tuple[int, int, Runnable]] = []
         self.boxes: dict[str, Outbox] = {}
         """Outboxes that may have something to send."""
+
+    def __enter__(self) -> Work:
+        NOTED.running = True
+        return self
+
+    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
+        failures, NOTED.failures, NOTED.running = NOTED.failures, None, False
+        if failures is not None and error is None:
+            self.effects += failures.reports()
 
     def touch(self, task: Runnable) -> None:
         """The task has something to do."""

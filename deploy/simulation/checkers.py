@@ -13,9 +13,8 @@ from typing import Any, NoReturn
 from headwater.node.core import NodeCore
 from headwater.node.effects import Effect, Input, Ordered, Report, SetTimer, TimerFired
 from headwater.node.invariants import forgotten_bodies
-from headwater.node.plans.graph_tasks import GraphWork
-from headwater.node.plans.tree_tasks import TreeWork, describe
-from headwater.node.streams.outlets import Outlet
+from headwater.node.plans.dataflow import describe
+from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.protocol.composites import Composite
 from headwater.protocol.messages.neighbour import (
     Awakening,
@@ -260,7 +259,7 @@ def disagreements(nodes: Mapping[str, NodeCore]) -> Iterator[str]:
             what = f"stream {number} from {inlet.child} to {node} ({describe(inlet.stream)})"
             if below is None:
                 yield f"{what}: the child does not know it"
-            elif not any(_gives(work, number, below, inlet.stream) for work in nodes[inlet.child].works.values()):
+            elif not any(work.gives(number, below, inlet.stream) for work in nodes[inlet.child].works.values()):
                 yield f"{what}: the child gives something else"
         for parent, number in core.outlets:
             above = nodes[parent].inlets.get(number)
@@ -269,13 +268,7 @@ def disagreements(nodes: Mapping[str, NodeCore]) -> Iterator[str]:
         yield from forgotten_bodies(core, nodes)
 
 
-def _gives(work: TreeWork, number: int, outlet: Outlet, stream: Stream) -> bool:
-    if isinstance(work, GraphWork):
-        return work.outlets.get(number) is outlet and work.given[number] == stream
-    return outlet.feed is work.feeds.get(stream)
-
-
-def _with_parent(node: str, found: TreeWork, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
+def _with_parent(node: str, found: PlanTasks, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
     where = f"tree {found.tree}, {node}"
     for child in found.children:
         below = nodes[child].works.get((found.tree, found.epoch))
@@ -290,6 +283,5 @@ def _with_parent(node: str, found: TreeWork, nodes: Mapping[str, NodeCore]) -> I
     if above.advertised.get(node) != frozenset(found.advertisement()):
         known = sorted(above.advertised.get(node, ()))
         yield f"{where}: it advertises {found.advertisement()}, the parent {found.parent} knows {known}"
-    told = () if isinstance(found, GraphWork) else found.subscribers.combined()
-    if above.subscribers.children.get(node) != told:
+    if above.subscribers.children.get(node) != found.subscription():
         yield f"{where}: the parent {found.parent} knows other subscriptions of it"

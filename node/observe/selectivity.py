@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from headwater.node.plans.graph_tasks import GraphWork
-from headwater.node.plans.tree_tasks import TreeWork, describe
+from headwater.node.plans.dataflow import describe
+from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.tasks.aggregates.planning import UNNAMED
 from headwater.protocol.messages.neighbour import Stream, Whole
 from headwater.protocol.pattern import leaves
@@ -44,7 +44,7 @@ class Past:
         self.counts: dict[Predicate, Selected] = {}
         self.joined: dict[Joined, int] = {}
 
-    def keep(self, found: TreeWork) -> None:
+    def keep(self, found: PlanTasks) -> None:
         """The tree is about to be forgotten."""
         for predicate, selected in counted(found):
             before = self.counts.pop(predicate, None)
@@ -57,7 +57,7 @@ class Past:
                 del self.joined[next(iter(self.joined))]
 
 
-def selected(works: Iterable[TreeWork], past: Past) -> Mapping[Predicate, Selected]:
+def selected(works: Iterable[PlanTasks], past: Past) -> Mapping[Predicate, Selected]:
     """Every predicate with its sums over all trees, those that are over included."""
     sums = dict(past.counts)
     for found in works:
@@ -67,7 +67,7 @@ def selected(works: Iterable[TreeWork], past: Past) -> Mapping[Predicate, Select
     return sums
 
 
-def joined(works: Iterable[TreeWork], past: Past) -> Mapping[Joined, int]:
+def joined(works: Iterable[PlanTasks], past: Past) -> Mapping[Joined, int]:
     """For roles of rules that are put together here: how many matches there were, in graphs that are over, too."""
     sums = dict(past.joined)
     for found in works:
@@ -76,10 +76,10 @@ def joined(works: Iterable[TreeWork], past: Past) -> Mapping[Joined, int]:
     return sums
 
 
-def _joined(found: TreeWork) -> dict[Joined, int]:
+def _joined(found: PlanTasks) -> dict[Joined, int]:
     """The same for one graph; none for trees, whose parts of rules may let too much pass."""
     sums: dict[Joined, int] = {}
-    for task in found.tasks if isinstance(found, GraphWork) else ():
+    for task in found.exact_tasks():
         stream = task.stream
         if isinstance(stream, Whole):
             stage = Joined(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
@@ -89,7 +89,7 @@ def _joined(found: TreeWork) -> dict[Joined, int]:
     return sums
 
 
-def counted(found: TreeWork) -> Iterator[tuple[Predicate, Selected]]:
+def counted(found: PlanTasks) -> Iterator[tuple[Predicate, Selected]]:
     """The predicates that are evaluated here for one tree."""
     for filtered, sieve in found.filters():
         yield Predicate("filter", _text(filtered)), Selected(sieve.seen, sieve.passed)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from headwater.node.observe.metrics.held import held_by
 from headwater.node.observe.metrics.observed import Observed
 from headwater.node.observe.selectivity import joined, selected
-from headwater.node.plans.tree_tasks import describe
+from headwater.node.plans.dataflow import describe
 from headwater.node.step import FOREVER
 
 STREAMS_MAX: Final = 500  # streams of which the marks are told, those furthest behind first: a whisper stays small

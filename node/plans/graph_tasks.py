@@ -3,58 +3,64 @@ them. The tree of the same name only carries orders, and news of how far everyth
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headwater.node.effects import Tell
+from headwater.node.plans.dataflow import KINDS, Dataflow, describe, needed_us
+from headwater.node.plans.plan_tasks import PlanTasks
+from headwater.node.plans.share import PlanShare
 from headwater.node.plans.stage_cost import Patience, StageWatch
-from headwater.node.plans.tree_tasks import KINDS, TreeWork, describe, needed_us
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.dedup import Once
 from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
 from headwater.node.streams.outlets import Outlet
+from headwater.node.tasks.aggregates.completion import Completion
 from headwater.node.tasks.predicates import row_condition
 from headwater.node.tasks.task import JoinTask
 from headwater.protocol.graphs import BornHere, Graph, GraphTask, MadeBy, TakenFrom, Tap
 from headwater.protocol.messages.neighbour import GraphLaid, Settled, SettledHere
-from headwater.protocol.messages.tallies import Tally
+from headwater.protocol.messages.tallies import Tally, TallyAnswer, TallyRequest
 from headwater.protocol.pattern import Chain, Rule, leaves
 from headwater.protocol.streams import Filter, Part, Stream, Whole
+from headwater.protocol.subscriptions import Subscription
 
 
-class GraphWork(TreeWork):
+class GraphTasks(PlanTasks):
     """The streams and tasks of one node in one graph and epoch."""
 
-    def lay(self, graph: Graph, patience: Patience) -> None:
+    def __init__(self, flow: Dataflow, graph: Graph, patience: Patience, *, values: bool = True) -> None:
         """Make everything that the graph has here. Nothing flows before the start."""
+        super().__init__(flow)
+        self._values = values
         self._taken: dict[int, Inlet] = {}
         self._made: dict[int, JoinTask] = {}
         self._sieves: dict[Filter, Feed] = {}
         self._overlapping: list[Once] = []
-        self.partners_ready: set[str] = set()
-        self.given: dict[int, Stream] = {}
+        self._partners_ready: set[str] = set()
+        self._given: dict[int, Stream] = {}
         """What goes to neighbours, by its number."""
         for taken in graph.inlets:
-            inlet = Inlet(taken.neighbour, taken.number, taken.stream, self._catalog, pulled=taken.pulled)
-            self._taken[taken.number] = self.inlets[taken.neighbour, taken.number] = inlet
-        for task in graph.tasks:
-            made = self._made[task.number] = self._laid_task(task)
-            if self.from_us is not None:
-                made.counts_from_us = self.from_us
+            inlet = Inlet(taken.neighbour, taken.number, taken.stream, flow.catalog, pulled=taken.pulled)
+            self._taken[taken.number] = flow.inlets[taken.neighbour, taken.number] = inlet
+        for planned in graph.tasks:
+            task = self._made[planned.number] = self._laid_task(planned)
+            if flow.from_us is not None:
+                task.counts_from_us = flow.from_us
         for given in graph.outlets:
             kind = KINDS[type(given.stream)]
             source = self._feed_of(given.source)
-            outlet = Outlet(given.neighbour, given.number, source, kind, self._catalog, pulled=given.pulled)
+            outlet = Outlet(given.neighbour, given.number, source, kind, flow.catalog, pulled=given.pulled)
             outlet.silent = True
-            self.outlets[given.number] = outlet
-            self.given[given.number] = given.stream
+            flow.outlets[given.number] = outlet
+            self._given[given.number] = given.stream
         for delivery in graph.deliveries:
             whole = delivery.stream if isinstance(delivery.stream, Whole) else None
-            self.dispatch(self._feed_of(delivery.source), whole)
+            flow.dispatch(self._feed_of(delivery.source), whole)
         self._watches = [
-            StageWatch(watch, [self._feed_of(each.source) for each in watch.weights], self.tree, self.epoch, patience)
+            StageWatch(watch, [self._feed_of(each.source) for each in watch.weights], flow.tree, flow.epoch, patience)
             for watch in graph.watches
         ]
 
@@ -73,7 +79,7 @@ class GraphWork(TreeWork):
             once = Once(inputs, needed_us(told.stream))
             self._overlapping.append(once)
             inputs = [once]
-        task = self._task(told.stream, inputs)
+        task = self.flow.task(told.stream, inputs)
         task.drives = task.drives or told.drives
         if told.master is not None:
             task.push_pull = PushPull(rule, slots, task.horizon_us, None, values=self._values, master=told.master)
@@ -109,9 +115,9 @@ class GraphWork(TreeWork):
         known = self._sieves.get(stream)
         if known is None:
             # Without a local feed the source is gone, and everything that it has brought is too old.
-            known = self._local.get(stream.type) or Merge(())
+            known = self.flow.local.get(stream.type) or Merge(())
             condition = row_condition(
-                stream.where, self._catalog.type(stream.type), stream.type in self._catalog.composites
+                stream.where, self.flow.catalog.type(stream.type), stream.type in self.flow.catalog.composites
             )
             if condition is not None:
                 known = Sieve(known, condition)
@@ -123,19 +129,38 @@ class GraphWork(TreeWork):
 
     def uses(self, neighbour: str) -> bool:
         """Whether anything of the graph, or of its tree, runs over this neighbour."""
-        return super().uses(neighbour) or neighbour in self._partners()
+        return neighbour == self.parent or neighbour in self.children or neighbour in self._partners()
 
     def _partners(self) -> set[str]:
         """The neighbours with whom streams are shared."""
-        return {inlet.child for inlet in self._taken.values()} | {each.neighbour for each in self.outlets.values()}
+        return {neighbour for neighbour, _ in self.flow.streams()}
 
-    def tell_partners(self, work: Work) -> None:
+    def laid(self, work: Work) -> None:
         for neighbour in sorted(self._partners()):
             work.send(neighbour, GraphLaid(self.tree, self.epoch))
 
+    def partner_ready(self, neighbour: str) -> bool:
+        self._partners_ready.add(neighbour)
+        return True
+
     def is_ready(self) -> bool:
         """Whether children and partners have told that they are."""
-        return super().is_ready() and self._partners() <= self.partners_ready
+        return self.flow.children_ready() and self._partners() <= self._partners_ready
+
+    def subscription(self) -> tuple[Subscription, ...]:
+        """None: the plan says what goes where."""
+        return ()
+
+    def arrange(self, share: PlanShare, work: Work) -> bool:
+        """Everything is arranged as soon as it is laid."""
+        return True
+
+    def serve(self, number: int, stream: Stream | Tally, work: Work, *, marks_only: bool = False) -> bool:
+        """Nothing can be asked for in a graph."""
+        return False
+
+    def tally(self, neighbour: str, message: TallyRequest | TallyAnswer, work: Work) -> bool:
+        return False
 
     def review(self, work: Work, *, restless: bool) -> None:
         """Masters are planned. What will not be asked for any more is told, so that it need not be kept."""
@@ -143,55 +168,56 @@ class GraphWork(TreeWork):
             if task.push_pull is not None:
                 task.push_pull.promise_all(work)
 
-    def can_serve(self, stream: Stream | Tally) -> bool:
-        """Nothing can be asked for in a graph."""
-        return False
-
     # ---------------------------------------------------------------------------------------------- beginning and end
 
     def start(self, work: Work) -> None:
         if self.until_us is not None:
-            super().end(self.until_us, work)
-        super().start(work)
+            self.flow.end(self.until_us, work)
+        self.flow.start(work)
         for outlet in self.outlets.values():  # where nothing can come, that is told at once
             outlet.silent = False
             outlet.told(work)
 
     def end(self, until_us: int, work: Work) -> None:
         if self.started:
-            super().end(until_us, work)
-        else:  # whoever would be asked may not know the graph yet
-            self.until_us = until_us if self.until_us is None else min(until_us, self.until_us)
+            self.flow.end(until_us, work)
+        else:  # the neighbours that would be asked may not know the graph yet
+            self.flow.ends_at(until_us)
 
     def is_drained(self, now_us: int) -> bool:
         return self.started and self.until_us is not None and self.delivered >= self.until_us - 1
 
+    # -------------------------------------------------------------------------------------------------------- progress
+
     @property
     def settles(self) -> bool:
+        """Every node knows only of its own deliveries."""
         return True
 
     def settle(self, work: Work) -> None:
         """At every node: tell the parent how far everything has reached the sinks, here and below."""
         if not self.started:
             return
-        here = min((feed.current(work.now_us) + waits for feed, waits, _ in self._dispatchers), default=FOREVER)
-        found = min([here, *(self._settled_below.get(child, -FOREVER) for child in self.children)])
-        if found <= self.settled:
+        flow = self.flow
+        below = (flow.settled_below.get(child, -FOREVER) for child in self.children)
+        settled = min([flow.sent_us(work.now_us), *below])
+        if settled <= flow.settled:
             return
-        self.settled = found
+        flow.settled = settled
         if self.parent is not None:
-            work.send(self.parent, SettledHere(self.tree, self.epoch, found))
+            work.send(self.parent, SettledHere(self.tree, self.epoch, settled))
         else:
-            self.delivered = max(self.delivered, found)
+            flow.delivered = max(flow.delivered, settled)
             self._tell_children(work)
 
     def settled_below(self, child: str, ts: float, work: Work) -> None:
-        self._settled_below[child] = max(ts, self._settled_below.get(child, -FOREVER))
+        below = self.flow.settled_below
+        below[child] = max(ts, below.get(child, -FOREVER))
         self.settle(work)
 
     def settled_above(self, message: Settled, work: Work) -> None:
         if message.delivered > self.delivered:
-            self.delivered = message.delivered
+            self.flow.delivered = message.delivered
             self._tell_children(work)
 
     def _tell_children(self, work: Work) -> None:
@@ -199,36 +225,63 @@ class GraphWork(TreeWork):
             work.send(child, Settled(self.tree, self.epoch, self.delivered, self.delivered))
 
     def look(self, work: Work) -> None:
-        """Tell the coordinator which stages have cost too much. What is to end soon anyway is not judged."""
+        """What is to end soon anyway is not judged."""
         if self.until_us is None:
             for watch in self._watches:
-                if (found := watch.look(work)) is not None:
-                    work.effects.append(Tell(found))
-
-    def held(self) -> int:
-        return super().held() + sum(feed.held() for feed in self._overlapping)
+                if (costs_more := watch.look(work)) is not None:
+                    work.effects.append(Tell(costs_more))
 
     # --------------------------------------------------------------------------------------------------------- showing
 
-    def rules(self) -> set[Rule]:
-        streams = [task.stream for task in self.tasks]
-        return {stream.rule if isinstance(stream, Whole) else stream.partial.rule for stream in streams}
+    @property
+    def completions(self) -> Sequence[Completion]:
+        return ()
+
+    def exact_tasks(self) -> Sequence[JoinTask]:
+        return self.tasks
+
+    def gives(self, number: int, outlet: Outlet, stream: Stream) -> bool:
+        return self.outlets.get(number) is outlet and self._given[number] == stream
+
+    def given_stream(self, number: int) -> Stream | None:
+        return self._given.get(number)
+
+    def misplaced(self) -> Iterator[str]:
+        for (neighbour, number), inlet in self.inlets.items():
+            if (inlet.child, inlet.number) != (neighbour, number):
+                yield f"stream {inlet.number} of {inlet.child} is kept as {number} of {neighbour}"
+        for given, outlet in self.outlets.items():
+            if outlet.number != given:
+                yield f"stream {outlet.number} to {outlet.neighbour} is kept as {given}"
+
+    def unfinished(self) -> Sequence[str]:
+        return ()
+
+    def streams(self) -> set[tuple[str, int]]:
+        return self.flow.streams()
+
+    def aggregates_held(self) -> int:
+        return 0
+
+    def held(self) -> int:
+        return self.flow.held() + sum(feed.held() for feed in self._overlapping)
 
     def described(self) -> list[str]:
         awakened = ["" if task.push_pull is None else f", awakened by {task.push_pull.master}" for task in self.tasks]
-        return [text + by for text, by in zip(super().described(), awakened, strict=True)]
+        return [describe(task.stream) + by for task, by in zip(self.tasks, awakened, strict=True)]
 
     def table(self) -> dict[str, Any]:
-        found = super().table()
-        found["routes"] = {
-            "taken": [
-                f"{each.number} from {each.child}: {describe(each.stream)}{', pulled' * each.pull}"
-                for each in self._taken.values()
-            ],
-            "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
+        taken = [
+            f"{inlet.number} from {inlet.child}: {describe(inlet.stream)}{', pulled' * inlet.pull}"
+            for inlet in self._taken.values()
+        ]
+        return {
+            **self.flow.table(),
+            "tasks": self.described(),
+            "aggregates": [],
+            "routes": {"taken": taken, "given": self.flow.given()},
+            "watches": [watch.table() for watch in self._watches],
         }
-        found["watches"] = [watch.table() for watch in self._watches]
-        return found
 
 
 def _as_awakened(stream: Whole | Part) -> Rule:

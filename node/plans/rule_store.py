@@ -17,7 +17,7 @@ from headwater.protocol.messages.plans import PlannedRule
 from headwater.protocol.pattern import types_of
 
 if TYPE_CHECKING:
-    from headwater.node.plans.tree_tasks import TreeWork
+    from headwater.node.plans.plan_tasks import PlanTasks
 
 Question = tuple[str, int, str]
 
@@ -30,46 +30,46 @@ class RuleStore:
         self._answers: dict[Question, dict[str, tuple[PlannedRule, ...]]] = {}
         """Questions to the children, with the answers so far."""
         self._known: dict[Question, tuple[PlannedRule, ...]] = {}
-        """At a root: what was found."""
+        """At a root: what was tasks."""
 
     def in_order(self) -> list[PlannedRule]:
         """The rules kept here, after those whose composites they read."""
         return _ordered(self._kept)
 
-    def fetch(self, found: TreeWork, name: str, work: Work) -> None:
+    def fetch(self, tasks: PlanTasks, name: str, work: Work) -> None:
         """Somebody up the tree asks for the rules that emit a type."""
-        question = (found.tree, found.epoch, name)
+        question = (tasks.tree, tasks.epoch, name)
         if question in self._answers or question in self._known:
             return
         self._answers[question] = {}
-        for child in found.children:
+        for child in tasks.children:
             work.send(child, FetchRules(*question))
-        self._conclude(found, question, work)
+        self._conclude(tasks, question, work)
 
-    def fetched(self, found: TreeWork, child: str, name: str, rules: tuple[PlannedRule, ...], work: Work) -> bool:
+    def fetched(self, tasks: PlanTasks, child: str, name: str, rules: tuple[PlannedRule, ...], work: Work) -> bool:
         """A child has answered; true if this node asked on its own behalf and now knows all."""
-        question = (found.tree, found.epoch, name)
+        question = (tasks.tree, tasks.epoch, name)
         if question not in self._answers:
             work.report("unknown_answer")
             return False
         self._answers[question][child] = rules
-        return self._conclude(found, question, work)
+        return self._conclude(tasks, question, work)
 
-    def _conclude(self, found: TreeWork, question: Question, work: Work) -> bool:
+    def _conclude(self, tasks: PlanTasks, question: Question, work: Work) -> bool:
         answers = self._answers[question]
-        if answers.keys() != set(found.children):
+        if answers.keys() != set(tasks.children):
             return False
         del self._answers[question]
         rules = [planned for planned in self._kept if planned.rule.emits == question[2]]
         rules += [planned for _, answer in sorted(answers.items()) for planned in answer]
         everything = tuple(sorted(set(rules), key=lambda planned: (planned.rule.name, planned.rule.version)))
-        if found.parent is not None:
-            work.send(found.parent, RulesFetched(*question, everything))
+        if tasks.parent is not None:
+            work.send(tasks.parent, RulesFetched(*question, everything))
             return False
         self._known[question] = everything
         return True
 
-    def needed(self, found: TreeWork, wanted: Iterable[str], catalog: Catalog, work: Work) -> list[PlannedRule] | None:
+    def needed(self, tasks: PlanTasks, wanted: Iterable[str], catalog: Catalog, work: Work) -> list[PlannedRule] | None:
         """At a root: the rules behind the wanted types, in order; None while answers are still on their way."""
         open_types = [name for name in wanted if name in catalog.composites]
         seen: set[str] = set()
@@ -80,8 +80,8 @@ class RuleStore:
             if name in seen:
                 continue
             seen.add(name)
-            question = (found.tree, found.epoch, name)
-            self.fetch(found, name, work)
+            question = (tasks.tree, tasks.epoch, name)
+            self.fetch(tasks, name, work)
             if question not in self._known:
                 complete = False
                 continue

@@ -27,6 +27,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, assert_never
 
+from headwater.node.plans.lifecycle import EARLY_MAX, Input, State, TreeName, TreeRecord, TreeTable
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.messages.trees import (
     ROOT_COST,
@@ -50,17 +51,13 @@ Sends: TypeAlias = list[tuple[str, TreeMessage]]
 
 Told: TypeAlias = list[tuple[str, TreeMessage | LinkAgain]]
 
-_Name: TypeAlias = tuple[str, int]
-
-EARLY_MAX = 10_000  # of one neighbour: far more than all builds of a large network take until an order arrives
-
 
 class TreeStateError(HeadwaterError):
     """Saved trees that are damaged or another node's: whoever keeps the node's state must act."""
 
 
 @dataclass(slots=True)
-class _Build:
+class Build:
     """One tree in one epoch. Without a cost it was installed, and nothing is left to negotiate."""
 
     parent: str | None = None
@@ -89,14 +86,15 @@ class Trees:
     strangers; ``stale`` counts messages that later ones have overtaken or that concern a broken build.
     """
 
-    def __init__(self, node: str, neighbours: Mapping[str, int]) -> None:
-        """A node and the delay in microseconds of the link to each of its neighbours."""
+    def __init__(self, node: str, neighbours: Mapping[str, int], table: TreeTable | None = None) -> None:
+        """A node and the delay in microseconds of the link to each of its neighbours; ``table`` is where it keeps what
+        it knows of each tree, builds included."""
         self.node = node
         self.unknown = 0
         self.stale = 0
         self._delays: dict[str, int] = {}
         self._gone: set[str] = set()
-        self._builds: dict[_Name, _Build] = {}
+        self._table = TreeTable() if table is None else table
         self._forgotten: dict[str, int] = {}
         self._used: dict[str, int] = {}
         """How many times the link to a neighbour was lost and came back."""
@@ -129,12 +127,12 @@ class Trees:
     def start(self, tree: str, epoch: int) -> Sends:
         """Begin to build the tree whose root this node is."""
         assert tree == self.node, f"{self.node} cannot be the root of the tree of {tree}"
-        if (tree, epoch) in self._builds:
+        if self.knows(tree, epoch):
             return []
         if self._is_forgotten(tree, epoch):
             self.unknown += 1
             return []
-        build = self._builds[tree, epoch] = _Build(cost=ROOT_COST)
+        build = self._begin(tree, epoch, Build(cost=ROOT_COST))
         return self._offer_to_all(tree, epoch, build)
 
     def install(self, tree: str, epoch: int, parent: str | None, children: tuple[str, ...]) -> None:
@@ -145,15 +143,18 @@ class Trees:
                     f"the tree of {tree!r} (epoch {epoch}) makes {neighbour!r} a neighbour of {self.node!r}, to which "
                     "it has no link; give coordinator and nodes the same network"
                 )
-        if self._is_forgotten(tree, epoch) and (tree, epoch) not in self._builds:
+        if self.is_forgotten(tree, epoch):
             self.unknown += 1
             return
-        broken = not self._gone.isdisjoint(children) or parent in self._gone
-        self._builds[tree, epoch] = _Build(parent=parent, children=set(children), broken=broken)
+        build = self._begin(tree, epoch, Build(parent=parent, children=set(children)))
+        if not self._gone.isdisjoint(children) or parent in self._gone:
+            self._break(self._table.record(tree, epoch), build)
 
-    def forget(self, tree: str, epoch: int) -> None:
+    def forget(self, tree: str, epoch: int, why: Input = Input.FORGET) -> None:
         """Free a build. This and earlier epochs of the tree, unless they are known here, cannot begin any more."""
-        self._builds.pop((tree, epoch), None)
+        record = self._table.record(tree, epoch)
+        record.build = None
+        record.move(why)
         self._forgotten[tree] = max(epoch, self._forgotten.get(tree, epoch))
 
     def link_gone(self, neighbour: str) -> Sends:
@@ -163,11 +164,11 @@ class Trees:
         """
         self._gone.add(neighbour)
         sends: Sends = []
-        for (tree, epoch), build in sorted(self._builds.items()):
+        for record, build in self._builds():
             if neighbour == build.parent or neighbour in build.children:
-                build.broken = True
+                self._break(record, build)
             elif build.waiting.pop(neighbour, 0):
-                sends += self._settle(tree, epoch, build)
+                sends += self._settle(record.tree, record.epoch, build)
         return sends
 
     def link_back(self, neighbour: str, delay_us: int | None = None) -> None:
@@ -188,11 +189,11 @@ class Trees:
         self._used[neighbour] = again
         self._gone.discard(neighbour)
         told: Told = [(neighbour, LinkAgain(again))]
-        for (tree, epoch), build in sorted(self._builds.items()):
+        for record, build in self._builds():
             # A node that remembers nothing may have made offers before it was told, which were ignored.
             if neighbour in build.waiting and build.cost is not None and not build.broken:
                 build.waiting[neighbour] = 1
-                told.append((neighbour, CreateTree(tree, epoch, *build.cost)))
+                told.append((neighbour, CreateTree(record.tree, record.epoch, *build.cost)))
         if self._heard.get(neighbour, 0) >= again:
             for message in self._early.pop(neighbour, []):
                 told += self.received(neighbour, message)
@@ -206,9 +207,9 @@ class Trees:
 
     def link_reset(self, neighbour: str) -> Told:
         """The neighbour remembers nothing: builds that it is part of here, or owes an answer to, are broken."""
-        for build in self._builds.values():
+        for record, build in self._builds():
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
-                build.broken = True
+                self._break(record, build)
         self._early.pop(neighbour, None)
         # Whether it uses the link again it will tell anew. It may have told before what nobody else knows of.
         self._heard[neighbour] = min(self._heard.get(neighbour, 0), self._used.get(neighbour, 0))
@@ -239,12 +240,11 @@ class Trees:
 
     def _consider(self, neighbour: str, offered: CreateTree) -> Sends:
         tree, epoch = offered.tree, offered.epoch
-        build = self._builds.get((tree, epoch))
+        build = self._build(tree, epoch)
         if build is None:
             if self._is_forgotten(tree, epoch) or tree == self.node:
                 return self._refuse_unknown(neighbour, offered)
-            build = self._builds[tree, epoch] = _Build()
-            return self._adopt(neighbour, offered, build)
+            return self._adopt(neighbour, offered, self._begin(tree, epoch, Build()))
         if build.broken:
             # No answer: the root must not believe that a tree stands which has lost one of its links.
             self.stale += 1
@@ -266,7 +266,7 @@ class Trees:
             return [(neighbour, TreeNack(tree, epoch, *offered.cost))]
         return self._adopt(neighbour, offered, build)
 
-    def _adopt(self, neighbour: str, offered: CreateTree, build: _Build) -> Sends:
+    def _adopt(self, neighbour: str, offered: CreateTree, build: Build) -> Sends:
         tree, epoch = offered.tree, offered.epoch
         old_parent, old_parent_cost, old_cost = build.parent, build.parent_cost, build.cost
         build.parent, build.parent_cost = neighbour, offered.cost
@@ -284,7 +284,7 @@ class Trees:
                 return sends
         return sends + self._offer_to_all(tree, epoch, build)
 
-    def _offer_to_all(self, tree: str, epoch: int, build: _Build) -> Sends:
+    def _offer_to_all(self, tree: str, epoch: int, build: Build) -> Sends:
         assert build.cost is not None
         others = sorted(self._delays.keys() - self._gone - {build.parent})
         build.children.clear()
@@ -293,7 +293,7 @@ class Trees:
         return [*((other, offer) for other in others), *self._settle(tree, epoch, build)]
 
     def _note_answer(self, neighbour: str, answer: TreeAck | TreeNack) -> Sends:
-        build = self._builds.get((answer.tree, answer.epoch))
+        build = self._build(answer.tree, answer.epoch)
         if build is None or build.cost is None:
             self.unknown += 1
             return []
@@ -311,7 +311,7 @@ class Trees:
             build.children.discard(neighbour)
         return self._settle(answer.tree, answer.epoch, build)
 
-    def _settle(self, tree: str, epoch: int, build: _Build) -> Sends:
+    def _settle(self, tree: str, epoch: int, build: Build) -> Sends:
         """The acknowledgement to the parent, once, when nothing is missing any more."""
         if build.waiting or build.broken or build.acknowledged or build.parent is None:
             return []
@@ -327,44 +327,44 @@ class Trees:
 
     def knows(self, tree: str, epoch: int) -> bool:
         """Whether this node takes part in the build; only then may parent and children be asked for."""
-        return (tree, epoch) in self._builds
+        return self._build(tree, epoch) is not None
 
     def parent(self, tree: str, epoch: int) -> str | None:
         """The parent so far (None: this node is the root)."""
-        return self._builds[tree, epoch].parent
+        return self._known_build(tree, epoch).parent
 
     def children(self, tree: str, epoch: int) -> tuple[str, ...]:
         """The children that are settled so far, in order of name."""
-        return tuple(sorted(self._builds[tree, epoch].children))
+        return tuple(sorted(self._known_build(tree, epoch).children))
 
     def stands(self, tree: str, epoch: int) -> bool:
         """At the root: the whole tree is settled, here and at every other node. Elsewhere always false."""
-        build = self._builds.get((tree, epoch))
+        build = self._build(tree, epoch)
         return build is not None and tree == self.node and not build.waiting and not build.broken
 
-    def rooted_here(self) -> tuple[_Name, ...]:
+    def rooted_here(self) -> tuple[TreeName, ...]:
         """The builds (tree, epoch) that have this node as their root."""
-        return tuple(sorted(name for name in self._builds if name[0] == self.node))
+        return tuple(record.name for record, _ in self._builds() if record.tree == self.node)
 
     def is_broken(self, tree: str, epoch: int) -> bool:
         """Whether the build has lost a link that it uses here."""
-        build = self._builds.get((tree, epoch))
+        build = self._build(tree, epoch)
         return build is not None and build.broken
 
     def is_forgotten(self, tree: str, epoch: int) -> bool:
         """Whether this or a later build of the tree was taken part in, or ordered to be forgotten, and is no more."""
-        return (tree, epoch) not in self._builds and self._is_forgotten(tree, epoch)
+        return not self.knows(tree, epoch) and self._is_forgotten(tree, epoch)
 
-    def broken(self) -> tuple[_Name, ...]:
+    def broken(self) -> tuple[TreeName, ...]:
         """The builds (tree, epoch) that lost a link they use here; the coordinator replaces them under a new epoch."""
-        return tuple(sorted(name for name, build in self._builds.items() if build.broken))
+        return tuple(record.name for record, build in self._builds() if build.broken)
 
     def table(self) -> list[dict[str, Any]]:
         """Every build in order of (tree, epoch) as plain data: what the coordinator checks and people read."""
         return [
             {
-                "tree": tree,
-                "epoch": epoch,
+                "tree": record.tree,
+                "epoch": record.epoch,
                 "state": build.state,
                 "parent": build.parent,
                 "children": sorted(build.children),
@@ -372,13 +372,16 @@ class Trees:
                 "zero_hops": None if build.cost is None else build.cost[1],
                 "waiting_for": sorted(build.waiting),
             }
-            for (tree, epoch), build in sorted(self._builds.items())
+            for record, build in self._builds()
         ]
 
     def validate(self) -> None:
         """Assert what must hold between any two inputs."""
-        for (tree, epoch), build in self._builds.items():
-            where = f"{self.node}, tree of {tree}, epoch {epoch}"
+        for record, build in self._builds():
+            tree = record.tree
+            where = f"{self.node}, tree of {tree}, epoch {record.epoch}"
+            assert record.state not in (State.UNKNOWN, State.NAMED, State.GONE), f"{where}: it is {record.state}"
+            assert build.broken or record.state != State.BROKEN, f"{where}: it is {record.state}, its links are not"
             assert (build.parent is None) == (tree == self.node), f"{where}: only the root has no parent"
             assert build.parent not in build.children, f"{where}: {build.parent} is parent and child"
             assert build.waiting.keys() | build.children <= self._delays.keys(), f"{where}: a stranger is part of it"
@@ -407,8 +410,8 @@ class Trees:
             "stale": self.stale,
             "builds": [
                 [
-                    tree,
-                    epoch,
+                    record.tree,
+                    record.epoch,
                     build.parent,
                     None if build.cost is None else list(build.cost),
                     None if build.parent_cost is None else list(build.parent_cost),
@@ -417,7 +420,7 @@ class Trees:
                     dict(sorted(build.waiting.items())),
                     build.broken,
                 ]
-                for (tree, epoch), build in sorted(self._builds.items())
+                for record, build in self._builds()
             ],
         }
 
@@ -430,9 +433,9 @@ class Trees:
             for neighbour, kind, *about in saved["early"]:
                 early.setdefault(str(neighbour), []).append(_MESSAGES[kind](*about))
             forgotten, unknown, stale = dict(saved["forgotten"]), int(saved["unknown"]), int(saved["stale"])
-            builds: dict[_Name, _Build] = {}
+            builds: dict[TreeName, Build] = {}
             for tree, epoch, parent, cost, parent_cost, acknowledged, children, waiting, broken in saved["builds"]:
-                builds[str(tree), int(epoch)] = _Build(
+                builds[str(tree), int(epoch)] = Build(
                     parent,
                     _cost(cost),
                     _cost(parent_cost),
@@ -447,11 +450,44 @@ class Trees:
             ) from error
         if node != self.node:
             raise TreeStateError(f"these are the saved trees of {node!r}, not of {self.node!r}; give each node its own")
-        self._delays, self._gone, self._builds = delays, gone, builds
+        self._delays, self._gone = delays, gone
+        self._table.clear()
+        for (tree, epoch), build in builds.items():
+            self._begin(tree, epoch, build)
+            if build.broken:
+                self._table.record(tree, epoch).move(Input.CUT)
         self._forgotten, self.unknown, self.stale = forgotten, unknown, stale
         self._used, self._heard, self._early = used, heard, early
 
     # -- small helpers ------------------------------------------------------------------------------------------------
+
+    def _builds(self) -> list[tuple[TreeRecord, Build]]:
+        """The builds that this node takes part in, in order of (tree, epoch)."""
+        return [(record, record.build) for record in self._table.in_order() if record.build is not None]
+
+    def _build(self, tree: str, epoch: int) -> Build | None:
+        record = self._table.get(tree, epoch)
+        return None if record is None else record.build
+
+    def _known_build(self, tree: str, epoch: int) -> Build:
+        build = self._build(tree, epoch)
+        assert build is not None, f"{self.node} takes no part in the tree of {tree}, epoch {epoch}"
+        return build
+
+    def _begin(self, tree: str, epoch: int, build: Build) -> Build:
+        """Take part in a build. One that is installed again, in whatever state, keeps its tasks."""
+        record = self._table.record(tree, epoch)
+        record.build = build
+        if record.accepts(Input.BUILD):
+            record.move(Input.BUILD)
+        return build
+
+    @staticmethod
+    def _break(record: TreeRecord, build: Build) -> None:
+        """The build has lost a link that it uses here."""
+        if not build.broken:
+            build.broken = True
+            record.move(Input.CUT)
 
     def _set_delay(self, neighbour: str, delay_us: int) -> None:
         if neighbour == self.node or delay_us < 0:

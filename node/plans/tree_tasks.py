@@ -7,19 +7,19 @@ asked of the children, and a task here puts them together.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headwater.node.delivery.subscriptions import Delivered, Dispatcher, Subscribers
-from headwater.node.plans.catalog import Catalog
+from headwater.node.plans.dataflow import KINDS, Dataflow, describe, rule_of
 from headwater.node.plans.partition import HERE, split
+from headwater.node.plans.plan_tasks import PlanTasks
+from headwater.node.plans.share import PlanShare
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.pull.review import review
-from headwater.node.step import FOREVER, Numbers, Work
+from headwater.node.step import FOREVER, Work
 from headwater.node.streams.feeds import Feed, Inlet, Merge, Sieve
 from headwater.node.streams.outlets import Outlet
-from headwater.node.streams.sources import EpochFeed, LocalFeed
 from headwater.node.tasks.aggregates.completion import Completion
 from headwater.node.tasks.aggregates.planning import asking_rule
 from headwater.node.tasks.aggregates.tallies import Tallies
@@ -28,94 +28,74 @@ from headwater.node.tasks.task import JoinTask
 from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.analysis.projection import beside_all_of, joinable_components, project
-from headwater.protocol.languages.printing import PrintError
-from headwater.protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, TreeStart, Whole
-from headwater.protocol.messages.tallies import Tally
+from headwater.protocol.messages.neighbour import Deploy, Filter, Part, Settled, SettledHere, Stream, Whole
+from headwater.protocol.messages.plans import PlannedRule
+from headwater.protocol.messages.tallies import Tally, TallyAnswer, TallyRequest
 from headwater.protocol.pattern import Aggregate, Chain, Rule, leaves, types_of
-from headwater.protocol.streams import filter_of
-from headwater.protocol.subscriptions import Subscription, print_subscription
-
-KINDS: dict[type[Any], str] = {Filter: "primitive", Part: "match", Whole: "composite"}
-"""How the events of a stream are accounted."""
+from headwater.protocol.streams import filter_of, whole_streams
+from headwater.protocol.subscriptions import Subscription
 
 
-class TreeWork:
+class TreeTasks(PlanTasks):
     """The tables and tasks of one node in one tree and epoch."""
 
-    def __init__(
-        self,
-        tree: str,
-        epoch: int,
-        parent: str | None,
-        children: tuple[str, ...],
-        catalog: Catalog,
-        local: Mapping[str, LocalFeed],
-        numbers: Numbers,
-        delivered: Delivered,
-        *,
-        plan: int = 0,
-        from_us: int | None = None,
-        prime_us: int | None = None,
-        pulls: bool = False,
-        values: bool = True,
-    ) -> None:
-        """``local``: where events of sources of this plan appear at the node."""
+    def __init__(self, flow: Dataflow, *, pulls: bool = False, values: bool = True) -> None:
+        """``pulls``: tasks may ask for events instead of being sent them all; ``values``: with what they know."""
+        super().__init__(flow)
         self._pulls = pulls
         self._values = values
-        self.plan = plan
-        self.tree = tree
-        self.epoch = epoch
-        self.parent = parent
-        self.children = children
-        self.from_us = from_us
-        self._catalog = catalog
-        self._local = {name: EpochFeed(feed, prime_us) for name, feed in sorted(local.items())}
-        self._numbers = numbers
-        self.advertised: dict[str, frozenset[str]] = {}
-        """What each child has advertised; a child that is missing has not yet spoken."""
-        self.subscribed: set[str] = set()
-        """Children that have said what they want."""
-        self.subscribers = Subscribers(tree, epoch, catalog, delivered)
         self.places: dict[str, set[str]] = {}
         """Where the composites of a type come from: here, or from a child that a rule was delegated to."""
         self.feeds: dict[Stream, Feed] = {}
         self._wanted_above: set[Whole] = set()
-        """Rules whose composites somebody above wants."""
-        self.inlets: dict[tuple[str, Stream | int], Inlet] = {}
-        self.outlets: dict[int, Outlet] = {}
-        self.tasks: list[JoinTask] = []
-        self.completions: list[Completion] = []
-        self.tallies = Tallies(self, catalog, numbers)
-        self._dispatchers: list[tuple[Feed, int, Dispatcher]] = []
-        """Feeds whose events are delivered from here, each with how much longer than its input it may wait."""
-        self.until_us: int | None = None
-        """Where the next plan begins."""
-        self.told = False
-        """Whether the parent has heard that everybody below is ready; at the root: whether all has been arranged."""
-        self.started = False
-        self.settled: float = -FOREVER
-        self.delivered: float = -FOREVER if from_us is None else from_us - 1
-        """Everything of this tree that ends at or before this, less what its rule may wait for a decision, has reached
-        every sink, as far as is known here. What the trees of earlier plans have to deliver they know themselves."""
-        self._settled_below: dict[str, float] = {}
+        """Rules whose composites the parent wants."""
+        self._completions: list[Completion] = []
+        self.tallies = Tallies(self, flow.catalog, flow.numbers)
 
     # ---------------------------------------------------------------------------------------------------------- tables
 
     def producers(self, event_type: str) -> tuple[str, ...]:
         """Who gives events of the type: children, and HERE."""
-        found = {child for child, types in self.advertised.items() if event_type in types}
-        found |= self.places.get(event_type, set())
-        if event_type in self._local:
-            found.add(HERE)
-        return tuple(sorted(found))
+        producers = {child for child, types in self.advertised.items() if event_type in types}
+        producers |= self.places.get(event_type, set())
+        if event_type in self.flow.local:
+            producers.add(HERE)
+        return tuple(sorted(producers))
+
+    def laid(self, work: Work) -> None:
+        """In a tree only the children must know it, and the forest tells them."""
+
+    def partner_ready(self, neighbour: str) -> bool:
+        return False
 
     def is_ready(self) -> bool:
         """Whether all children have advertised and subscribed."""
-        return set(self.children) == self.advertised.keys() and set(self.children) == self.subscribed
+        return self.flow.children_ready()
 
-    def advertisement(self) -> tuple[str, ...]:
-        """The types of all sources here and below."""
-        return tuple(sorted(set(self._local).union(*self.advertised.values())))
+    def subscription(self) -> tuple[Subscription, ...]:
+        return self.subscribers.combined()
+
+    def arrange(self, share: PlanShare, work: Work) -> bool:
+        wanted = self.subscribers.wanted_types()
+        if share.strategy.one_tree:
+            rules: list[PlannedRule] | None = share.rules.in_order()
+        else:
+            rules = share.rules.needed(self, wanted, share.catalog, work)
+        if rules is None:
+            return False
+        if share.strategy.filters:
+            for planned in rules:
+                self._hear(planned.rule, work)
+        bounds = ((planned.rule, planned.since_us, planned.until_us) for planned in rules)
+        for stream in whole_streams(bounds, horizon_us, self.flow.from_us):
+            feed = self.feed(stream, work) if share.strategy.filters else self._centrally(stream, work)
+            self.flow.dispatch(feed, stream)
+        for name in wanted:
+            if name in share.catalog.types:
+                of_type = [s for s in self.subscribers.combined() if s.type == name]
+                where = of_type[0].where if len(of_type) == 1 and share.strategy.filters else ()
+                self.flow.dispatch(self.feed(Filter(name, where), work))
+        return True
 
     # ----------------------------------------------------------------------------------------------------------- feeds
 
@@ -129,7 +109,7 @@ class TreeWork:
 
     def _filter(self, stream: Filter, work: Work) -> Feed:
         condition = row_condition(
-            stream.where, self._catalog.type(stream.type), stream.type in self._catalog.composites
+            stream.where, self.flow.catalog.type(stream.type), stream.type in self.flow.catalog.composites
         )
         inputs: list[Feed] = []
         for producer in self.producers(stream.type):
@@ -144,13 +124,13 @@ class TreeWork:
         """The conditions that events are judged by here, one by one."""
         for stream, feed in self.feeds.items():
             if isinstance(stream, Filter):
-                for each in feed.inputs if isinstance(feed, Merge) else (feed,):
-                    if isinstance(each, Sieve):
-                        yield stream, each
+                for source in feed.inputs if isinstance(feed, Merge) else (feed,):
+                    if isinstance(source, Sieve):
+                        yield stream, source
 
     def _evaluate(self, stream: Whole | Part, work: Work, *, here: bool = False) -> Feed:
         """``here``: at this node, even if a child could do it alone."""
-        rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
+        rule = rule_of(stream)
         roles = (
             tuple(leaf.role for leaf in leaves(rule.pattern.root))
             if isinstance(stream, Whole)
@@ -185,7 +165,7 @@ class TreeWork:
             return task
         return self._task(stream, [feed for feed, _ in inputs.values()])
 
-    def hear(self, rule: Rule, work: Work) -> None:
+    def _hear(self, rule: Rule, work: Work) -> None:
         """Ask for the filters without conditions that a rule needs, so that other rules can do with what they bring."""
         roles = tuple(leaf.role for leaf in leaves(rule.pattern.root))
         plan = split(rule, roles, {name: self.producers(name) for name in types_of(rule.pattern)})
@@ -230,17 +210,13 @@ class TreeWork:
         base = replace(stream, rule=asking.base)
         self.feeds[base] = self._evaluate(base, work, here=True)
         points = [self.tallies.point(asked.tally, work) for asked in asking.asked]
-        number = self._numbers.next()
-        made = Completion(number, stream, asking, self.feeds[base], points, reach_us, self._catalog)
-        self.completions.append(made)
+        number = self.flow.numbers.next()
+        made = Completion(number, stream, asking, self.feeds[base], points, reach_us, self.flow.catalog)
+        self._completions.append(made)
         self.places.setdefault(rule.emits, set()).add(HERE)
         return made
 
-    def evaluate(self, stream: Whole, work: Work) -> Feed:
-        """The rule, split over the nodes below."""
-        return self.feed(stream, work)
-
-    def evaluate_centrally(self, stream: Whole, work: Work) -> Feed:
+    def _centrally(self, stream: Whole, work: Work) -> Feed:
         """The rule over unfiltered events of all its types: the baseline."""
         rule = stream.rule
         if stream not in self.feeds:
@@ -251,35 +227,28 @@ class TreeWork:
         return self.feeds[stream]
 
     def _task(self, stream: Whole | Part, inputs: Iterable[Feed], *, subscribe: bool = True) -> JoinTask:
-        rule = stream.rule if isinstance(stream, Whole) else stream.partial.rule
-        candidates = self._catalog.candidates(stream.partial) if isinstance(stream, Part) else ()
-        task = JoinTask(
-            self._numbers.next(), stream, self._catalog.engine(stream), tuple(inputs), candidates, needed_us(stream)
-        )
-        if subscribe:
-            for feed in task.inputs:
-                feed.consumers.append(task)
-        self.tasks.append(task)
+        task = self.flow.task(stream, inputs, subscribe=subscribe)
         if isinstance(stream, Whole):
-            self.places.setdefault(rule.emits, set()).add(HERE)
+            self.places.setdefault(stream.rule.emits, set()).add(HERE)
         return task
 
     def local_feeds(self, event_type: str) -> list[Feed]:
         """Where events of the type, primitive or composite, appear at this node."""
-        found: list[Feed] = []
-        if event_type in self._local:
-            found.append(self._local[event_type])
-        found += [
+        feeds: list[Feed] = []
+        if event_type in self.flow.local:
+            feeds.append(self.flow.local[event_type])
+        feeds += [
             task for task in self.tasks if isinstance(task.stream, Whole) and task.stream.rule.emits == event_type
         ]
-        found += [task for task in self.completions if task.stream.rule.emits == event_type]
-        return found
+        feeds += [task for task in self._completions if task.stream.rule.emits == event_type]
+        return feeds
 
     def inlet(self, child: str, stream: Stream, work: Work) -> Inlet:
         """The stream as a child sends it; asked for once, whoever needs it here."""
         known = self.inlets.get((child, stream))
         if known is None:
-            known = self.inlets[child, stream] = Inlet(child, self._numbers.next(), stream, self._catalog)
+            known = Inlet(child, self.flow.numbers.next(), stream, self.flow.catalog)
+            self.flow.inlets[child, stream] = known
             marks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
             work.send(child, Deploy(self.tree, self.epoch, known.number, stream, marks_only))
         return known
@@ -290,133 +259,102 @@ class TreeWork:
 
     # ---------------------------------------------------------------------------------------------------------- output
 
-    def can_serve(self, stream: Stream | Tally) -> bool:
-        """Whether all event types of a stream are known here."""
-        match stream:
-            case Whole(rule) | Part(PartialRule(rule)):
-                return all(self._catalog.knows(name) for name in types_of(rule.pattern))
-            case _:
-                return self._catalog.knows(stream.type)
-
-    def serve(self, number: int, stream: Stream, work: Work, *, marks_only: bool = False) -> Outlet:
-        """The parent asks for a stream, or only to know how far it has come."""
+    def serve(self, number: int, stream: Stream | Tally, work: Work, *, marks_only: bool = False) -> bool:
+        if not self._knows_types_of(stream):
+            return False
+        if isinstance(stream, Tally):
+            self.tallies.serve(number, stream, work)
+            return True
         if isinstance(stream, Whole) and not marks_only:
             self._wanted_above.add(stream)
         feed = self.feed(stream, work)
         assert self.parent is not None
         if isinstance(stream, Whole):
-            self.dispatch(feed, stream)
-        outlet = self.outlets[number] = Outlet(self.parent, number, feed, KINDS[type(stream)], self._catalog)
+            self.flow.dispatch(feed, stream)
+        outlet = Outlet(self.parent, number, feed, KINDS[type(stream)], self.flow.catalog)
         outlet.marks_only = marks_only
         outlet.ends_us = self.until_us
-        return outlet
+        self.flow.outlets[number] = outlet
+        return True
 
-    def dispatch(self, feed: Feed, stream: Whole | None = None) -> None:
-        """Give what the feed brings to the subscribers below, except where it came from.
+    def _knows_types_of(self, stream: Stream | Tally) -> bool:
+        """Whether all event types of a stream are known here."""
+        match stream:
+            case Whole(rule) | Part(PartialRule(rule)):
+                return all(self.flow.catalog.knows(name) for name in types_of(rule.pattern))
+            case _:
+                return self.flow.catalog.knows(stream.type)
 
-        What a rule decides only later, by what follows, belongs to this tree even if it ends before the tree's plan
-        begins: the tree before could not decide it.
-        """
-        origin = feed.child if isinstance(feed, Inlet) and isinstance(feed.stream, Whole) else None
-        waits_us = 0 if stream is None else stream.waits_us
-        from_us = None if self.from_us is None else self.from_us - waits_us
-        dispatcher = Dispatcher(self.subscribers, origin, from_us)
-        dispatcher.until_us = self.until_us
-        self._dispatchers.append((feed, waits_us, dispatcher))
-        feed.consumers.append(dispatcher)
+    def tally(self, neighbour: str, message: TallyRequest | TallyAnswer, work: Work) -> bool:
+        return self.tallies.received(neighbour, message, work)
 
     # ---------------------------------------------------------------------------------------------- beginning and end
 
     def start(self, work: Work) -> None:
-        """Everything is deployed, here and above: sources begin, with what they remember."""
-        self.started = True
-        for child in self.children:
-            work.send(child, TreeStart(self.tree, self.epoch))
-        for feed in self._local.values():
-            feed.start(work)
+        self.flow.start(work)
 
     def end(self, until_us: int, work: Work) -> None:
-        """The next plan begins here: what is later is its own."""
-        self.until_us = until_us if self.until_us is None else min(until_us, self.until_us)
-        self.subscribers.until_us = self.until_us
-        for outlet in self.outlets.values():  # first: what has ended goes back when the plan does
-            outlet.ends_us = self.until_us
-        for feed in self._local.values():
-            feed.end(until_us, work)
-        for source, waits_us, dispatcher in self._dispatchers:
-            dispatcher.until_us = self.until_us
-            source.want(self.until_us - 1 - waits_us, work)
+        self.flow.end(until_us, work)
 
     def is_drained(self, now_us: int) -> bool:
-        """At the root, after the end: whether everything that this tree must find has reached the sinks."""
         until_us = self.until_us
         if not self.started or until_us is None:
             return False
-        if any(feed.current(now_us) < until_us - 1 - waits_us for feed, waits_us, _ in self._dispatchers):
+        if any(feed.current(now_us) < until_us - 1 - waits_us for feed, waits_us, _ in self.flow.dispatchers):
             return False
         return self.delivered >= until_us - 1
 
     def review(self, work: Work, *, restless: bool) -> None:
-        """Now and then: which streams are worth being pulled. ``restless``: change masters, whatever it costs."""
-        review(self.tasks, work, restless=restless)
+        review(self.flow.tasks, work, restless=restless)
 
-    def leave(self) -> None:
-        """Let go of the node's own feeds."""
-        for feed in self._local.values():
-            feed.leave()
+    def look(self, work: Work) -> None:
+        """No plan says what a tree may cost."""
 
     def uses(self, neighbour: str) -> bool:
-        """Whether anything here runs over this neighbour."""
         return neighbour == self.parent or neighbour in self.children
+
+    # -------------------------------------------------------------------------------------------------------- progress
 
     @property
     def settles(self) -> bool:
-        """Whether it is this node that finds out, now and then, how far everything has come."""
+        """In a tree it is the root, through which everything passes."""
         return self.parent is None
 
     def settle(self, work: Work) -> None:
-        """At the root, now and then: tell how far everything has been sent to the sinks.
-
-        What takes this tree's place goes back by as much as its rules wait (see ``dispatch``).
-        """
         if not self.started:
             return
-        found = min((feed.current(work.now_us) + waits_us for feed, waits_us, _ in self._dispatchers), default=FOREVER)
-        if not self._dispatchers:
-            found = work.now_us
-        if found > self.settled:
-            self.settled = found
-            self.pass_settled(work)
+        flow = self.flow
+        sent_us = flow.sent_us(work.now_us) if flow.dispatchers else work.now_us
+        if sent_us > flow.settled:
+            flow.settled = sent_us
+            self._pass_settled(work)
 
-    def pass_settled(self, work: Work) -> None:
+    def _pass_settled(self, work: Work) -> None:
         for child in self.children:
-            work.send(child, Settled(self.tree, self.epoch, self.settled, self.delivered))
+            work.send(child, Settled(self.tree, self.epoch, self.flow.settled, self.delivered))
         self._conclude(work)
 
     def settled_above(self, message: Settled, work: Work) -> None:
-        self.settled, self.delivered = message.ts, max(self.delivered, message.delivered)
-        self.pass_settled(work)
+        self.flow.settled, self.flow.delivered = message.ts, max(self.delivered, message.delivered)
+        self._pass_settled(work)
 
     def settled_below(self, child: str, ts: float, work: Work) -> None:
-        self._settled_below[child] = ts
+        self.flow.settled_below[child] = ts
         self._conclude(work)
 
     def _conclude(self, work: Work) -> None:
-        reached = min((self._settled_below.get(child, -FOREVER) for child in self.children), default=self.settled)
+        flow = self.flow
+        reached = min((flow.settled_below.get(child, -FOREVER) for child in self.children), default=flow.settled)
         if self.parent is None:
-            self.delivered = max(self.delivered, reached)
-        elif reached >= self.settled:
-            work.send(self.parent, SettledHere(self.tree, self.epoch, self.settled))
+            flow.delivered = max(flow.delivered, reached)
+        elif reached >= flow.settled:
+            work.send(self.parent, SettledHere(self.tree, self.epoch, flow.settled))
 
     # --------------------------------------------------------------------------------------------------------- showing
 
     def table(self) -> dict[str, Any]:
         return {
-            "tree": self.tree,
-            "epoch": self.epoch,
-            "parent": self.parent,
-            "advertised": {child: sorted(types) for child, types in sorted(self.advertised.items())},
-            "subscriptions": self.subscribers.table(),
+            **self.flow.table(),
             "tasks": self.described(),
             "aggregates": self.tallies.table(),
             "routes": {
@@ -424,48 +362,43 @@ class TreeWork:
                     f"{inlet.number} from {child}: {describe(inlet.stream)}"
                     for (child, _), inlet in self.inlets.items()
                 ],
-                "given": [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())],
+                "given": self.flow.given(),
             },
         }
 
     def described(self) -> list[str]:
-        """The tasks in words."""
         return [describe(task.stream) for task in self.tasks]
 
-    def rules(self) -> set[Rule]:
-        """The rules that anything here serves."""
-        return {
-            stream.rule if isinstance(stream, Whole) else stream.partial.rule
-            for stream in self.feeds
-            if not isinstance(stream, Filter)
-        }
+    @property
+    def completions(self) -> Sequence[Completion]:
+        return self._completions
+
+    def exact_tasks(self) -> Sequence[JoinTask]:
+        """None: parts of rules may let too much pass here, which is judged above."""
+        return ()
+
+    def gives(self, number: int, outlet: Outlet, stream: Stream) -> bool:
+        return outlet.feed is self.feeds.get(stream)
+
+    def given_stream(self, number: int) -> Stream | None:
+        return None
+
+    def misplaced(self) -> Iterator[str]:
+        for (child, stream), inlet in self.inlets.items():
+            if child not in self.children or (inlet.child, inlet.stream) != (child, stream):
+                yield f"stream {inlet.number} of {inlet.child} is kept as one of {child}"
+        for number, outlet in self.outlets.items():
+            if (outlet.neighbour, outlet.number) != (self.parent, number):
+                yield f"stream {outlet.number} to {outlet.neighbour} is kept as {number} to {self.parent}"
+
+    def unfinished(self) -> Sequence[str]:
+        return self.tallies.unfinished()
+
+    def streams(self) -> set[tuple[str, int]]:
+        return self.flow.streams() | self.tallies.streams()
+
+    def aggregates_held(self) -> int:
+        return sum(task.held() for task in self._completions) + self.tallies.held()
 
     def held(self) -> int:
-        asked = sum(task.held() for task in self.completions) + self.tallies.held()
-        return asked + sum(task.held() for task in self.tasks) + sum(outlet.held() for outlet in self.outlets.values())
-
-
-def needed_us(stream: Whole | Part) -> int | None:
-    """How long a task needs its inputs. A part may reach further than its rule: what tightens the rule's windows may be
-    a condition that only a node above can judge."""
-    if isinstance(stream, Whole):
-        return horizon_us(stream.rule)
-    partial = stream.partial
-    found = [horizon_us(partial.rule), horizon_us(replace(partial.rule, pattern=partial.pattern, attributes=()))]
-    known = [each for each in found if each is not None]
-    return max(known) if len(known) == len(found) else None
-
-
-def describe(stream: Stream) -> str:
-    """A stream in words."""
-    match stream:
-        case Whole(rule):
-            return f"rule {rule.name}"
-        case Part(partial, _, heard):
-            without = f", without the {' and '.join(heard)} that come anyway" if heard else ""
-            return f"part of {partial.rule.name}: {partial.label()}{without}"
-        case Filter(name, where):
-            try:
-                return f"filter {print_subscription(Subscription(name, where))}"
-            except PrintError:  # conditions of rules that were built in Python may have no text
-                return f"filter {name} with {len(where)} condition{'s' * (len(where) != 1)}"
+        return self.flow.held() + self.aggregates_held()

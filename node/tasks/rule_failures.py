@@ -1,8 +1,9 @@
 """Rules that fail on the values they meet: what is noted of them while a node goes on.
 
 Conditions and engines are called in many places, deep inside the handling of one input, and what fails for one rule
-must not take the work of the others with it. So a failure is noted here, counts as no match, and the core reports what
-was noted when it has done with the input.
+must not take the work of the others with it. So a failure counts as no match and is noted in the step that is running
+(``node.step.Work``), which reports it with its other effects. A step that does not come to its end takes its notes with
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ COUNTER: Final = "rule_errors"
 
 
 class Failures:
-    """How often each rule has failed since the last look, and what was said at last. As many entries as rules."""
+    """How often each rule has failed, and what was said at last. As many entries as rules."""
 
     def __init__(self) -> None:
         self._noted: dict[str, tuple[int, str]] = {}
@@ -23,13 +24,29 @@ class Failures:
     def note(self, rule: str, sentence: str) -> None:
         self._noted[rule] = (self._noted.get(rule, (0, ""))[0] + 1, sentence)
 
-    def take(self) -> list[Report]:
+    def reports(self) -> list[Report]:
         """What was noted, in order of the names."""
-        if not self._noted:
-            return []
-        noted, self._noted = self._noted, {}
-        return [Report(COUNTER, count, rule, sentence) for rule, (count, sentence) in sorted(noted.items())]
+        return [Report(COUNTER, count, rule, sentence) for rule, (count, sentence) in sorted(self._noted.items())]
 
 
-NOTED: Final = Failures()
-"""Of the input that is being handled: cores run one at a time, and each takes what it has caused."""
+class CurrentStep:
+    """The way from conditions and engines, which are shared and know no step, to the step that calls them.
+
+    Cores run one at a time: there is one step at most. Outside any step nothing is noted.
+    """
+
+    __slots__ = ("failures", "running")
+
+    def __init__(self) -> None:
+        self.running = False
+        self.failures: Failures | None = None
+        """Of the running step, once a rule has failed."""
+
+    def note(self, rule: str, sentence: str) -> None:
+        if self.running:
+            if self.failures is None:
+                self.failures = Failures()
+            self.failures.note(rule, sentence)
+
+
+NOTED: Final = CurrentStep()

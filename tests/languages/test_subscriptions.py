@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.node.effects import Report
 from headwater.node.explain.expressions import Scope, holds
+from headwater.node.step import Work
 from headwater.node.tasks.predicates import row_condition
-from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.expressions import Attribute, Binary, Constant, Items
@@ -229,8 +230,10 @@ def test_an_attribute_that_events_lack_is_a_rule_error_and_values_that_cannot_be
         matching(parse("Temp(area = 'x')"), EventType("Temp", {"value": "float"}))
     odd = EventType("Odd", {"v": "any"})
     matches = matching(parse_subscription("Odd(v > 3)"), odd)
-    assert not matches(Event(odd, 0, "p1", 1, {"v": "text"}))
-    assert matches(Event(odd, 0, "p1", 2, {"v": 4}))
-    (failure,) = NOTED.take()
+    with Work(0, {}, {}) as step:
+        assert not matches(Event(odd, 0, "p1", 1, {"v": "text"}))
+        assert matches(Event(odd, 0, "p1", 2, {"v": 4}))
+    (failure,) = step.effects
+    assert isinstance(failure, Report)
     assert (failure.counter, failure.count, failure.rule) == ("rule_errors", 1, "condition on Odd")
     assert failure.sentence.startswith("a condition on Odd cannot be decided for the event p1#1: TypeError")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -22,6 +23,8 @@ from headwater.node.effects import (
     TimerFired,
 )
 from headwater.node.snapshot import StateError, restore, save
+from headwater.node.step import Work
+from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.analysis.projection import project
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.messages.neighbour import (
@@ -30,12 +33,14 @@ from headwater.protocol.messages.neighbour import (
     Deploy,
     FetchRules,
     Filter,
+    GraphLaid,
     Mark,
     Notify,
     Part,
     RulesFetched,
     Run,
     Subscribe,
+    TreeOver,
     TreeReady,
     TreeStart,
     Want,
@@ -181,6 +186,44 @@ def test_what_a_node_does_not_know_is_counted_and_it_carries_on(message, counter
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
     node.starts()
     assert sent(node.bears(event("A", 5), at_us=5), Batch)
+
+
+def test_what_comes_out_of_turn_is_counted_and_changes_nothing():
+    node = ANode(PAIR, sources="A", children=["left"])
+    assert reports(node.starts()) == ["unknown_message"], "the child has not advertised yet"
+    assert reports(node.hears("up", TreeOver("top", 1))) == ["unknown_message"], "it has not begun"
+    assert reports(node.hears("left", GraphLaid("top", 1))) == ["unknown_message"], "a tree has no partners"
+    node.child_says("left", "B")
+    assert reports(node.hears("up", TreeReady("top", 1, 1))) == ["unknown_message"], "a second time"
+    node.hears("up", Deploy("top", 1, 3, Filter("A")))
+    assert reports(node.starts()) == []
+    assert reports(node.starts()) == ["unknown_message"], "a second time"
+    assert node.core.validate(node.now_us) == []
+    assert sent(node.bears(event("A", 5), at_us=5), Batch)
+    assert reports(node.hears("up", TreeOver("top", 1))) == []
+    assert reports(node.starts()) == ["forgotten_tree"]
+
+
+def test_a_root_that_is_made_to_fetch_rules_out_of_turn_arranges_them_once():
+    node = ANode(PAIR, parent=None, children=["left"], sinks=["X"], strategy="mt", kept=[])
+    node.hears("left", FetchRules("n", 1, "X"), RulesFetched("n", 1, "X", (PlannedRule(PAIR),)))
+    effects = node.child_says("left", "AB")
+    assert sent(effects, TreeStart) == [TreeStart("n", 1)]
+    assert sent(node.hears("left", FetchRules("n", 1, "Y"), RulesFetched("n", 1, "Y", ())), TreeStart) == []
+
+
+def test_failures_of_rules_belong_to_the_step_in_which_they_fail():
+    with Work(0, {}, {}) as step:
+        NOTED.note("fire", "once")
+        NOTED.note("fire", "twice")
+    assert step.effects == [Report("rule_errors", 2, "fire", "twice")]
+    with suppress(ZeroDivisionError), Work(0, {}, {}):
+        NOTED.note("fire", "in a step that is not finished")
+        _ = 1 // 0
+    NOTED.note("fire", "outside any step")
+    with Work(0, {}, {}) as step:
+        pass
+    assert step.effects == []
 
 
 def test_a_stream_is_known_only_to_the_neighbour_it_goes_to():

@@ -340,7 +340,7 @@ def test_counts_of_predicates_survive_saving_and_the_end_of_a_tree(simulation: S
     before = dict(selected(core.works.values(), core.forest.past))
     assert dict(selected(again.works.values(), again.forest.past)) == before
     for name in list(again.works):
-        again.forest._forget(*name)
+        again.forest.forget(*name)
     assert not again.works
     assert dict(selected(again.works.values(), again.forest.past)) == before
     assert dict(selected((), Past())) == {}

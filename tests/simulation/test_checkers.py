@@ -265,7 +265,7 @@ def forget_subscriptions(core, parent, work, above):
 
 
 def disown(core, parent, work, above):
-    above.children = tuple(child for child in above.children if child != core.name)
+    above.flow.children = tuple(child for child in above.children if child != core.name)
 
 
 def forget_bodies(core, parent, work, above):

@@ -27,16 +27,17 @@ sinks must not be given again; accounts: what was said of events, to tell who co
 def held_by(core: NodeCore) -> dict[str, int]:
     """How many rows, open matches and remembered identities are kept, by purpose (``HELD``)."""
     kept = dict.fromkeys(HELD, 0)
-    for found in core.works.values():
-        for task in found.tasks:
-            stored = task.engine.stored()
-            kept["open_matches"] += stored
-            kept["tasks"] += task.held() - stored
-        kept["kept"] += sum(outlet.held() for outlet in found.outlets.values())
-        kept["aggregates"] += sum(task.held() for task in found.completions) + found.tallies.held()
+    for tasks in core.works.values():
+        stored = sum(task.engine.stored() for task in tasks.tasks)
+        waiting = sum(outlet.held() for outlet in tasks.outlets.values())
+        aggregates = tasks.aggregates_held()
+        kept["open_matches"] += stored
+        kept["kept"] += waiting
+        kept["aggregates"] += aggregates
+        kept["tasks"] += tasks.held() - stored - waiting - aggregates
     kept["events"] = sum(len(feed.history) for feed in core.local.values())
-    kept["sent_bodies"] = sum(len(outbox.history) for outbox in core._outboxes.values())
-    kept["received_bodies"] = sum(len(inbox.bodies) for inbox in core._inboxes.values())
+    kept["sent_bodies"] = sum(len(outbox.history) for outbox in core.outboxes.values())
+    kept["received_bodies"] = sum(len(inbox.bodies) for inbox in core.inboxes.values())
     kept["delivered"] = core.forest.delivered.held()
-    kept["accounts"] = core._testimony.held()
+    kept["accounts"] = core.testimony.held()
     return kept

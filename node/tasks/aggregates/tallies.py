@@ -23,7 +23,7 @@ from headwater.protocol.messages.tallies import Question, Tally, TallyAnswer, Ta
 from headwater.protocol.tallies import Part, merged, nothing, tally
 
 if TYPE_CHECKING:
-    from headwater.node.plans.tree_tasks import TreeWork
+    from headwater.node.plans.tree_tasks import TreeTasks
 
 Row = tuple[Any, ...]
 
@@ -235,7 +235,7 @@ class TallyOutlet:
 class Tallies:
     """The points of one node in one tree, and the streams between them and those of its neighbours."""
 
-    def __init__(self, found: TreeWork, catalog: Catalog, numbers: Numbers) -> None:
+    def __init__(self, found: TreeTasks, catalog: Catalog, numbers: Numbers) -> None:
         self._work = found
         self._catalog = catalog
         self._numbers = numbers
