@@ -6,67 +6,134 @@ rules and a snapshot), compiled conditions (their expressions), and composites (
 
 from __future__ import annotations
 
-import io
-import pickle
-from typing import Any
+from functools import cache
+from operator import itemgetter
+from typing import Any, Final
 
 from headwater.node.engine import Engine
-from headwater.node.plans.catalog import compiled
-from headwater.node.tasks.rule_failures import NOTED
-from headwater.protocol.composites import Composite, carrying_spec
-from headwater.protocol.errors import HeadwaterError
+from headwater.protocol.analysis.partial import Contest, PartialRule
 from headwater.protocol.events import EventType
+from headwater.protocol.links.numbering import Outgoing
+from headwater.protocol.links.parts import Joined
+from headwater.protocol.messages.tallies import Question, Tally
 from headwater.protocol.pattern import Rule
+from headwater.protocol.state import Format, Made, Vocabulary
+from headwater.protocol.state import StateError as StateError
+from headwater.protocol.state.values import CLASSES, MADE, by_name
+from headwater.protocol.tallies import Extreme, Total
+from headwater.protocol.wire import codec
+from headwater.protocol.wire.messages import LinkWire
 
-VERSION = 5  # of what cores and machines are made of
-
-
-class StateError(HeadwaterError):
-    """Saved state that is damaged or of another version: whoever keeps it must act."""
-
-
-class _Saver(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Composite):
-            spec = value.spec
-            made_of = (spec.rule, spec.version, spec.type, spec.roles, spec.repeated, spec.plain)
-            return _composite, (made_of, tuple(value[1 : 1 + len(spec.roles)]), spec.values(*value[1:]))
-        if type(value) is Engine:
-            program = value.program
-            made_from = (program.rules, tuple(program.types.values()), tuple(program.composites.values()))
-            return _engine, (*made_from, value.snapshot())
-        recipe = getattr(value, "recipe", None)
-        if recipe is not None:
-            return recipe
-        return NotImplemented
+FORMAT_NUMBER: Final = 1
+"""Of what cores and machines are made of; ``protocol.state`` says what a change of it takes."""
 
 
-def _composite(made_of: Any, bindings: tuple[Any, ...], values: tuple[Any, ...]) -> Composite:
-    return Composite((carrying_spec(*made_of), *bindings, values))
+@cache
+def state_format() -> Format:
+    """How nodes are saved. A class that a node comes to hold must be listed here, or in ``protocol.state.values``.
+
+    The classes are imported here and not above: those of cores and machines import this module.
+    """
+    from headwater.node import core
+    from headwater.node.daemon import identities, machine, records
+    from headwater.node.delivery import matches, subscriptions
+    from headwater.node.observe import selectivity
+    from headwater.node.plans import (
+        catalog,
+        dataflow,
+        forest,
+        graph_tasks,
+        lifecycle,
+        rule_store,
+        share,
+        stage_cost,
+        tree_protocol,
+        tree_tasks,
+    )
+    from headwater.node.pull import masters, reach
+    from headwater.node.step import Numbers
+    from headwater.node.streams import admission, blockers, dedup, feeds, identity_map, outbox, outlets, sources
+    from headwater.node.tasks import predicates, task
+    from headwater.node.tasks.aggregates import completion, planning, tallies
+
+    classes = {
+        **CLASSES,
+        **by_name(Contest, PartialRule, Tally, Question, Total, Extreme),
+        **by_name(core.NodeCore, core.NodeSettings, Numbers),
+        **by_name(machine.NodeMachine, machine.SinkState, machine.ReplayState, records.Publication),
+        "LinkState": machine.LinkState,
+        "Outgoing": Outgoing,
+        "JoinedParts": Joined,
+        "LinkWire": LinkWire,
+        **by_name(identities.Seen, identities._Device),
+        **by_name(matches.Found, subscriptions.Delivered, subscriptions.Subscribers, subscriptions.Dispatcher),
+        **by_name(selectivity.Past, selectivity.Predicate, selectivity.Joined, selectivity.Selected),
+        **by_name(catalog.Catalog, forest.Forest, rule_store.RuleStore, share.PlanShare),
+        **by_name(lifecycle.State, lifecycle.TreeRecord, lifecycle.TreeTable),
+        **by_name(tree_tasks.TreeTasks, graph_tasks.GraphTasks, dataflow.Dataflow),
+        **by_name(stage_cost.Patience, stage_cost.StageWatch),
+        "StageCounter": stage_cost._Counter,
+        "TreeBuild": tree_protocol.Build,
+        "Trees": tree_protocol.Trees,
+        **by_name(masters.Slot, masters.PushPull, reach.Reach),
+        **by_name(admission.Shapes, admission.Testimony, blockers.Candidates),
+        **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, dedup.Once, sources.LocalFeed, sources.EpochFeed),
+        **by_name(identity_map.Known, identity_map._Stretch, outbox.Outbox, outbox.Inbox),
+        **by_name(outlets.Outlet, outlets._Tap),
+        "OutletWindow": outlets._Window,
+        "OutletAsked": outlets._Asked,
+        **by_name(task.JoinTask, completion.Completion),
+        "CompletionCandidate": completion._Candidate,
+        "CompletionPending": completion._Pending,
+        **by_name(planning.AskingRule, planning.Asked),
+        **by_name(tallies.Tallies, tallies.TallyStore, tallies.TallyInlet, tallies.TallyPoint, tallies.TallyOutlet),
+        "TallyOpen": tallies._Open,
+    }
+    vocabulary = Vocabulary(
+        classes,
+        made={
+            **MADE,
+            "Engine": Made(Engine, _engine_parts, _engine),
+            "itemgetter": Made(itemgetter, lambda getter: getter.__reduce__()[1], _item_getter),
+        },
+        recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
+        named={"tuple": tuple, "int": int},
+    )
+    return Format(kind="node", number=FORMAT_NUMBER, vocabulary=vocabulary)
 
 
-def _engine(
-    rules: tuple[Rule, ...], types: tuple[EventType, ...], composites: tuple[EventType, ...], snapshot: bytes
-) -> Engine:
-    (rule,) = rules
+def _engine_parts(engine: Engine) -> tuple[Any, ...]:
+    """All engines of a process with equal rules share a program, so whose rule it holds is chance: the rule is saved in
+    its canonical encoding."""
+    program = engine.program
+    (rule,) = program.rules
+    return codec.encode(rule), tuple(program.types.values()), tuple(program.composites.values()), engine.snapshot()
+
+
+def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any) -> Engine:
+    from headwater.node.plans.catalog import compiled
+    from headwater.node.tasks.rule_failures import NOTED
+
+    rule = codec.decode(encoded)
+    declared = (*types, *composites)
+    if type(rule) is not Rule or type(snapshot) is not bytes or not all(type(each) is EventType for each in declared):
+        raise StateError("the saved state is damaged: an engine that is none")
     engine = Engine(compiled(rule, types, composites), on_failure=NOTED.note)
     engine.restore(snapshot)
     return engine
 
 
+def _item_getter(place: Any) -> itemgetter[Any]:
+    if type(place) is not int:
+        raise StateError("the saved state is damaged: a column without a number")
+    return itemgetter(place)
+
+
 def save(state: Any) -> bytes:
     """The state with everything it holds."""
-    out = io.BytesIO()
-    _Saver(out, protocol=5).dump((VERSION, state))
-    return out.getvalue()
+    return state_format().packed(state)
 
 
 def restore(data: bytes) -> Any:
-    """What was saved. Only for what this node has written itself: whoever can forge it can run code here."""
-    try:
-        version, state = pickle.loads(data)
-    except Exception as error:
-        raise StateError(f"the saved state is damaged ({type(error).__name__}); start the node without it") from error
-    if version != VERSION:
-        raise StateError(f"the state was saved by version {version}, this is version {VERSION}")
-    return state
+    """What was saved; a StateError if it is damaged or cannot be read by this version."""
+    return state_format().read(data)

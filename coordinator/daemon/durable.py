@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
@@ -88,13 +87,16 @@ class Durable:
 
     @staticmethod
     def record(received: Input, now_us: int) -> bytes:
-        """An input as the journal keeps it. Only this coordinator should ever read it: pickle runs code."""
-        return pickle.dumps((now_us, received), protocol=5)
+        """An input as the journal keeps it."""
+        return saving.input_format().packed((now_us, received))
 
     def replay(self, record: bytes) -> None:
         """An input of an earlier run: its outputs have left or will leave over the links again."""
-        now_us, received = pickle.loads(record)
-        self.apply(received, now_us)
+        match saving.input_format().read(record):
+            case (int(now_us), received) if isinstance(received, Input):
+                self.apply(received, now_us)
+            case _:
+                raise StateError("a record of the journal is no input of a coordinator")
 
     def apply(self, received: Input, now_us: int) -> Outputs:
         """Take one input; what follows from it."""
@@ -134,7 +136,7 @@ class Durable:
         return out
 
     def _step_back(self) -> None:
-        self.machine = saving.restored(self._base)
+        self.machine = saving.restored_machine(self._base)
         for now_us, received in self._since:
             self.machine.handle(received, now_us)
 
@@ -150,17 +152,16 @@ class Durable:
     def save(self) -> bytes:
         self._base = saving.save(self.machine)
         self._since.clear()
-        return pickle.dumps((self._base, self.links, self.counts), protocol=5)
+        return saving.save((self._base, self.links, self.counts))
 
     @staticmethod
     def restored(data: bytes) -> Durable:
-        try:
-            base, links, counts = pickle.loads(data)
-        except Exception as error:
-            raise StateError(f"the snapshot of the coordinator is damaged ({type(error).__name__})") from error
-        found = Durable(saving.restored(base), links)
-        found.counts = counts
-        return found
+        match saving.restored(data):
+            case (bytes(base), dict(links), Counter() as counts):
+                durable = Durable(saving.restored_machine(base), links)
+                durable.counts = counts
+                return durable
+        raise StateError("the snapshot is not that of a coordinator")
 
     def figures(self) -> dict[str, Any]:
         return {**self.machine.counts, **self.counts}

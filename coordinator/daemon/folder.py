@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import secrets
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from headwater.coordinator.daemon.inputs import Setup
-from headwater.coordinator.daemon.saving import StateError
-
-SETUP_VERSION: Final = 4
+from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateError, setup_format
 
 
 class DataFolder:
@@ -37,7 +34,7 @@ class DataFolder:
         return read_setup(self.path)
 
     def keep_setup(self, setup: Setup) -> None:
-        write_atomically(self.path / "network", pickle.dumps((SETUP_VERSION, setup), protocol=5))
+        write_atomically(self.path / "network", setup_format().packed(setup))
 
     def write_endpoints(self, endpoints: dict[str, Any]) -> None:
         """Where the coordinator can be reached, for programs that have started it."""
@@ -56,13 +53,13 @@ def read_setup(path: Path) -> Setup | None:
     if not file.exists():
         return None
     try:
-        version, setup = pickle.loads(file.read_bytes())
-    except Exception as error:
-        raise StateError(
-            f"{file} is damaged ({type(error).__name__}); restore it or start with another folder"
-        ) from error
-    if version != SETUP_VERSION or not isinstance(setup, Setup):
-        raise StateError(f"{file} was written by another version of the coordinator")
+        setup = setup_format().read(file.read_bytes())
+    except OldState as error:
+        raise StateError(f"{file} cannot be used: {error}. {HOW_TO_GO_ON}") from error
+    except StateError as error:
+        raise StateError(f"{file} cannot be used: {error}; restore it or start with another folder") from error
+    if not isinstance(setup, Setup):
+        raise StateError(f"{file} does not describe a network; restore it or start with another folder")
     return setup
 
 

@@ -34,9 +34,11 @@ from headwater.coordinator.daemon.inputs import (
 )
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.daemon.replanning import as_measured, moved
+from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateError
 from headwater.coordinator.daemon.statistics import Statistics
 from headwater.coordinator.inev.model.measuring import unmeasured
 from headwater.coordinator.inev.model.rules import Statistics as Known
+from headwater.protocol.errors import ConfigError
 from headwater.protocol.journal import Journal
 from headwater.protocol.links import Hub, Keys, LinkSettings
 from headwater.protocol.messages.control import COORDINATOR
@@ -108,11 +110,16 @@ class CoordinatorDaemon:
 
     def _recovered(self, setup: Setup) -> Durable:
         snapshot = self.journal.snapshot
-        durable = Durable(Machine(setup, self.settings.machine)) if snapshot is None else Durable.restored(snapshot)
         self.replayed = 0
-        for record in self.journal.records():
-            durable.replay(record)
-            self.replayed += 1
+        try:
+            durable = Durable(Machine(setup, self.settings.machine)) if snapshot is None else Durable.restored(snapshot)
+            for record in self.journal.records():
+                durable.replay(record)
+                self.replayed += 1
+        except OldState as error:
+            raise ConfigError(f"{self.folder.journal} cannot be used: {error}. {HOW_TO_GO_ON}") from error
+        except StateError as error:
+            raise ConfigError(f"{self.folder.journal} cannot be used: {error}") from error
         durable.machine.settings = self.settings.machine
         if self.journal.was_cut:
             log.error(

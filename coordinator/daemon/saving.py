@@ -1,34 +1,91 @@
-"""The machine's state as bytes, and back."""
+"""The machine's state as bytes, and back, with what else a coordinator saves."""
 
 from __future__ import annotations
 
-import pickle
-from typing import Final
+from functools import cache
+from typing import Any, Final, get_args
 
+from headwater.coordinator import contents, core, recovery, requests, trees
+from headwater.coordinator.daemon import inputs, machine, memory, operations, registry
 from headwater.coordinator.daemon.machine import Machine
-from headwater.protocol.errors import HeadwaterError
+from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
+from headwater.coordinator.inev.model.rules import Measured, Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.layout import cost_watch, fallback, history, stages
+from headwater.coordinator.layout.graphs import at_the_middle
+from headwater.protocol.state import Format, Vocabulary
+from headwater.protocol.state import OldState as OldState
+from headwater.protocol.state import StateError as StateError
+from headwater.protocol.state.values import CLASSES, MADE, by_name
 
-VERSION: Final = 5
-"""Of the saved state; a coordinator does not read what another version has written."""
+MACHINE_NUMBER: Final = 1
+"""Of the format of machines; ``protocol.state`` says what a change of it takes."""
+
+INPUT_NUMBER: Final = 1
+"""The same of inputs in the journal."""
+
+SETUP_NUMBER: Final = 1
+"""The same of what a coordinator was told of its network."""
+
+HOW_TO_GO_ON: Final = (
+    "To go on, move 'network' and 'journal' out of the data folder and start the coordinator again: it begins a new "
+    "life with what its network file says, and learns the rest from its nodes"
+)
+"""For whoever has a folder that this version cannot read."""
 
 
-class StateError(HeadwaterError):
-    """Saved state that is damaged or of another version: whoever keeps it must act."""
+@cache
+def vocabulary() -> Vocabulary:
+    """What coordinators may save. A class that one comes to hold is listed here, or in ``protocol.state.values``."""
+    from headwater.coordinator.daemon.durable import LinkState
+
+    classes = {
+        **CLASSES,
+        **by_name(inputs.Setup, *get_args(inputs.Input), *get_args(inputs.Ask), inputs.Answered),
+        **by_name(*get_args(requests.Change), *get_args(recovery.Fact), recovery.Question),
+        **by_name(machine.Machine, machine.Settings, machine.Past, LinkState),
+        **by_name(memory.Memory, memory._Recalled),
+        **by_name(operations.Operation, operations.Waiter),
+        "OperationPlanner": operations.Planner,
+        **by_name(registry.Registry, registry.Registration, registry.KeptSource, registry.KeptSink),
+        **by_name(core.Coordinator, contents.Contents, contents._Retired, trees.TreeKeeper),
+        **by_name(history.Layings, stages.Home, stages.Stage, fallback.StageName, cost_watch.Watched),
+        **by_name(InevPlanner, Statistics, Measured, LatencyTerms),
+    }
+    return Vocabulary(classes, made=MADE, named={"at_the_middle": at_the_middle})
 
 
-def save(machine: Machine) -> bytes:
-    """Everything, as bytes that only this coordinator should ever read: pickle runs code."""
-    return pickle.dumps((VERSION, machine), protocol=5)
+def _format(kind: str, number: int) -> Format:
+    return Format(kind=kind, number=number, vocabulary=vocabulary())
 
 
-def restored(data: bytes) -> Machine:
-    """The machine as it was saved."""
-    try:
-        version, machine = pickle.loads(data)
-    except Exception as error:
-        raise StateError(f"the saved state of the coordinator is damaged ({type(error).__name__}: {error})") from error
-    if version != VERSION:
-        raise StateError(f"the state was saved by version {version} of the coordinator, this is version {VERSION}")
-    if not isinstance(machine, Machine):
+@cache
+def machine_format() -> Format:
+    return _format("coordinator", MACHINE_NUMBER)
+
+
+@cache
+def input_format() -> Format:
+    return _format("input", INPUT_NUMBER)
+
+
+@cache
+def setup_format() -> Format:
+    return _format("network", SETUP_NUMBER)
+
+
+def save(state: Any) -> bytes:
+    """The state with everything it holds."""
+    return machine_format().packed(state)
+
+
+def restored(data: bytes) -> Any:
+    """What was saved; a StateError if it is damaged or cannot be read by this version."""
+    return machine_format().read(data)
+
+
+def restored_machine(data: bytes) -> Machine:
+    found = restored(data)
+    if not isinstance(found, Machine):
         raise StateError("this is no saved state of a coordinator")
-    return machine
+    return found

@@ -16,9 +16,9 @@ from headwater.node.daemon import records
 from headwater.node.daemon.collector import Collector
 from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
 from headwater.node.daemon.machine import NodeMachine
-from headwater.node.snapshot import StateError
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.journal import Durability, Journal
+from headwater.protocol.state import OldState, StateError
 
 LIFE_BYTES: Final = 8
 
@@ -86,6 +86,12 @@ def _machine(settings: DaemonSettings, journal: Journal, node_settings: NodeSett
         return NodeMachine(settings.name, life, node_settings)
     try:
         machine = NodeMachine.restored(journal.snapshot)
+    except OldState as error:
+        raise ConfigError(
+            f"the snapshot in {journal.folder} cannot be used: {error}. To go on, move {journal.folder} away and start "
+            f"the node again: it begins a new life and its trees are built anew. What only this node held is lost; to "
+            f"keep it, start the version that saved it, end its sources and wait until everything is delivered"
+        ) from error
     except StateError as error:
         raise ConfigError(f"the snapshot in {journal.folder} cannot be used: {error}") from error
     journal.snapshot = None  # it may be large

@@ -6,6 +6,7 @@ values give equal bytes. Decoding checks shape and names and raises CodecError, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
 from types import UnionType
@@ -88,6 +89,18 @@ def _value(plain: Any) -> Any:
     cls = _CLASSES.get(name)
     if cls is None:
         raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")
+    check_fields(cls, values)
+    return cls(*values)
+
+
+def is_of_rules(cls: type[Any]) -> bool:
+    """Whether rules are made of it: then code is generated from what is in it."""
+    return cls.__module__ in (expressions.__name__, pattern.__name__)
+
+
+def check_fields(cls: type[Any], values: Sequence[Any]) -> None:
+    """A CodecError if these cannot be the fields of a class that travels."""
+    name = cls.__name__
     hints = _HINTS.get(cls)
     if hints is None:
         hints = _HINTS[cls] = get_type_hints(cls)
@@ -96,7 +109,6 @@ def _value(plain: Any) -> Any:
     for (field, hint), value in zip(hints.items(), values, strict=True):
         if not _fits(value, hint):
             raise CodecError(f"{name}.{field} cannot be {value!r:.60}")
-    return cls(*values)
 
 
 def _event_type(inside: list[Any]) -> EventType:

@@ -33,7 +33,7 @@ from headwater.coordinator.daemon.inputs import (
     Unsubscribe,
 )
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.coordinator.daemon.saving import StateError
+from headwater.coordinator.daemon.saving import OldState, StateError
 from headwater.protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.messages import control
@@ -447,6 +447,8 @@ def test_a_trace_does_not_join_a_network_that_lives_by_the_clock() -> None:
 
 def test_a_damaged_or_foreign_snapshot_is_refused_in_words() -> None:
     data = Durable(Machine(a_setup(a_network()))).save()
-    for broken in (b"", data[:-5], b"\x80\x05N."):
+    for broken in (b"", data[:-5], data[:-5] + b"\0" * 5):
         with pytest.raises(StateError, match="damaged"):
             Durable.restored(broken)
+    with pytest.raises(OldState, match="pickle"):
+        Durable.restored(b"\x80\x05N.")

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from headwater.coordinator.core import Coordinator, FallBack
+from headwater.coordinator.daemon.saving import vocabulary
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout.fallback import home_of, name_of
@@ -207,3 +208,7 @@ def fixed(layout: Layout) -> Planner:
         return layout, shortest_routes(ground)
 
     return lay_out
+
+
+for _planner in (FixedPlanner, RandomPlanner):
+    vocabulary().allow(_planner.__name__, _planner)  # what coordinators of these tests may save

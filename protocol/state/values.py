@@ -1,0 +1,87 @@
+"""What of the protocol saved states hold: rules, events, plans, networks, and what is known of links."""
+
+from __future__ import annotations
+
+from typing import Any, Final, get_args
+
+import msgpack
+
+from headwater.protocol import edge, expressions, graphs, network, pattern, streams
+from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec
+from headwater.protocol.events import Event, EventType
+from headwater.protocol.messages import control, plans, recovery
+from headwater.protocol.messages.neighbour import GraphLaid
+from headwater.protocol.state.classes import Made
+from headwater.protocol.state.kinds import StateError
+from headwater.protocol.subscriptions import Subscription
+from headwater.protocol.wire.columns import Columns
+
+
+def by_name(*classes: type) -> dict[str, type]:
+    """Each class under the name it has now. One that is renamed stays under its old name: ``{"Old": New}``."""
+    return {cls.__name__.lstrip("_"): cls for cls in classes}
+
+
+CLASSES: Final[dict[str, type]] = {
+    **by_name(Event, Subscription, GraphLaid),
+    **by_name(*get_args(expressions.Expression)),
+    **by_name(pattern.Rule, pattern.Pattern, pattern.Window, pattern.OutputAttribute, pattern.Chain),
+    **by_name(*get_args(pattern.Part), *get_args(pattern.Step), pattern.Within, pattern.Between),
+    **by_name(streams.Filter, streams.Whole),
+    "PartOfRule": streams.Part,
+    **by_name(*get_args(edge.Generator), edge.Layout, edge.Broker, edge.Mapped, edge.When),
+    **by_name(*get_args(edge.Feed), *get_args(edge.Destination)),
+    **by_name(network.Network, network.Link, network.Source, network.Sink),
+    **by_name(*get_args(graphs.Tap), graphs.Graph, graphs.GraphInlet, graphs.GraphTask, graphs.GraphOutlet),
+    **by_name(graphs.GraphDelivery, graphs.Watch, graphs.Weight),
+    **by_name(control.NodeConfig, control.PeerConfig, control.SourceConfig, control.SinkConfig, control.Register),
+    **by_name(plans.PlannedSource, plans.PlannedSink, plans.PlannedRule, plans.PlannedTree, plans.Share),
+    **by_name(plans.Prepared),
+    **by_name(*get_args(recovery.Noted)),
+}
+"""By the names under which they are saved."""
+
+
+def _event_type(name: Any, *pairs: Any) -> EventType:
+    return EventType(name, tuple(zip(pairs[::2], pairs[1::2], strict=True)))
+
+
+def _event_type_parts(declared: EventType) -> list[str]:
+    name, attributes = declared.declaration()
+    return [name, *(word for pair in attributes for word in pair)]
+
+
+def _spec_parts(spec: CompositeSpec) -> tuple[Any, ...]:
+    return spec.rule, spec.version, spec.type, spec.plain, *spec.roles, *spec.repeated
+
+
+def _spec(rule: Any, version: Any, event_type: Any, plain: Any, *roles: Any) -> CompositeSpec:
+    names, repeated = roles[: len(roles) // 2], roles[len(roles) // 2 :]
+    shape = (type(rule), type(version), type(event_type), type(plain), *map(type, names), *map(type, repeated))
+    if shape != (str, int, EventType, bool, *[str] * len(names), *[bool] * len(names)):
+        raise StateError("the saved state is damaged: composite events of no rule")
+    return carrying_spec(rule, version, event_type, names, repeated, plain)
+
+
+def _composite_parts(composite: Composite) -> tuple[Any, ...]:
+    """The spec, the bindings, and the values of the attributes, which the spec would compute."""
+    spec = composite[0]
+    return (*composite[: 1 + len(spec.roles)], spec.values(*composite[1:]))
+
+
+def _composite(spec: Any, *parts: Any) -> Composite:
+    if type(spec) is not CompositeSpec or len(parts) != len(spec.roles) + 1:
+        raise StateError("the saved state is damaged: a composite event without its parts")
+    return Composite((spec, *parts))
+
+
+def _columns(event_type: EventType, number: int, data: bytes) -> Columns:
+    return Columns(event_type, number, data, msgpack.unpackb(data)).bare()
+
+
+MADE: Final[dict[str, Made]] = {
+    "EventType": Made(EventType, _event_type_parts, _event_type),
+    "CompositeSpec": Made(CompositeSpec, _spec_parts, _spec, is_interned=True),
+    "Composite": Made(Composite, _composite_parts, _composite),
+    "Columns": Made(Columns, lambda columns: (columns.event_type, columns.number, columns.data), _columns),
+}
