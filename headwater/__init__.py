@@ -97,23 +97,25 @@ _HOMES: Final = {
 """The module that each public name comes from. A test compares this table with the imports for type checkers above."""
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name when it is first used (PEP 562)."""
-    if name == "__version__":
-        from importlib.metadata import PackageNotFoundError, version
+if not TYPE_CHECKING:  # type checkers would take any name for a public one
 
-        try:
-            value: Any = version("headwater")
-        except PackageNotFoundError:  # a checkout that is not installed
-            value = "unknown"
-    elif name in _HOMES:
-        from importlib import import_module
+    def __getattr__(name: str) -> Any:
+        """Load a public name when it is first used (PEP 562)."""
+        if name == "__version__":
+            from importlib.metadata import PackageNotFoundError, version
 
-        value = getattr(import_module(_HOMES[name]), name)
-    else:
-        raise AttributeError(f"module 'headwater' has no attribute {name!r}")
-    globals()[name] = value
-    return value
+            try:
+                value: Any = version("headwater")
+            except PackageNotFoundError:  # a checkout that is not installed
+                value = "unknown"
+        elif name in _HOMES:
+            from importlib import import_module
+
+            value = getattr(import_module(_HOMES[name]), name)
+        else:
+            raise AttributeError(f"module 'headwater' has no attribute {name!r}")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:
