@@ -144,7 +144,7 @@ async def _until_printed(text: str, where: str, names: dict[str, Any], printed: 
 
 
 def _client_page() -> list[Snippet]:
-    pages = {PROJECT / "README.md", PROJECT / "docs" / "client.md"}
+    pages = {PROJECT / "README.md", PROJECT / "docs" / "guide" / "client.md"}
     return [snippet for snippet in ALL if snippet.page in pages and snippet.kind == "with a network"]
 
 
