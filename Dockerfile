@@ -3,7 +3,7 @@
 #   docker build -t headwater .                    (or buildah build, podman build; needs BASE with Python 3.11 or later)
 #
 # A folder wheels/ in the build context, if there is one, is all that dependencies are installed from: so an image can
-# be built where the build cannot reach a package index. `headwater up --on containers` does that (docs/running.md).
+# be built where the build cannot reach a package index. `headwater up --on containers` does that (docs/guide/running.md).
 ARG BASE=python:3.12-slim
 
 FROM ${BASE} AS build

@@ -150,7 +150,7 @@ class Client:
     async def subscribe(
         self, text: str, *, since: str | None = None, on_subscribed: Callable[[], None] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """Everything the subscription matches, as it is found; each is a mapping as docs/command.md describes it, with
+        """Everything the subscription matches, as it is found: mappings as in docs/reference/command.md, with
         ``"delivery"``, which names the delivery. Deliveries up to the one that ``since`` names are left out.
         ``on_subscribed`` is called once the subscription holds: from then on nothing is missed."""
         self._numbers += 1

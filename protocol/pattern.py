@@ -1,7 +1,7 @@
 """Patterns and rules: the one form that both languages are parsed into and that everything else works on.
 
 A pattern is either an operator tree (SASE, INEv, CED) or a chain (TESLA); its predicates are a flat set of conjuncts.
-The meaning of every operator is defined over the global trace in docs/language.md.
+The meaning of every operator is defined over the global trace in docs/guide/rules.md.
 """
 
 from __future__ import annotations

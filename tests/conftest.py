@@ -13,7 +13,7 @@ from headwater.pipeline.spark.java import java_home
 from headwater.pipeline.spark.session import spark_session
 from headwater.protocol.errors import ConfigError
 
-ON_THE_MACHINE: Final = "test_bringup", "test_faults_links", "test_end_to_end", "test_pipeline_cluster"
+ON_THE_MACHINE: Final = "test_cluster", "test_faults_links", "test_end_to_end"
 """Files whose tests make devices, containers and networks with ports of their own on this machine, by what their names
 begin with: they take turns, where tests run in several processes."""
 

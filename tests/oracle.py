@@ -1,4 +1,4 @@
-"""The oracle: finds the matches of rules by trying every combination of events, straight from docs/language.md.
+"""The oracle: finds the matches of rules by trying every combination of events, straight from docs/guide/rules.md.
 
 It looks at the whole finite trace at once and knows no arrival order, no state and no index. It shares no code with the
 engine: of the project it uses only the values that rules and events are made of. Read it beside the section "Meaning";

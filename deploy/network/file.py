@@ -1,4 +1,4 @@
-"""The network file: YAML that says which nodes, links, sources, sinks and rules there are (docs/network.md)."""
+"""The network file: YAML that says which nodes, links, sources, sinks and rules there are (docs/guide/networks.md)."""
 
 from __future__ import annotations
 

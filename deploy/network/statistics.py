@@ -23,7 +23,7 @@ KEYS: Final = ("file", "rates", "selectivities", "latency", "pull")
 FILE_KEYS: Final = (
     "trace", "sample", "rules", "rates", "selectivities", "projections", "arrivals", "notes",
 )  # fmt: skip
-"""Those of a file that ``headwater statistics`` writes (docs/statistics.md)."""
+"""Those of a file that ``headwater statistics`` writes (docs/spark/statistics.md)."""
 SHARE_KEYS: Final = ("share", "low", "high", "passed", "of", "sampled")
 PROJECTION_KEYS: Final = ("per_s", "low", "high", "matches", "sampled", "singles", "selectivity")
 LATENCY_KEYS: Final = ("bound", "factor")

@@ -21,7 +21,7 @@ OVERHEAD: Final = ("watermark", "control")  # kinds of traffic that alone are no
 
 
 def statistics(observed: Observed) -> dict[str, Any]:
-    """Everything as it is now. The keys are explained in docs/metrics.md."""
+    """Everything as it is now. The keys are explained in docs/reference/metrics.md."""
     counters = observed.counters
     found: dict[str, Any] = {
         "node": observed.node,

@@ -456,12 +456,12 @@ def test_explain_uses_remote_tables(desk: Desk) -> None:
     assert "2 turned away: `a.v > REMOTE.limits[a.k]`" in done.out
 
 
-def test_the_example_of_the_readme_gives_two_fires(desk: Desk) -> None:
+def test_the_example_of_the_guide_gives_two_fires(desk: Desk) -> None:
     done = desk.run("run", str(FIRE / "fire.tesla"), "--events", str(FIRE / "events.csv"))
     assert [(c["attributes"]["area"], c["attributes"]["temperature"]) for c in done.composites] == [
         ("A1", 51.0), ("A3", 60.0),
     ]  # fmt: skip
-    assert done.out in (PROJECT / "README.md").read_text(encoding="utf-8")
+    assert done.out in (PROJECT / "docs" / "guide" / "start.md").read_text(encoding="utf-8")
 
 
 def test_version_and_help(desk: Desk) -> None:

@@ -167,7 +167,7 @@ def test_the_example_is_the_network_it_says_it_is() -> None:
 
 
 def test_the_network_file_of_the_documentation_can_be_read(folder: Path) -> None:
-    page = (PROJECT / "docs" / "network.md").read_text(encoding="utf-8")
+    page = (PROJECT / "docs" / "guide" / "networks.md").read_text(encoding="utf-8")
     (folder / "temp.csv").write_text("type,ts,area,value\nTemp,1000,A1,50\n")
     whole = page.split("```yaml\n", 1)[1].split("```", 1)[0]
     assert read(folder, whole).warnings == ()

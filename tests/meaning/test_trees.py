@@ -1,4 +1,4 @@
-"""What docs/language.md says about operator trees, on the oracle and the engine."""
+"""What docs/guide/rules.md says about operator trees, on the oracle and the engine."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ from tests.kit.patience import ANSWER_S
 from tests.node.test_core import LAST, ANode
 from tests.node.test_core import event as a_born_event
 
-DOC = Path(__file__).parent.parent.parent / "docs" / "metrics.md"
+DOC = Path(__file__).parent.parent.parent / "docs" / "reference" / "metrics.md"
 MS = 1_000
 PAIR = rule(chain("A a", each("B b", 20 * MS, "a")), "b.v = a.v", "b.v >= 1", name="pair", emits="X", out={"v": "a.v"})
 

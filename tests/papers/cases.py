@@ -1,4 +1,4 @@
-"""A small trace for each of the papers' rules, with the matches that follow from docs/language.md by hand.
+"""A small trace for each of the papers' rules, with the matches that follow from docs/guide/rules.md by hand.
 
 Times are in seconds. ``expected`` lists the matches as role -> time of its event (a list of times for a repeated role);
 the events of a case that are not in any match each show one reason why not.

@@ -1,6 +1,6 @@
 """What stands in the records of a node: what was counted between two moments, and what a sink was given.
 
-The daemon and the recordings of simulations are made of the same lines; docs/metrics.md describes the fields.
+The daemon and the recordings of simulations are made of the same lines; docs/reference/metrics.md describes the fields.
 """
 
 from __future__ import annotations

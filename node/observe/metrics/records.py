@@ -33,7 +33,7 @@ class Records:
     """Writes ``metrics-*.jsonl``, ``matches-*.jsonl`` and ``births-*.jsonl`` into a folder, from ``start()``
     to ``close()``.
 
-    Everything is called from the event loop. docs/metrics.md describes the fields.
+    Everything is called from the event loop. docs/reference/metrics.md describes the fields.
     """
 
     def __init__(
