@@ -21,7 +21,8 @@ from headwater.matches import Matches
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
-from headwater.protocol.network import STRATEGIES, Network
+from headwater.protocol.network import Network
+from headwater.protocol.strategy import CENTRAL, strategy_of
 from headwater.protocol.subscriptions import print_subscription
 
 
@@ -68,7 +69,7 @@ class Simulated:
     def share_of_centr(self) -> float | None:
         """Bytes over all links (watermarks and control messages left out), divided by those of ``centr`` over the same
         events. None if the run was not compared, or if centr sent nothing."""
-        return 1.0 if self.strategy == "centr" else self.figures.relative.bytes if self.figures.relative else None
+        return 1.0 if self.strategy == CENTRAL else self.figures.relative.bytes if self.figures.relative else None
 
     def __str__(self) -> str:
         return render(self.figures)
@@ -76,7 +77,7 @@ class Simulated:
     def __repr__(self) -> str:
         share = self.share_of_centr
         parts = [f"{len(self.events):,} events", f"{self.figures.composites:,} composite events delivered"]
-        if share is not None and self.strategy != "centr":
+        if share is not None and self.strategy != CENTRAL:
             parts.append(f"{share:.1%} of the bytes of centr")
         return f"<Simulated: strategy {self.strategy}, seed {self.seed}: {', '.join(parts)}>"
 
@@ -117,15 +118,15 @@ def simulate(
     events, too: figures are then relative to it, and a strategy that delivers anything else is an error. ``check`` has
     checkers watch what nodes promise and keep. No event loop is needed, and a running one does not matter.
     """
-    if strategy is not None and strategy not in STRATEGIES:
-        raise ConfigError(f"there is no strategy {strategy!r}; there is: {', '.join(STRATEGIES)}")
+    if strategy is not None:
+        strategy_of(strategy)
     length_us = _duration_us(duration)
     file = _network_file(network, strategy, length_us)
     plan = Plan.of(file, file.path, seed, check=check)
     if plan.until_us is not None and plan.until_us <= 0:
         raise ConfigError("a run of no duration has no events; give it more, as in duration='10s'")
     outcome = run_plan(plan, plan.strategy)
-    central = run_plan(plan, "centr") if compare and plan.strategy != "centr" else None
+    central = run_plan(plan, CENTRAL) if compare and plan.strategy != CENTRAL else None
     if central is not None and (wrong := difference(plan, outcome, central)) is not None:
         raise RunFailed(wrong)
     return Simulated(
