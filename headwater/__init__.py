@@ -119,4 +119,5 @@ if not TYPE_CHECKING:  # type checkers would take any name for a public one
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    """What completion offers: the public names, loaded or not, and nothing that this module happens to import."""
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})

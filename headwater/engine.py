@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from headwater.deploy.cli.output import in_key_order
 from headwater.frames import NUMBERS, UTC_STAMPS, Table, TimeForm, in_python, moment_us, plain_cell, table_of
@@ -17,7 +17,7 @@ from headwater.node.engine.running import fed
 from headwater.node.engine.running import run as run_events
 from headwater.node.traces.reader import TraceReader, TraceSource, survey
 from headwater.node.traces.rows import Rows
-from headwater.node.traces.times import in_another_unit, wrong_unit
+from headwater.node.traces.times import in_another_unit, parse_ts, wrong_unit
 from headwater.node.traces.types import Survey
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import TIME_UNITS, Layout
@@ -114,6 +114,8 @@ class Engine:
         if isinstance(rules, RuleSet):
             return RuleSet(rules.rules, {**rules.types, **{each.name: each for each in self._types}})
         if not isinstance(rules, str | os.PathLike | Source):
+            if not isinstance(rules, Iterable):
+                raise ConfigError(f"{rules!r:.60} holds no rules; {_RULES}")
             given = list(rules)
             if given and all(isinstance(each, Rule) for each in given):
                 return RuleSet(tuple(given), {each.name: each for each in self._types})  # type: ignore[arg-type]
@@ -329,6 +331,8 @@ class Engine:
             ts, node, seq = cells.pop("ts"), cells.pop("node", None), cells.pop("seq", None)
             if not isinstance(item["ts"], datetime) and in_another_unit([ts]) is not None:
                 raise EventError(f"{wrong_unit(ts)}; give datetimes or microseconds")
+            if isinstance(ts, str):
+                ts = parse_ts(ts)
             node = "local" if node is None else str(node)
             if seq is None:
                 seq = self._numbers[node] = self._numbers.get(node, 0) + 1
@@ -356,12 +360,15 @@ def run(
 # ----------------------------------------------------------------------------------------------------------- arguments
 
 
+_RULES: Final = "give a text, the path of a .tesla or .sase file, a list of these, or what parse_rules returned"
+
+
 def _sources(rules: RuleText | Iterable[RuleText]) -> list[Source]:
     if isinstance(rules, str | os.PathLike | Source):
         return [_source(rules, "rule")]
     given = list(rules)
     if not given:
-        raise ConfigError("there are no rules; give a text, the path of a rule file, or a list of these")
+        raise ConfigError(f"there are no rules; {_RULES}")
     return [_source(each, f"rule_{number}") for number, each in enumerate(given, 1)]
 
 
@@ -371,9 +378,7 @@ def _source(given: RuleText, name: str) -> Source:
     if isinstance(given, str) and not _is_path(given):
         return Source(given, name, language_of(given))
     if not isinstance(given, str | os.PathLike):
-        raise ConfigError(
-            f"{given!r:.60} is no rule; give a text, the path of a .tesla or .sase file, or what parse_rules returned"
-        )
+        raise ConfigError(f"{given!r:.60} is no rule; {_RULES}")
     path = Path(given)
     if not path.is_file():
         raise ConfigError(f"there is no rule file {path}")
@@ -386,9 +391,14 @@ def _is_path(text: str) -> bool:
 
 
 def _declared(types: Types) -> list[EventType]:
-    if isinstance(types, Mapping):
+    if isinstance(types, Mapping) and all(isinstance(attributes, Mapping) for attributes in types.values()):
         return [EventType(name, attributes) for name, attributes in types.items()]
-    return list(types)
+    declared = [] if isinstance(types, Mapping | str) else list(types)
+    if isinstance(types, Mapping | str) or not all(isinstance(each, EventType) for each in declared):
+        raise ConfigError(
+            f"types is {types!r:.60}; write {{'Name': {{'attribute': 'kind', ..}}, ..}} or a list of EventType objects"
+        )
+    return declared
 
 
 def _functions(given: Functions | Mapping[str, Callable[..., Value]] | None) -> Functions:

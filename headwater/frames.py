@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from io import BytesIO
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final
 
 from headwater.node.traces.rows import BadRow, Row, Rows, TraceSource
@@ -128,9 +128,10 @@ def table_of(data: Any, layout: Layout = USUAL) -> Table | list[Event] | TraceSo
         items = iter(data)
     except TypeError:
         raise EventError(f"{_described(data)} holds no events; {_ACCEPTED}") from None
-    first = next(items, None)
-    if first is None:
+    head = list(islice(items, 1))
+    if not head:
         return []
+    first = head[0]
     if isinstance(first, Event):
         return list(chain([first], items))
     if _is_arrow(first):
@@ -322,6 +323,8 @@ def _from_dicts(items: Iterable[Any], layout: Layout) -> Table:
             if value.__class__ not in _PLAIN:
                 row[name] = plain_cell(value)
         row["ts"] = ts
+        if "node" in row:
+            row["node"] = _present(row["node"])
     if rows and "seq" in rows[0]:
         _refuse_shared((row.get("node"), row.get("seq"), row) for row in rows)
     return Table(_InMemory("the events", "", layout), rows, None, form)

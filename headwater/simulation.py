@@ -148,6 +148,10 @@ def _network_file(
         network = network.path  # whether another strategy or duration fits is checked where the file is read
     if isinstance(network, Network):
         raise ConfigError("a Network alone has no events; give the path of its file, or what read_network returned")
+    if not isinstance(network, str | os.PathLike) or "\n" in os.fspath(network):
+        raise ConfigError(
+            f"{network!r:.60} is no network; give the path of a network file, or what read_network returned"
+        )
     return read_network(Path(network), strategy=strategy, duration_us=length_us)
 
 

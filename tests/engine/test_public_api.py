@@ -135,6 +135,11 @@ def test_mistakes_in_rules_are_shown_as_early_as_they_can_be():
         hw.Engine("absent.tesla")
     with pytest.raises(hw.ConfigError, match="5 is no rule"):
         hw.Engine([5])  # type: ignore[list-item]
+    with pytest.raises(hw.ConfigError, match="None holds no rules; give a text"):
+        hw.Engine(None)  # type: ignore[arg-type]
+    for types in ("Smoke", {"Smoke": "string"}, [("Smoke", "string")]):
+        with pytest.raises(hw.ConfigError, match=r"types is .*; write \{'Name': \{'attribute': "):
+            hw.Engine(FIRE, types)  # type: ignore[arg-type]
 
 
 def test_rules_call_python_functions():
@@ -236,6 +241,7 @@ def test_numbers_that_are_dates_in_another_unit_are_refused_with_the_sentence_of
         ([*fire_at(2, 1), ("Smoke", 3)], "event 3 is a tuple; give an Event, or a mapping"),
         ({"type": "Smoke", "ts": 1}, "one mapping is not a list of events; put it into a list"),
         (5, "an int holds no events; give an iterable of dicts"),
+        ([None], "event 1 is a NoneType; give an Event"),
         (pd.DataFrame({"kind": ["Smoke"], "ts": [1]}), r"the frame has no column 'type'; the columns are kind, ts"),
         (pl.DataFrame({"type": ["Smoke"]}), r"the frame has no column 'ts'; .* \(time_column= names another one\)"),
         (pd.DataFrame(fire_at(MOMENT, None)), "the frame: row 2: the row has no ts"),
@@ -257,7 +263,10 @@ def test_other_columns_may_hold_the_time_and_the_type_and_values_may_be_decimals
     assert found.to_dicts() == hw.run(FIRE, EVENTS).to_dicts()
     with pytest.raises(hw.EventError, match="holds timestamps, which say their unit themselves; leave time_unit= out"):
         hw.run(FIRE, pd.DataFrame(fire_at(MOMENT, MOMENT)), time_unit="s")
-    odd = [EVENTS[0], {**EVENTS[1], "value": Decimal("51"), "area": np.str_("A1"), "ts": np.int64(1_000_000)}]
+    odd = [
+        {**EVENTS[0], "node": np.nan},
+        {**EVENTS[1], "value": Decimal("51"), "area": np.str_("A1"), "ts": np.int64(1_000_000)},
+    ]
     assert hw.run(FIRE, odd)[0].attributes == {"area": "A1", "temperature": 51.0}
 
 
@@ -346,7 +355,7 @@ except hw.ConfigError as error:
 
 def test_a_stream_is_fed_and_advanced_and_closed():
     engine = hw.Engine(FIRE)
-    assert engine.feed(fire_at(MOMENT, MOMENT - timedelta(seconds=1))) == []
+    assert engine.feed(fire_at(MOMENT, "2026-07-01T14:00:00+02:00")) == []
     snapshot = engine.snapshot()
     (found,) = engine.advance(MOMENT)
     assert found.ts == MOMENT_US
@@ -424,6 +433,9 @@ def test_what_cannot_be_simulated_is_refused_with_a_sentence(arguments: dict[str
 
 
 def test_a_network_without_its_file_has_no_events_to_simulate():
+    for other in (5, FIRE):
+        with pytest.raises(hw.ConfigError, match="is no network; give the path of a network file"):
+            hw.simulate(other)  # type: ignore[arg-type]
     with pytest.raises(hw.ConfigError, match="a Network alone has no events"):
         hw.simulate(hw.read_network(NETWORK).network)  # type: ignore[arg-type]
 
@@ -439,7 +451,7 @@ def test_every_public_name_is_there_documented_and_known_to_type_checkers():
             typed |= {alias.name: str(statement.module) for alias in statement.names}
     assert typed == hw._HOMES
     assert sorted({*typed, "__version__"}) == sorted(hw.__all__)
-    assert set(hw.__all__) <= set(dir(hw))
+    assert {name for name in dir(hw) if not name.startswith("__")} == {*hw.__all__} - {"__version__"}
     for name in typed:
         assert (getattr(hw, name).__doc__ or "").strip(), f"{name} has no docstring"
     with pytest.raises(AttributeError, match="module 'headwater' has no attribute 'Motor'"):
