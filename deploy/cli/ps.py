@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.deploy.cli.tables import print_table
+
 if TYPE_CHECKING:
     from headwater.deploy.cluster.runs import Run
     from headwater.deploy.cluster.status import Row
@@ -69,10 +71,7 @@ def _print(run: Run, found: list[Row]) -> None:
     if state == "down":
         return
     header = ("NAME", "STATE", "PID", "RESTARTS", "MEMORY", "CPU", "ADDRESS", "HTTP")
-    table = [header, *(_cells(row) for row in found)]
-    widths = [max(len(line[column]) for line in table) for column in range(len(header))]
-    for line in table:
-        print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    print_table(header, [_cells(row) for row in found], indent=2)
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -64,9 +64,3 @@ def held_until(time_us: int | None) -> str:
     from headwater.protocol.text import show_ts
 
     return "" if time_us is None else f"; it held until {show_ts(time_us)}"
-
-
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(line[column]) for line in (header, *rows)) for column in range(len(header))]
-    for line in (header, *rows):
-        print("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.deploy.cli.common import say
-from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, print_table
+from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName
+from headwater.deploy.cli.tables import print_table
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import closest, listed
 

@@ -28,6 +28,7 @@ from headwater.deploy.cli.common import (
 from headwater.deploy.cli.output import JsonLines, any_number_of_digits, in_key_order, show_count
 from headwater.deploy.cli.progress import Progress
 from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.tables import print_table
 from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine
@@ -284,11 +285,7 @@ def _print_counts(output: IO[str], counts: dict[str, int], as_json: bool) -> Non
             output.write(json.dumps(dict(sorted(counts.items()))) + "\n")
     else:
         shown = {rule: show_count(number) for rule, number in sorted(counts.items())}
-        width = max([len("rule"), *map(len, counts)])
-        digits = max([len("composites"), *map(len, shown.values())])
-        output.write(f"{'rule':<{width}}  {'composites':>{digits}}\n")
-        for rule, number in shown.items():
-            output.write(f"{rule:<{width}}  {number:>{digits}}\n")
+        print_table(("rule", "composites"), shown.items(), figures=(1,), file=output)
     output.flush()
 
 

@@ -19,10 +19,10 @@ from headwater.deploy.cli.reaching import (
     Token,
     TokenFile,
     held_until,
-    print_table,
     since,
     waiting,
 )
+from headwater.deploy.cli.tables import print_table
 from headwater.protocol.destinations import WAYS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import closest, listed

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from headwater.deploy.cli.common import say
+from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.descriptions.generated import with_seed
 from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
 from headwater.pipeline.generate.model import Generation
@@ -115,20 +116,20 @@ def _list() -> None:
 
 def in_words(manifest: Manifest, out: Path) -> Sequence[str]:
     """What a person wants to know of a trace: how much, when, of what, where."""
-    wide = max(18, *map(len, manifest.types))
     span_s = (manifest.last_us - manifest.first_us) / 1e6
     lines = [
         f"{out}: {plural(manifest.events, 'event')} of {plural(len(manifest.types), 'type')} at "
         f"{plural(len(manifest.nodes), 'node')}",
         _when(manifest),
         "",
-        f"{'type':<{wide}} {'events':>11} {'per hour':>11}  attributes",
     ]
+    rows: list[Sequence[str]] = []
     for name, each in manifest.types.items():
         attributes = ", ".join(f"{attribute}: {kind}" for attribute, kind in each.attributes.items())
         rate = each.events / span_s * 3600 if span_s else 0.0
         shown = f"{rate:,.1f}" if rate >= 100 else f"{rate:.3g}"
-        lines.append(f"{name:<{wide}} {each.events:>11,} {shown:>11}  {attributes}".rstrip())
+        rows.append((name, f"{each.events:,}", shown, attributes))
+    lines += table_lines(("type", "events", "per hour", "attributes"), rows, figures=(1, 2))
     most = max(manifest.nodes.items(), key=lambda pair: pair[1].events)
     least = min(manifest.nodes.items(), key=lambda pair: pair[1].events)
     if most[1].events == least[1].events:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headwater.deploy.cli.common import say
+from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.cluster.plan import KINDS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.strategy import STRATEGIES, strategy_of
-from headwater.protocol.text import closest
+from headwater.protocol.text import closest, plural
 
 if TYPE_CHECKING:
     from headwater.deploy.cluster.plan import Plan
@@ -140,16 +141,15 @@ def _steps() -> Iterator[Steps]:
 def _report(run: Run, plan: Plan, seconds: float) -> None:
     nodes = plan.nodes()
     coordinator = plan.coordinator()
-    say(f"{run.name} is up: {len(nodes)} {'node' if len(nodes) == 1 else 'nodes'} on {plan.kind}, in {seconds:.1f} s")
+    say(f"{run.name} is up: {plural(len(nodes), 'node')} on {plan.kind}, in {seconds:.1f} s")
     rows: list[tuple[str, str]] = [("coordinator", f"http://{coordinator.http}  ({coordinator.address})")]
     rows += [("MQTT broker", str(each.address)) for each in plan.processes if each.role == "broker"]
     rows += [(each.name, f"http://{each.http}  ({each.address})") for each in nodes]
     if plan.token_file is not None:
         rows.append(("token", plan.token_file))
     rows.append(("folder", str(run.folder)))
-    width = max(len(name) for name, _ in rows)
-    for name, text in rows:
-        say(f"  {name:<{width}}  {text}")
+    for line in table_lines(rows[0], rows[1:], indent=2):
+        say(line)
     say("headwater ps shows it, headwater logs -f what it says, headwater down ends it")
 
 

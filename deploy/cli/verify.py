@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from headwater.deploy.cli.common import declared_types, read_sources, say
+from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.pipeline.prepare.prepared import Prepared, open_prepared
@@ -217,14 +218,10 @@ def _check_types(task: Task) -> None:
 
 def in_words(report: Report) -> Iterator[str]:
     """A table of the rules, then what is wrong with which composites."""
-    yield f"{'rule':<20} {'expected':>12} {'delivered':>12} {'missing':>9} {'extra':>9} {'duplicate':>9} {'altered':>9}"
-    for each in report.figures:
-        yield (
-            f"{each.rule:<20} {each.expected:>12,} {each.delivered:>12,} {each.missing:>9,} {each.extra:>9,} "
-            f"{each.duplicate:>9,} {each.altered:>9,}"
-        )
-    for name in report.refused:
-        yield f"{name:<20} {'not verified':>12}"
+    columns = ("expected", "delivered", "missing", "extra", "duplicate", "altered")
+    rows = [(each.rule, *(f"{getattr(each, column):,}" for column in columns)) for each in report.figures]
+    rows += [(name, "not verified", *[""] * (len(columns) - 1)) for name in report.refused]
+    yield from table_lines(("rule", *columns), rows, figures=range(1, 1 + len(columns)))
     yield from report.notes
     for problem in report.examples:
         yield _in_words(problem)

@@ -12,6 +12,7 @@ from typing import Any, Final
 import yaml
 
 from headwater.deploy.cli.statistics_task import Task
+from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.network.statistics import rule_digest
 from headwater.deploy.network.units import RATE_LEAST_PER_S
 from headwater.pipeline.prepare.traces import moment
@@ -214,19 +215,18 @@ def in_words(counted: Counted) -> Iterator[str]:
     yield f"{counted.task.trace.folder}: {manifest.events:,} events, {ends}"
     yield ""
     sizes = next((list(each.windows) for each in counted.arrivals.values()), [])
-    yield (
-        f"{'type':<18} {'events':>11} {'per hour':>12} {'nodes':>6} {'variation':>10} {'burstiness':>11}"
-        + "".join(f" {'disp. ' + whole_us(size):>14}" for size in sizes)
-    )
+    header = ["type", "events", "per hour", "nodes", "variation", "burstiness"]
+    header += [f"disp. {whole_us(size)}" for size in sizes]
+    rows = []
     for type, node in sorted(counted.arrivals, key=_place_order):
         if node is not None:
             continue
         each = counted.arrivals[type, None]
         nodes = sum(1 for of, at in counted.arrivals if of == type and at is not None)
-        yield (
-            f"{type:<18} {each.events:>11,} {each.per_s * 3600:>12,.4g} {nodes:>6} {_cell(each.variation):>10} "
-            f"{_cell(each.burstiness):>11}" + "".join(f" {each.windows[size].dispersion:>14.3g}" for size in sizes)
-        )
+        figures = (f"{each.events:,}", f"{each.per_s * 3600:,.4g}", str(nodes))
+        spread = (_cell(each.variation), _cell(each.burstiness))
+        rows.append((type, *figures, *spread, *(f"{each.windows[size].dispersion:.3g}" for size in sizes)))
+    yield from table_lines(header, rows, figures=range(1, len(header)))
     for name, of_rule in counted.rules.items():
         yield from _rule_in_words(name, counted.task.rules[name][0], of_rule)
 
@@ -235,22 +235,35 @@ def _rule_in_words(name: str, rule: Rule, found: RuleStatistics) -> Iterator[str
     order = Asked(rule).number
     yield ""
     yield f"{name}: {_text(rule).removeprefix(name + ':').strip()}"
-    if found.shares:
-        yield f"  {'roles':<22} {'selectivity':>12} {'95 %':>24} {'passed':>14} {'of':>16}  asked"
-    for roles, share in _sorted(found.shares, order):
-        yield (
-            f"  {names(roles, order):<22} {share.told:>12.4g} {_interval(share.estimate):>24} {share.passed:>14,.0f} "
-            f"{share.of:>16,.0f}  {_asked(rule, roles)}"
+    figures = range(1, 5)
+    shares = [
+        (
+            names(roles, order),
+            f"{share.told:.4g}",
+            _interval(share.estimate),
+            f"{share.passed:,.0f}",
+            f"{share.of:,.0f}",
+            _asked(rule, roles),
         )
-    if found.projections:
-        yield f"  {'roles':<22} {'matches/h':>12} {'95 %':>24} {'matches':>14} {'sampled':>16}  events in matches"
-    for roles, each in _sorted(found.projections, order):
-        singles = ", ".join(f"{role} {single.value:.3g}" for role, single in each.singles.items())
-        sampled = "all" if each.sampled == 1 else f"{each.sampled:.3g}"
-        yield (
-            f"  {names(roles, order):<22} {each.per_s.value * 3600:>12.4g} {_interval(each.per_s.scaled(3600)):>24} "
-            f"{each.found:>14,.0f} {sampled:>16}  {singles}"
+        for roles, share in _sorted(found.shares, order)
+    ]
+    if shares:
+        header = ("roles", "selectivity", "95 %", "passed", "of", "asked")
+        yield from table_lines(header, shares, figures=figures, indent=2)
+    projections = [
+        (
+            names(roles, order),
+            f"{each.per_s.value * 3600:.4g}",
+            _interval(each.per_s.scaled(3600)),
+            f"{each.found:,.0f}",
+            "all" if each.sampled == 1 else f"{each.sampled:.3g}",
+            ", ".join(f"{role} {single.value:.3g}" for role, single in each.singles.items()),
         )
+        for roles, each in _sorted(found.projections, order)
+    ]
+    if projections:
+        header = ("roles", "matches/h", "95 %", "matches", "sampled", "events in matches")
+        yield from table_lines(header, projections, figures=figures, indent=2)
     for note in found.notes:
         yield f"  note: {note}"
 

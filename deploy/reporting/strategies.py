@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import Final
 
+from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.reporting.drawing import bar, table, tag
 from headwater.deploy.reporting.page import document, section
 from headwater.deploy.simulation.comparison import BASELINE, Compared, Comparison, Spread
@@ -42,20 +43,16 @@ CHARTS: Final[Sequence[tuple[str, str, str]]] = (
 
 def render(found: Comparison) -> str:
     """For the terminal, without a line end."""
-    rows = [["strategy", *(name for _, name, _, _ in COLUMNS)]]
-    for each in found.strategies:
-        if each.why_not is None:
-            rows.append([each.strategy, *(_shown(each, column) for column in COLUMNS)])
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [_seeds(found), ""]
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        lines.append("  ".join(cells).rstrip())
+    header = ["strategy", *(name for _, name, _, _ in COLUMNS)]
+    served = [each for each in found.strategies if each.why_not is None]
+    rows = [[each.strategy, *(_shown(each, column) for column in COLUMNS)] for each in served]
+    width = max(len(row[0]) for row in (header, *rows))
+    lines = [_seeds(found), "", *table_lines(header, rows, figures=range(1, len(header)))]
     for each in found.strategies:
         if each.why_not is not None:
-            lines.append(f"{each.strategy.ljust(widths[0])}  not for this network: {each.why_not}")
+            lines.append(f"{each.strategy.ljust(width)}  not for this network: {each.why_not}")
     for measure, words in (("events", "events"), ("bytes", "bytes, with overhead")):
-        lines += ["", f"{words}, beside centr", *_letters(found, measure, widths[0])]
+        lines += ["", f"{words}, beside centr", *_letters(found, measure, width)]
     return "\n".join([*lines, "", agreement(found)])
 
 

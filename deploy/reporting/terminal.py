@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.reporting.words import agreement
 from headwater.pipeline.report.tables import Tables
 from headwater.protocol.text import NOTHING, count, milliseconds, rate, seconds, share, size
@@ -42,22 +43,17 @@ QUIET: Final = ("late", "malformed", "refused", "repeated", "records_dropped", "
 def render(tables: Tables) -> str:
     """One column for each run, without a line end."""
     runs = tables["runs"]
-    lines = [["", *(run["run"] for run in runs)]]
-    for column, name, show in ROWS:
-        if column not in QUIET or any(run[column] for run in runs):
-            lines.append([name, *(show(run[column]) for run in runs)])
-    if len(runs) > 1:
-        lines.append(["same composites", *(_verdict(tables, run["run"]) for run in runs)])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    shown = [
-        "  ".join(
-            [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
-        )
-        for line in lines
+    rows = [
+        [name, *(show(run[column]) for run in runs)]
+        for column, name, show in ROWS
+        if column not in QUIET or any(run[column] for run in runs)
     ]
     if len(runs) > 1:
-        shown += ["", agreement(tables)]
-    return "\n".join(line.rstrip() for line in shown)
+        rows.append(["same composites", *(_verdict(tables, run["run"]) for run in runs)])
+    lines = table_lines(["", *(run["run"] for run in runs)], rows, figures=range(1, 1 + len(runs)))
+    if len(runs) > 1:
+        lines += ["", agreement(tables)]
+    return "\n".join(lines)
 
 
 def _verdict(tables: Tables, run: str) -> str:

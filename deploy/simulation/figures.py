@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from headwater.deploy.cli.output import JsonLines
+from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.node.observe.accounts import KINDS, Traffic
 from headwater.protocol.composites import Composite
@@ -212,7 +213,8 @@ def _traffic_table(found: Figures) -> list[str]:
     judged = [row(f"  {kind}", amount) for kind, amount in kinds if kind not in OVERHEAD_KINDS]
     beside = [row(f"  {kind}", amount) for kind, amount in kinds if kind in OVERHEAD_KINDS]
     head = ("traffic over all links", "events", "messages", "bytes")
-    return _table([head, row("total", found.traffic), *judged, row("overhead", found.overhead), *beside])
+    rows = [row("total", found.traffic), *judged, row("overhead", found.overhead), *beside]
+    return table_lines(head, rows, figures=range(1, len(head)))
 
 
 def _link_table(found: Figures) -> list[str]:
@@ -228,7 +230,7 @@ def _link_table(found: Figures) -> list[str]:
     if not rows:
         return [f"nothing but overhead crossed {plural(idle, 'link')}"]
     rest = [f"  and {plural(idle, 'link')} with nothing but overhead"] if idle else []
-    return [*_table([head, *rows]), *rest]
+    return [*table_lines(head, rows, figures=range(1, len(head))), *rest]
 
 
 def _relative_line(relative: Relative) -> str:
@@ -245,16 +247,6 @@ def _relative_line(relative: Relative) -> str:
         ratio = getattr(relative, field)
         parts.append(f"{name} {'-' if ratio is None else f'{ratio:.1%}'}")
     return f"relative to centr: {', '.join(parts)}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [row[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True))]
-        )
-        for row in rows
-    ]
 
 
 def _repeated(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
