@@ -87,7 +87,7 @@ class Coordinator:
         """``computed_trees``: have trees put in place as computed here, instead of built by the nodes. ``lay_out``
         decides for 'inev' what is evaluated where; with ``falls_back`` nodes watch whether that pays, and what does not
         falls back."""
-        self._computed_trees = computed_trees or strategy == "inev"  # a graph needs everybody that it was laid over
+        self._computed_trees = computed_trees or strategy == "inev"  # a graph needs all nodes that it was laid over
         self.network = network
         self.strategy = strategy
         self.contents = Contents(network)
@@ -194,7 +194,7 @@ class Coordinator:
         return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if node not in self.trees.expected(tree)]
 
     def _partial_builds(self) -> list[tuple[str, int]]:
-        """Builds that do not reach everybody. How far they deliver is no use: what takes their place, and reaches those
+        """Builds that do not reach all nodes. How far they deliver is no use: what takes their place, and reaches those
         they do not, begins where they began."""
         return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if self.trees.cut_off(tree)]
 
@@ -301,7 +301,7 @@ class Coordinator:
         return [(node, Prepare(self._changes, freeze, hold)) for node in self.nodes()]
 
     def abort(self) -> Orders:
-        """Give up the change that is being prepared, or that waits until it can be: somebody does not answer.
+        """Give up the change that is being prepared, or that waits until it can be: a node does not answer.
 
         A change that was made stays, and so does what follows from a loss.
         """
@@ -371,7 +371,7 @@ class Coordinator:
         return self.layings.judged(node, report)
 
     def _commit(self) -> Orders:
-        """Everybody has answered: the change holds from above the greatest promise."""
+        """All nodes have answered: the change holds from above the greatest promise."""
         change = self._change
         assert change is not None
         self._change = None
@@ -403,7 +403,7 @@ class Coordinator:
         return self._happened(LostLink(one, other))
 
     def lost_node(self, node: str) -> Orders:
-        """A node is lost for good, and its sources and sinks with it; nobody waits for its answers any more."""
+        """A node is lost for good, and its sources and sinks with it; its answers are not waited for any more."""
         self.trees.check_node(node)
         if node in self._gone:
             return []
@@ -459,7 +459,7 @@ class Coordinator:
         return self._question.unanswered(self.nodes())
 
     def _happened(self, fact: Fact) -> Orders:
-        """Ask everybody how far trees have delivered; what follows is decided when all have answered."""
+        """Ask all nodes how far trees have delivered; what follows is decided when all have answered."""
         if not self._begun:
             self._let_happen(fact)
             return []
@@ -471,7 +471,7 @@ class Coordinator:
         return orders + self._recover_if_told()
 
     def _recover_if_told(self) -> Orders:
-        """Everybody has answered: build anew what is broken, from where the broken trees have delivered."""
+        """All nodes have answered: build anew what is broken, from where the broken trees have delivered."""
         if not self._question.is_open or self._question.unanswered(self.nodes()):
             return []
         over: Orders = []
@@ -502,7 +502,7 @@ class Coordinator:
             if node not in self._gone
             and not (isinstance(order, StartTree) and (order.tree, order.epoch) not in current)
         ]
-        wanted.sort(key=lambda each: not isinstance(each[1], ForgetTree))  # nobody need tell that these are broken
+        wanted.sort(key=lambda each: not isinstance(each[1], ForgetTree))  # so that no node reports these as broken
         return [*self._adopt(None), *self._built(wanted), *self._next_change()]
 
     def _let_happen(self, fact: Fact) -> Orders:

@@ -84,14 +84,14 @@ class PeerReset:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody asks over HTTP."""
+    """A request has come over HTTP."""
 
     request: str
-    """Names the request, also over restarts: an answer must not reach somebody who asked for something else."""
+    """Names the request, also over restarts: an answer must not reach the client of another request."""
     ask: Request | None
     """None where the key is known."""
     key: str | None = None
-    """Given by whoever asks: the same key again is the same request, and is answered as before."""
+    """Given by the client: the same key again is the same request, and is answered as before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,7 +122,7 @@ class Machine:
         """Changes made and refused, orders given, messages that made no sense."""
         self._operations = 0
         self._answers: dict[str, Answered] = {}
-        """For each key that somebody gave: the answer."""
+        """The answer for each key that a client has given."""
         self._planner = RequestPlanner(self.coordinator, self.registry)
         self.memory = Memory(found)
         self._early: list[LostNode | LostLink] = []
@@ -352,7 +352,7 @@ class Machine:
                 self._enter(request, waiter, asked.key, now_us, out)
 
     def knows(self, key: str) -> bool:
-        """Whether somebody asked with this key before, so that no more than the key is needed to answer."""
+        """Whether a request came with this key before, so that no more than the key is needed to answer."""
         return key in self._answers or self._under_way(key) is not None
 
     def _under_way(self, key: str) -> Operation | None:
@@ -403,7 +403,7 @@ class Machine:
                 self.current = None
                 self._end(operation, out, 409, self._partly(operation, str(error)))
                 continue
-            self._look_for_commit(now_us, out)  # a network without nodes has nobody to wait for
+            self._look_for_commit(now_us, out)  # in a network without nodes there is none to wait for
 
     def _look_for_commit(self, now_us: int, out: list[Effect]) -> None:
         """Whether a change holds now, or cannot be. What it added must be configured before nodes hear of the plan."""
@@ -497,7 +497,7 @@ class Machine:
         return f"{sentence}; the first {operation.made} of its steps hold, the others do not"
 
     def _end(self, operation: Operation, out: list[Effect], status: int = 200, refused: str | None = None) -> None:
-        """Answer everybody who waits for it."""
+        """Answer all who wait for it."""
         body = operation.body() if refused is None else {"error": refused}
         self.counts["requests_done" if refused is None else "requests_refused"] += 1
         for waiter in operation.waiters:
@@ -536,7 +536,7 @@ class Machine:
         if self.begun:
             self._order(orders, out)
         else:
-            self._begin_if_complete(out)  # nobody has been ordered anything yet: the first plan says it all
+            self._begin_if_complete(out)  # no node has had an order yet: the first plan says it all
         self._look_for_commit(now_us, out)
         out.append(Note(f"an operator decided: {describe(ask)}"))
         self._end(operation, out)
@@ -567,17 +567,20 @@ class Machine:
 
     def _give_up(self, fact: LostNode | LostLink) -> Orders:
         """At once, unless what holds is not known yet: then when it is."""
-        if isinstance(fact, LostNode):
-            self.coordinator.trees.check_node(fact.node)
-        else:
-            self.coordinator.trees.check_link(fact.one, fact.other)
+        match fact:
+            case LostNode(node):
+                self.coordinator.trees.check_node(node)
+            case LostLink(one, other):
+                self.coordinator.trees.check_link(one, other)
         if not self.begun:
             self._early.append(fact)
             if self.memory.found:
                 return []
-        if isinstance(fact, LostNode):
-            return self.coordinator.lost_node(fact.node)
-        return self.coordinator.lost_link(fact.one, fact.other)
+        match fact:
+            case LostNode(node):
+                return self.coordinator.lost_node(node)
+            case LostLink(one, other):
+                return self.coordinator.lost_link(one, other)
 
     def _take_back(self, node: str, now_us: int, out: list[Effect]) -> Orders:
         if node not in self.lost_nodes:

@@ -1,4 +1,4 @@
-"""What somebody has asked for, on its way through the coordinator: its steps, one change each, and who waits for it."""
+"""A request on its way through the coordinator: its steps, one change each, and who waits for it."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Who wants to hear what became of it: somebody over HTTP, or a node on behalf of a program."""
+    """Who wants to hear what became of it: a client over HTTP, or a node on behalf of a program."""
 
     request: str | int
     node: str | None = None
@@ -74,7 +74,7 @@ class Operation:
     source: int | None = None
     made: int = 0
     warnings: list[str] = field(default_factory=list)
-    """What whoever asked should know although everything holds."""
+    """What the client should know although everything holds."""
 
     def what(self) -> str:
         return describe(self.ask)

@@ -13,7 +13,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.protocol.languages.diagnostics import listed, suggestion
 
-FLAWS_MAX: Final = 20  # more of them help nobody
+FLAWS_MAX: Final = 20  # more of them are no help
 
 Schema = dict[str, Any]
 Body = TypeVar("Body", bound=BaseModel)

@@ -1,4 +1,4 @@
-"""The HTTP server of the coordinator: everybody may look, who has the token may change."""
+"""The HTTP server of the coordinator: all clients may look, those with the token may change."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Api:
         return checked
 
     async def _expect(self, request: web.Request) -> web.StreamResponse | None:
-        """Whoever asks before sending a body is told at once whether it is wanted."""
+        """A client that asks before it sends a body is told at once whether it is wanted."""
         if (refused := self._stranger(request) or self._oversized(request)) is not None:
             return refused
         if request.transport is not None:

@@ -32,7 +32,7 @@ class ReadRules:
     rules: tuple[Rule, ...]
     """In an order in which each comes after those whose composites it reads."""
     types: tuple[EventType, ...]
-    """Event types that the text declares and that nobody knew before."""
+    """Event types that the text declares and that were not known before."""
 
 
 def is_rule_text(content_type: str, data: bytes) -> bool:
