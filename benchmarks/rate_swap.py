@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from headwater.coordinator.core import FallBack, LayOutAnew
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.requests import FallBack, PlanAnew
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import simulate
 from headwater.protocol.events import Event, EventType
@@ -87,7 +87,7 @@ def main() -> int:
     options = parser.parse_args()
     network = a_ring()
     quarter_us = round(options.seconds / 4 * 1e6)
-    anew = [(3 * quarter_us, LayOutAnew(InevPlanner(statistics(AFTER))))]
+    anew = [(3 * quarter_us, PlanAnew(InevPlanner(statistics(AFTER))))]
     planned: dict[str, Any] = {"strategy": "inev", "lay_out": InevPlanner(statistics(BEFORE))}
     runs: dict[str, dict[str, Any]] = {
         "centr": {"strategy": "centr"},

@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headwater.coordinator.requests import (
-    AddSink,
     AddSource,
+    AddSubscription,
     Change,
-    DeployRule,
-    RemoveSink,
-    RemoveSource,
+    DeployRules,
+    EndSource,
+    EndSubscription,
     UndeployRule,
 )
 from headwater.protocol.analysis.bounds import horizon_us
@@ -52,21 +52,22 @@ class Contents:
     def check(self, change: Change, nodes: Sequence[str]) -> None:
         """ConfigError if a change makes no sense now; ``nodes`` are those that are there."""
         match change:
-            case DeployRule(rule):
-                known = self.rules.get(rule.name)
-                if known is not None and known.until_us is None:
-                    raise ConfigError(f"a rule {rule.name!r} is deployed already; undeploy it first")
+            case DeployRules(rules):
+                for rule in rules:
+                    known = self.rules.get(rule.name)
+                    if known is not None and known.until_us is None:
+                        raise ConfigError(f"a rule {rule.name!r} is deployed already; undeploy it first")
             case UndeployRule(name):
                 live = sorted(each.rule.name for each in self.rules.values() if each.until_us is None)
                 if name not in live:
                     raise ConfigError(f"no rule {name!r} is deployed; there are: {', '.join(live)}")
-            case RemoveSink(number):
+            case EndSubscription(number):
                 if number not in self.sinks or self.sinks[number][1].until_us is not None:
                     raise ConfigError(f"there is no sink {number}")
-            case RemoveSource(number):
+            case EndSource(number):
                 if number not in self.sources or self.sources[number][1].until_us is not None:
                     raise ConfigError(f"there is no source {number}")
-            case AddSink(Sink(node)) | AddSource(Source(node)):
+            case AddSubscription(Sink(node)) | AddSource(Source(node)):
                 if node not in nodes:
                     raise ConfigError(f"the network has no node {node!r}; it has: {', '.join(nodes)}")
 
@@ -120,53 +121,57 @@ class Contents:
         if types.get(made.name, made).declaration() == made.declaration():
             self.rules[name if name not in self.rules else f"{name} until {ended.until_us}"] = ended
 
-    def apply(self, change: Change, from_us: int, plan: int) -> None:
-        """Make a change that holds from this time on, with this plan."""
+    def apply(self, change: Change, from_us: int, plan: int) -> int | None:
+        """Make a change that holds from this time on, with this plan. The number of what it has added, if any."""
         last = from_us - 1
         rules = [planned.rule for planned in self.rules.values()]
         waiting = {rule.emits for rule in rules if waits_through(rule, rules)}
         match change:
-            case DeployRule(rule):
-                before = self.rules.pop(rule.name, None)
-                self.rules[rule.name] = PlannedRule(rule, from_us)
-                if before is not None:
-                    self._keep_ended(before)
+            case DeployRules(deployed):
+                for rule in deployed:
+                    before = self.rules.pop(rule.name, None)
+                    self.rules[rule.name] = PlannedRule(rule, from_us)
+                    if before is not None:
+                        self._keep_ended(before)
             case UndeployRule(name):
                 # The plan before this one finds everything that ends before it, unless what follows decides it.
                 waits = waits_through(self.rules[name].rule, rules)
                 self.rules[name] = replace(self.rules[name], until_us=last)
                 if not waits:
                     self._retire(plan, rule=name)
-            case AddSink(sink, again):
+            case AddSubscription(sink, _, again):
                 number = self.next_sink if again is None else again
                 self.sinks[number] = (sink.node, PlannedSink(number, sink.subscription, from_us))
                 self.next_sink = max(self.next_sink, number + 1)
-            case RemoveSink(number):
+                return number
+            case EndSubscription(number):
                 node, known = self.sinks[number]
                 self.sinks[number] = (node, replace(known, until_us=last))
                 if known.subscription.type not in waiting:
                     self._retire(plan, sink=number)
-            case AddSource(source, again):
+            case AddSource(source, _, again):
                 number = self.next_source if again is None else again
                 self.sources[number] = (source.node, _planned(number, source, from_us))
                 self.next_source = max(self.next_source, number + 1)
-            case RemoveSource(number):
+                return number
+            case EndSource(number):
                 node, ended = self.sources[number]
                 self.sources[number] = (node, replace(ended, until_us=last))
+        return None
 
-    def lose(self, node: str) -> list[AddSource | AddSink]:
+    def lose(self, node: str) -> list[AddSource | AddSubscription]:
         """A node is gone, and its sources and sinks with it; what brings them back."""
         sources = [number for number, (at, _) in self.sources.items() if at == node]
         sinks = [number for number, (at, _) in self.sinks.items() if at == node]
-        back: list[AddSource | AddSink] = []
+        back: list[AddSource | AddSubscription] = []
         for number in sources:
             _, source = self.sources.pop(number)
             if source.until_us is None:
-                back.append(AddSource(Source(node, source.type, source.lateness_us, source.replayed), number))
+                back.append(AddSource(Source(node, source.type, source.lateness_us, source.replayed), number=number))
         for number in sinks:
             _, sink = self.sinks.pop(number)
             if sink.until_us is None:
-                back.append(AddSink(Sink(node, sink.subscription), number))
+                back.append(AddSubscription(Sink(node, sink.subscription), number=number))
         return back
 
     def noted(self) -> Iterator[Noted]:

@@ -3,6 +3,7 @@
     orders = coordinator.begin()
     orders = coordinator.request(change)
     orders = coordinator.reported(node, report)
+    outcomes = coordinator.take_outcomes()
 
 Orders are pairs of a node and what it is told; nothing is sent from here.
 """
@@ -29,18 +30,20 @@ from headwater.coordinator.recovery import (
     Rejoined,
     Relinked,
 )
-from headwater.coordinator.requests import AddSink as AddSink
-from headwater.coordinator.requests import AddSource as AddSource
-from headwater.coordinator.requests import Change as Change
-from headwater.coordinator.requests import DeployRule as DeployRule
-from headwater.coordinator.requests import FallBack as FallBack
-from headwater.coordinator.requests import LayOutAnew as LayOutAnew
-from headwater.coordinator.requests import RemoveSink as RemoveSink
-from headwater.coordinator.requests import RemoveSource as RemoveSource
-from headwater.coordinator.requests import TidyUp as TidyUp
-from headwater.coordinator.requests import UndeployRule as UndeployRule
+from headwater.coordinator.requests import (
+    AddSource,
+    AddSubscription,
+    Change,
+    ChangeOutcome,
+    EndSource,
+    EndSubscription,
+    FallBack,
+    PlanAnew,
+    UndeployRule,
+)
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import EventType
 from headwater.protocol.graphs import Graph
 from headwater.protocol.messages.plans import (
     Abort,
@@ -94,24 +97,26 @@ class Coordinator:
         self.plan = 1
         self.plan_from_us: int | None = None
         """The event time at which earlier plans end, as nodes were told with this one."""
-        self.held_from: list[tuple[Change, int]] = []
-        """Every change that was made, with the event time from which it holds."""
+        self._outcomes: list[ChangeOutcome] = []
+        """Of the changes that were made or given up since this was last asked for."""
         self.changed_us = -UNBOUNDED_US
         """From where on the last change holds: none that follows it may hold earlier."""
         self.layings = Layings(lay_out, watches=falls_back)
         """How rules are laid out now."""
         self._graphs: dict[tuple[str, int], dict[str, Graph]] = {}
         """Of the builds of the newest plan, where streams flow in graphs."""
-        self._waiting: list[Change] = []
+        self._waiting: list[tuple[Change, int | None]] = []
+        """Changes in their order, each with its ticket."""
         self._change: Change | None = None
+        """The change that nodes are preparing."""
+        self._ticket: int | None = None
+        """Of that change."""
         self._changes = 0
         self._prepared: dict[str, Prepared] = {}
-        self.given_up: list[tuple[Change, str]] = []
-        """Changes that were asked for and will not be made, each with why."""
         self._begun = False
         self._question = Question()
         self._gone: set[str] = set()
-        self._left: dict[str, list[AddSource | AddSink]] = {}
+        self._left: dict[str, list[AddSource | AddSubscription]] = {}
         """What each lost node takes up again if it comes back."""
         self._plan_of: dict[tuple[str, int], int] = {}
         """The plan that each build of a tree serves."""
@@ -191,7 +196,7 @@ class Coordinator:
         return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if node not in self.trees.expected(tree)]
 
     def _partial_builds(self) -> list[tuple[str, int]]:
-        """Builds that do not reach everybody. How far they deliver is no use: what takes their place, and reaches those
+        """Builds that do not reach all nodes. How far they deliver is no use: what takes their place, and reaches those
         they do not, begins where they began."""
         return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if self.trees.cut_off(tree)]
 
@@ -244,11 +249,34 @@ class Coordinator:
 
     # --------------------------------------------------------------------------------------------------------- changes
 
-    def request(self, change: Change) -> Orders:
-        """Make a change, after those that were asked for before it. ConfigError if it makes no sense."""
+    def request(self, change: Change, ticket: int | None = None) -> Orders:
+        """Make a change, after those that were asked for before it. ConfigError if it makes no sense. Its outcome comes
+        with the ticket, if it has one."""
         self._check(change)
-        self._waiting.append(change)
+        self._waiting.append((change, ticket))
         return self._next_change()
+
+    def take_outcomes(self) -> list[ChangeOutcome]:
+        """What became of changes since this was last asked."""
+        taken, self._outcomes = self._outcomes, []
+        return taken
+
+    @property
+    def held_from(self) -> list[tuple[Change, int]]:
+        """Of the outcomes that were not taken: the changes that hold, with the event times from which they do."""
+        return [(outcome.change, outcome.from_us) for outcome in self._outcomes if outcome.from_us is not None]
+
+    @property
+    def given_up(self) -> list[tuple[Change, str]]:
+        """Of the outcomes that were not taken: the changes that will not be made, each with why."""
+        return [(outcome.change, outcome.refused) for outcome in self._outcomes if outcome.refused is not None]
+
+    def declare(self, types: Iterable[EventType]) -> None:
+        """Nodes are told of these event types with the next plan."""
+        known = {known.name: known for known in self.network.types}
+        for declared in types:
+            known.setdefault(declared.name, declared)
+        self.network = replace(self.network, types=tuple(known.values()))
 
     def _check(self, change: Change) -> None:
         self.contents.check(change, self.nodes())
@@ -257,33 +285,33 @@ class Coordinator:
 
     def _next_change(self) -> Orders:
         while self._change is None and self._waiting and not self._question.is_open and self.trees.all_stand():
-            change = self._waiting.pop(0)
+            change, ticket = self._waiting.pop(0)
             try:
                 self._check(change)  # others were made since it was asked for
             except ConfigError as error:
-                self.given_up.append((change, str(error)))
+                self._outcomes.append(ChangeOutcome(change, ticket, refused=str(error)))
             else:
-                return self._prepare(change)
+                return self._prepare(change, ticket)
         return []
 
-    def _prepare(self, change: Change) -> Orders:
-        self._change = change
+    def _prepare(self, change: Change, ticket: int | None) -> Orders:
+        self._change, self._ticket = change, ticket
         self._changes += 1
         self._prepared = {}
-        freeze = isinstance(self._change, AddSource)
-        hold = isinstance(self._change, UndeployRule | RemoveSink | RemoveSource)
+        freeze = isinstance(change, AddSource)
+        hold = isinstance(change, UndeployRule | EndSubscription | EndSource)
         return [(node, Prepare(self._changes, freeze, hold)) for node in self.nodes()]
 
     def abort(self) -> Orders:
-        """Give up the change that is being prepared, or that waits until it can be: somebody does not answer.
+        """Give up the change that is being prepared, or that waits until it can be: a node does not answer.
 
         A change that was made stays, and so does what follows from a loss.
         """
-        change, orders = self._change, self._stop_preparing()
+        change, ticket, orders = self._change, self._ticket, self._stop_preparing()
         if change is None and self._waiting:
-            change = self._waiting.pop(0)
+            change, ticket = self._waiting.pop(0)
         if change is not None:
-            self.given_up.append((change, "not every node has answered in time"))
+            self._outcomes.append(ChangeOutcome(change, ticket, refused="not every node has answered in time"))
         return [*orders, *self._next_change()]
 
     def _stop_preparing(self) -> Orders:
@@ -291,6 +319,13 @@ class Coordinator:
             return []
         self._change = None
         return [(node, Abort(self._changes)) for node in self.nodes()]
+
+    def _put_off(self) -> Orders:
+        """The change that is being prepared would replace trees that have not yet found again what broken ones missed:
+        it waits for them."""
+        if self._change is not None:
+            self._waiting.insert(0, (self._change, self._ticket))
+        return self._stop_preparing()
 
     def is_idle(self) -> bool:
         """Whether a change that is asked for now would be prepared at once."""
@@ -338,7 +373,7 @@ class Coordinator:
         return self.layings.judged(node, report)
 
     def _commit(self) -> Orders:
-        """Everybody has answered: the change holds from above the greatest promise."""
+        """All nodes have answered: the change holds from above the greatest promise."""
         change = self._change
         assert change is not None
         self._change = None
@@ -348,12 +383,13 @@ class Coordinator:
         self.changed_us = from_us = max(from_us, self.changed_us)
         self.plan += 1
         self.contents.let_go(from_us, self.plan)
-        self.contents.apply(change, from_us, self.plan)
-        if isinstance(change, LayOutAnew):
-            self.layings.begin_anew(change.lay_out)
-        elif isinstance(change, FallBack):
-            self.layings.fall_back(change)
-        self.held_from.append((change, from_us))
+        number = self.contents.apply(change, from_us, self.plan)
+        match change:
+            case PlanAnew(planner):
+                self.layings.begin_anew(planner)
+            case FallBack():
+                self.layings.fall_back(change)
+        self._outcomes.append(ChangeOutcome(change, self._ticket, from_us, number))
         orders = self.trees.renew(self._network_now())
         self._note_builds(dict.fromkeys(self.trees.roots, from_us))
         return [*self._adopt(from_us), *self._built(orders), *self._next_change()]
@@ -369,7 +405,7 @@ class Coordinator:
         return self._happened(LostLink(one, other))
 
     def lost_node(self, node: str) -> Orders:
-        """A node is lost for good, and its sources and sinks with it; nobody waits for its answers any more."""
+        """A node is lost for good, and its sources and sinks with it; its answers are not waited for any more."""
         self.trees.check_node(node)
         if node in self._gone:
             return []
@@ -400,9 +436,8 @@ class Coordinator:
                 self._gone.add(fact.node)
                 self._left[fact.node] = self.contents.lose(fact.node)
             self._question.add(fact)
-        if not was_open and self._change is not None:
-            self._waiting.insert(0, self._change)
-            orders += self._stop_preparing()
+        if not was_open:
+            orders += self._put_off()
         loss = TellDelivered(self._question.number)
         orders += [(node, loss) for node in self._question.unanswered(self.nodes()) if not was_open or node in plans]
         return orders + self._recover_if_told()
@@ -426,22 +461,19 @@ class Coordinator:
         return self._question.unanswered(self.nodes())
 
     def _happened(self, fact: Fact) -> Orders:
-        """Ask everybody how far trees have delivered; what follows is decided when all have answered."""
+        """Ask all nodes how far trees have delivered; what follows is decided when all have answered."""
         if not self._begun:
             self._let_happen(fact)
             return []
         orders: Orders = []
         if self._question.add(fact):
-            if self._change is not None:
-                # It would replace trees that have not yet found again what the broken ones missed: it waits for them.
-                self._waiting.insert(0, self._change)
-                orders += self._stop_preparing()
+            orders += self._put_off()
             loss = TellDelivered(self._question.number)
             orders += [(node, loss) for node in self._question.unanswered(self.nodes())]
         return orders + self._recover_if_told()
 
     def _recover_if_told(self) -> Orders:
-        """Everybody has answered: build anew what is broken, from where the broken trees have delivered."""
+        """All nodes have answered: build anew what is broken, from where the broken trees have delivered."""
         if not self._question.is_open or self._question.unanswered(self.nodes()):
             return []
         over: Orders = []
@@ -472,7 +504,7 @@ class Coordinator:
             if node not in self._gone
             and not (isinstance(order, StartTree) and (order.tree, order.epoch) not in current)
         ]
-        wanted.sort(key=lambda each: not isinstance(each[1], ForgetTree))  # nobody need tell that these are broken
+        wanted.sort(key=lambda each: not isinstance(each[1], ForgetTree))  # so that no node reports these as broken
         return [*self._adopt(None), *self._built(wanted), *self._next_change()]
 
     def _let_happen(self, fact: Fact) -> Orders:
@@ -485,7 +517,7 @@ class Coordinator:
                 return list(self.trees.links_of(node)) if node not in self._gone else []
             case NodeBack(node):
                 self._gone.discard(node)
-                self._waiting += self._left.pop(node, [])
+                self._waiting += [(back, None) for back in self._left.pop(node, [])]
                 return [*self.trees.node_back(node), *self.trees.links_of(node)]
             case LinkBack(one, other):
                 return list(self.trees.link_back(one, other))
@@ -500,11 +532,15 @@ class Coordinator:
         """The builds of trees that there are, each with the plan that it serves and from when on."""
         return [(name, self._plan_of[name], self._from_us[name]) for name in self.trees.builds]
 
-    def returning(self) -> list[tuple[AddSource | AddSink, bool]]:
+    def returning(self) -> list[tuple[AddSource | AddSubscription, bool]]:
         """What lost nodes take up again if they come back, and (true) what those that are back have yet to."""
-        asked = [*self._waiting, *([self._change] if self._change is not None else [])]
-        again = [(each, True) for each in asked if isinstance(each, AddSource | AddSink) and each.number is not None]
-        return [*again, *((each, False) for left in self._left.values() for each in left)]
+        asked = [*(change for change, _ in self._waiting), *([self._change] if self._change is not None else [])]
+        again = [
+            (change, True)
+            for change in asked
+            if isinstance(change, AddSource | AddSubscription) and change.number is not None
+        ]
+        return [*again, *((back, False) for left in self._left.values() for back in left)]
 
     def recall_builds(self, builds: Iterable[tuple[tuple[str, int], int, int | None]]) -> None:
         """What ``served`` told of an earlier coordinator."""
@@ -517,10 +553,10 @@ class Coordinator:
             self._gone.add(node)
             self._left.setdefault(node, [])
 
-    def returns(self, back: AddSource | AddSink, *, waits: bool) -> None:
+    def returns(self, back: AddSource | AddSubscription, *, waits: bool) -> None:
         """What ``returning`` told of an earlier coordinator."""
         if waits:
-            self._waiting.append(back)
+            self._waiting.append((back, None))
         else:
             node = back.source.node if isinstance(back, AddSource) else back.sink.node
             self._left.setdefault(node, []).append(back)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headwater.coordinator.core import Coordinator
 from headwater.coordinator.layout.graphs import Planner
-from headwater.coordinator.requests import AddSink, AddSource
+from headwater.coordinator.requests import AddSource, AddSubscription
 from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
 from headwater.protocol.network import Network, Sink, Source
 from headwater.protocol.subscriptions import Subscription
@@ -26,11 +26,11 @@ def noted(coordinator: Coordinator, operations: int, lives: Mapping[str, str | N
         if node not in coordinator.nodes():
             yield NotedLoss(node, lives.get(node))
     for back, waits in coordinator.returning():
-        assert back.number is not None
-        if isinstance(back, AddSource):
-            yield NotedReturn(back.number, back.source, back.source.node, None, waits)
-        else:
-            yield NotedReturn(back.number, None, back.sink.node, back.sink.subscription, waits)
+        match back:
+            case AddSource(source, number=int(number)):
+                yield NotedReturn(number, source, source.node, None, waits)
+            case AddSubscription(sink, number=int(number)):
+                yield NotedReturn(number, None, sink.node, sink.subscription, waits)
     numbers = (coordinator.contents.next_source, coordinator.contents.next_sink, operations)
     yield NotedPlan(coordinator.plan, coordinator.plan_from_us, *numbers, coordinator.changed_us)
 
@@ -48,9 +48,9 @@ def recalled(network: Network, pieces: Iterable[Noted], lay_out: Planner, *, fal
             case NotedPlan(plan, from_us, changed_us=changed_us):
                 found.plan, found.plan_from_us, found.changed_us = plan, from_us, changed_us
             case NotedReturn(number, Source() as source, _, _, waits):
-                found.returns(AddSource(source, number), waits=waits)
+                found.returns(AddSource(source, number=number), waits=waits)
             case NotedReturn(number, _, node, Subscription() as subscription, waits):
-                found.returns(AddSink(Sink(node, subscription), number), waits=waits)
+                found.returns(AddSubscription(Sink(node, subscription), number=number), waits=waits)
     found.recall_builds(
         ((piece.tree, piece.epoch), piece.plan, piece.from_us) for piece in pieces if isinstance(piece, NotedBuild)
     )

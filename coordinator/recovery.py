@@ -105,12 +105,12 @@ class Question:
         return [node for node in nodes if node not in self._told] if self.facts else []
 
     def taken(self) -> list[Fact]:
-        """Everybody has told: what is to be dealt with now."""
+        """All nodes have answered: what is to be dealt with now."""
         facts, self.facts = self.facts, []
         return facts
 
     def is_over(self, tree: str, epoch: int) -> bool:
-        """Whether a build that was replaced has drained, although nobody may have told so: its root, which is the first
+        """Whether a build that was replaced has drained, although no node may say so: its root, which is the first
         to let go of it, does not know it any more. If the root knows nothing at all, whether the others do not."""
         known = [self._known[tree]] if tree in self._known else list(self._known.values())
         return not any((tree, epoch) in each for each in known)

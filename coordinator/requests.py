@@ -1,4 +1,10 @@
-"""What can be changed while a network runs."""
+"""What can be asked of a coordinator, one value for each request: HTTP is parsed into it, the journal keeps it, the
+machine puts it into the queue, and the core makes the change.
+
+Most requests are changes, which the core makes as they are. A few stand for several changes, or for one that depends on
+what there is when their turn comes (``ReplaceRule``, a ``DeployRules`` that replaces, those of clients). Decisions
+about nodes and links hold at once.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +13,22 @@ from typing import TypeAlias
 
 from headwater.coordinator.layout.fallback import StageName
 from headwater.coordinator.layout.graphs import Planner
+from headwater.protocol.edge import Destination, Feed
+from headwater.protocol.events import EventType
 from headwater.protocol.network import Sink, Source
 from headwater.protocol.pattern import Rule
+from headwater.protocol.subscriptions import Subscription, print_subscription
+
+# --------------------------------------------------------------------------------------------------------------- rules
 
 
 @dataclass(frozen=True, slots=True)
-class DeployRule:
-    rule: Rule
+class DeployRules:
+    rules: tuple[Rule, ...]
+    types: tuple[EventType, ...] = ()
+    """Event types that the text of the rules declares."""
+    replaces: bool = False
+    """Whether they take the place of rules of their names that are deployed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,44 +37,74 @@ class UndeployRule:
 
 
 @dataclass(frozen=True, slots=True)
-class AddSink:
+class ReplaceRule:
+    """Undeploy a rule and deploy another under its name."""
+
+    rule: Rule
+    types: tuple[EventType, ...] = ()
+
+
+# ------------------------------------------------------------------------------------------- subscriptions and sources
+
+
+@dataclass(frozen=True, slots=True)
+class AddSubscription:
     sink: Sink
+    destination: Destination | None = None
+    """Where deliveries go; None where there are no nodes to configure, as in a simulation."""
     number: int | None = None
     """The number it has had before; None: the next."""
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveSink:
+class EndSubscription:
     number: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddClientSubscription:
+    """A program at a node wants this, under its name; asking twice is asking once."""
+
+    node: str
+    client: str
+    subscription: Subscription
+
+
+@dataclass(frozen=True, slots=True)
+class EndClientSubscription:
+    node: str
+    client: str
+    subscription: Subscription
 
 
 @dataclass(frozen=True, slots=True)
 class AddSource:
     source: Source
+    feed: Feed | None = None
+    """Where its events come from; None where there are no nodes to configure, as in a simulation."""
     number: int | None = None
     """The number it has had before; None: the next."""
 
 
 @dataclass(frozen=True, slots=True)
-class RemoveSource:
+class EndSource:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class TidyUp:
-    """Let go of what has ended and is not needed any more."""
+# ---------------------------------------------------------------------------------------------------- where things run
 
 
 @dataclass(frozen=True, slots=True)
-class LayOutAnew:
+class PlanAnew:
     """Evaluate everything where this planner says, from now on. What is detected and delivered stays the same."""
 
-    lay_out: Planner
+    planner: Planner
 
 
 @dataclass(frozen=True, slots=True)
 class FallBack:
-    """Have a stage evaluated as its fall-back says, from now on; everything else stays where it is."""
+    """Have a stage evaluated as its fall-back says, from now on; everything else stays where it is. Nodes have found
+    that the stage costs more than it saves."""
 
     stages: tuple[StageName, ...]
     """The same stage of several rules, if it is evaluated once for all of them."""
@@ -75,6 +120,107 @@ class FallBack:
         return f"leave out {stage}" if self.home is None else f"put {stage} together at {self.home} alone"
 
 
+@dataclass(frozen=True, slots=True)
+class TidyUp:
+    """Let go of what has ended and is not needed any more."""
+
+
+# ---------------------------------------------------------------------------------------------- decisions of operators
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpNode:
+    """The network goes on without the node."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUpLink:
+    """The network goes on without the link."""
+
+    one: str
+    other: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeNodeBack:
+    """A node that was given up takes part again, with an empty memory."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLinkBack:
+    """A link that was given up is used again."""
+
+    one: str
+    other: str
+
+
 Change: TypeAlias = (
-    TidyUp | LayOutAnew | FallBack | DeployRule | UndeployRule | AddSink | RemoveSink | AddSource | RemoveSource
-)
+    DeployRules | UndeployRule | AddSubscription | EndSubscription | AddSource | EndSource | PlanAnew | FallBack
+    | TidyUp
+)  # fmt: skip
+"""What the core makes: each holds from an event time on."""
+
+Decision: TypeAlias = GiveUpNode | GiveUpLink | TakeNodeBack | TakeLinkBack
+"""What holds at once."""
+
+Request: TypeAlias = (
+    DeployRules | UndeployRule | AddSubscription | EndSubscription | AddSource | EndSource | PlanAnew | FallBack
+    | TidyUp | ReplaceRule | AddClientSubscription | EndClientSubscription
+    | GiveUpNode | GiveUpLink | TakeNodeBack | TakeLinkBack
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeOutcome:
+    """What became of a change."""
+
+    change: Change
+    ticket: int | None
+    """As it was given with the change."""
+    from_us: int | None = None
+    """The event time from which it holds."""
+    number: int | None = None
+    """Of the source or the subscription that it has added."""
+    refused: str | None = None
+    """Why it will not be made; None: it holds."""
+
+
+def describe(request: Request) -> str:
+    """In words, for operators."""
+    match request:
+        case DeployRules(rules):
+            return f"deploy {', '.join(rule.name for rule in rules)}"
+        case UndeployRule(name):
+            return f"undeploy {name}"
+        case ReplaceRule(rule):
+            return f"replace {rule.name}"
+        case AddSubscription(Sink(node, subscription)):
+            return f"subscribe {node} to {print_subscription(subscription)}"
+        case EndSubscription(number):
+            return f"end subscription {number}"
+        case AddClientSubscription(node, client, subscription):
+            return f"subscribe {client} at {node} to {print_subscription(subscription)}"
+        case EndClientSubscription(node, client, subscription):
+            return f"unsubscribe {client} at {node} from {print_subscription(subscription)}"
+        case AddSource(source):
+            return f"add a source of {source.type} at {source.node}"
+        case EndSource(number):
+            return f"end source {number}"
+        case PlanAnew():
+            return "plan anew"
+        case FallBack():
+            return f"fall back: {request.what()}"
+        case TidyUp():
+            return "tidy up"
+        case GiveUpNode(node):
+            return f"give up node {node}"
+        case GiveUpLink(one, other):
+            return f"give up link {one} - {other}"
+        case TakeNodeBack(node):
+            return f"take node {node} back"
+        case TakeLinkBack(one, other):
+            return f"take link {one} - {other} back"

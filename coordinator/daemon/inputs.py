@@ -6,13 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.requests import FallBack
+from headwater.coordinator.requests import Request
 from headwater.protocol.edge import Broker, Destination, Feed
-from headwater.protocol.events import EventType
 from headwater.protocol.messages.control import Control
-from headwater.protocol.network import Network, Sink, Source
-from headwater.protocol.pattern import Rule
-from headwater.protocol.subscriptions import Subscription
+from headwater.protocol.network import Network
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,121 +41,6 @@ class Setup:
     run: str = ""
     """Made at the first start; nodes write it into their records, so that those of two runs can be told apart."""
 
-
-# -------------------------------------------------------------------------------------------- what somebody may ask for
-
-
-@dataclass(frozen=True, slots=True)
-class Deploy:
-    rules: tuple[Rule, ...]
-    types: tuple[EventType, ...] = ()
-    """Event types that the text of the rules declares."""
-    replaces: bool = False
-    """Whether they take the place of rules of their names that are deployed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Undeploy:
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class Replace:
-    """Undeploy a rule and deploy another under its name."""
-
-    rule: Rule
-    types: tuple[EventType, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribe:
-    sink: Sink
-    destination: Destination
-
-
-@dataclass(frozen=True, slots=True)
-class Unsubscribe:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class BringSource:
-    source: Source
-    feed: Feed
-
-
-@dataclass(frozen=True, slots=True)
-class EndSource:
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
-class PlanAnew:
-    """Place everything anew, for these rates and selectivities."""
-
-    statistics: Statistics
-
-
-@dataclass(frozen=True, slots=True)
-class TakeFallBack:
-    """Nodes have found that a stage of the plan costs more than its fall-back: move to that. Nobody asks for it."""
-
-    change: FallBack
-
-
-@dataclass(frozen=True, slots=True)
-class Tidy:
-    """Let go of what has ended and is not needed any more."""
-
-
-@dataclass(frozen=True, slots=True)
-class LoseNode:
-    """An operator's decision: the network goes on without the node."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class LoseLink:
-    """An operator's decision: the network goes on without the link."""
-
-    one: str
-    other: str
-
-
-@dataclass(frozen=True, slots=True)
-class NodeIsBack:
-    """An operator's decision: a node that was given up takes part again, with an empty memory."""
-
-    node: str
-
-
-@dataclass(frozen=True, slots=True)
-class LinkIsBack:
-    one: str
-    other: str
-
-
-@dataclass(frozen=True, slots=True)
-class ClientSubscribe:
-    """A program at a node wants this, under its name; asking twice is asking once."""
-
-    node: str
-    client: str
-    subscription: Subscription
-
-
-@dataclass(frozen=True, slots=True)
-class ClientUnsubscribe:
-    node: str
-    client: str
-    subscription: Subscription
-
-
-Ask = (
-    Deploy | Undeploy | Replace | Subscribe | Unsubscribe | BringSource | EndSource | Tidy | PlanAnew | TakeFallBack
-    | LoseNode | LoseLink | NodeIsBack | LinkIsBack | ClientSubscribe | ClientUnsubscribe
-)  # fmt: skip
 
 # -------------------------------------------------------------------------------------------------------------- inputs
 
@@ -202,14 +84,14 @@ class PeerReset:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody asks over HTTP."""
+    """A request has come over HTTP."""
 
     request: str
-    """Names the request, also over restarts: an answer must not reach somebody who asked for something else."""
-    ask: Ask | None
+    """Names the request, also over restarts: an answer must not reach the client of another request."""
+    ask: Request | None
     """None where the key is known."""
     key: str | None = None
-    """Given by whoever asks: the same key again is the same request, and is answered as before."""
+    """Given by the client: the same key again is the same request, and is answered as before."""
 
 
 @dataclass(frozen=True, slots=True)

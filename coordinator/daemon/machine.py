@@ -9,49 +9,52 @@ from __future__ import annotations
 import json
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, assert_never
 
-from headwater.coordinator.core import AddSink, AddSource, Change, Coordinator, FallBack, Orders
+from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.daemon.inputs import (
     Answered,
-    Ask,
     Asked,
-    BringSource,
-    ClientSubscribe,
-    ClientUnsubscribe,
-    Deploy,
     Effect,
     Heard,
     Input,
-    LinkIsBack,
-    LoseLink,
-    LoseNode,
-    NodeIsBack,
     Note,
     Outdated,
     PeerMet,
     PeerReset,
     Reborn,
-    Replace,
     Setup,
     Started,
-    Subscribe,
-    TakeFallBack,
     Tell,
     Tick,
 )
 from headwater.coordinator.daemon.memory import Memory, found_sentence, noted_network, why_not_ours
-from headwater.coordinator.daemon.operations import Operation, Planner, Refused, Waiter, describe, event_time
+from headwater.coordinator.daemon.operations import Operation, RequestPlanner, RequestRefused, Waiter, event_time
 from headwater.coordinator.daemon.registry import Registry
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.memory import noted, recalled
 from headwater.coordinator.recovery import LostLink, LostNode
+from headwater.coordinator.requests import (
+    AddClientSubscription,
+    AddSource,
+    AddSubscription,
+    ChangeOutcome,
+    Decision,
+    DeployRules,
+    EndClientSubscription,
+    FallBack,
+    GiveUpLink,
+    GiveUpNode,
+    ReplaceRule,
+    Request,
+    TakeLinkBack,
+    TakeNodeBack,
+    describe,
+)
 from headwater.protocol.destinations import named
-from headwater.protocol.edge import ClientTo, Destination
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.events import EventType
 from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import (
@@ -66,7 +69,6 @@ from headwater.protocol.messages.control import (
 from headwater.protocol.messages.plans import Adopt, CostsMore
 from headwater.protocol.messages.recovery import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
 from headwater.protocol.messages.trees import DropLink, UseLink
-from headwater.protocol.network import Sink
 from headwater.protocol.wire.codec import CodecError
 
 WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake
@@ -120,8 +122,8 @@ class Machine:
         """Changes made and refused, orders given, messages that made no sense."""
         self._operations = 0
         self._answers: dict[str, Answered] = {}
-        """For each key that somebody gave: the answer."""
-        self._planner = Planner(self.coordinator, self.registry)
+        """The answer for each key that a client has given."""
+        self._planner = RequestPlanner(self.coordinator, self.registry)
         self.memory = Memory(found)
         self._early: list[LostNode | LostLink] = []
         """What an operator has given up before the nodes were told a plan."""
@@ -188,9 +190,9 @@ class Machine:
                     self._order(self.coordinator.reported(peer, report), out)
                     self._look_for_commit(now_us, out)
             case SubscribeClient(request, client, subscription):
-                self._enter(ClientSubscribe(peer, client, subscription), Waiter(request, peer), None, now_us, out)
+                self._enter(AddClientSubscription(peer, client, subscription), Waiter(request, peer), None, now_us, out)
             case UnsubscribeClient(request, client, subscription):
-                self._enter(ClientUnsubscribe(peer, client, subscription), Waiter(request, peer), None, now_us, out)
+                self._enter(EndClientSubscription(peer, client, subscription), Waiter(request, peer), None, now_us, out)
             case _:
                 self.counts["refused_messages"] += 1
 
@@ -199,7 +201,7 @@ class Machine:
         change = self.coordinator.judged(peer, report)
         if change is not None:
             out.append(Note(change.why))
-            self._enter(TakeFallBack(change), None, None, now_us, out)
+            self._enter(change, None, None, now_us, out)
 
     def _register(self, peer: str, message: Register, now_us: int, out: list[Effect]) -> None:
         if message.name != peer or peer not in self.setup.network.nodes:
@@ -287,7 +289,7 @@ class Machine:
             return
         self.coordinator = recalled(self.setup.network, found, self._lay_out, falls_back=self.setup.falls_back)
         self.registry.recall(found)
-        self._planner = Planner(self.coordinator, self.registry)
+        self._planner = RequestPlanner(self.coordinator, self.registry)
         self.lost_nodes = {fact.node: None for fact in self._early if isinstance(fact, LostNode)}
         self.lost_links = {(fact.one, fact.other) for fact in self._early if isinstance(fact, LostLink)}
         self._answers.clear()
@@ -341,21 +343,23 @@ class Machine:
             if (operation := self._under_way(asked.key)) is not None:
                 operation.waiters.append(waiter)
                 return
-        assert asked.ask is not None, "only a key that is known stands for itself"
-        if isinstance(asked.ask, LoseNode | LoseLink | NodeIsBack | LinkIsBack):
-            self._decide(asked.ask, waiter, asked.key, now_us, out)
-        else:
-            self._enter(asked.ask, waiter, asked.key, now_us, out)
+        match asked.ask:
+            case None:
+                raise AssertionError("only a key that is known stands for itself")
+            case GiveUpNode() | GiveUpLink() | TakeNodeBack() | TakeLinkBack() as decision:
+                self._decide(decision, waiter, asked.key, now_us, out)
+            case request:
+                self._enter(request, waiter, asked.key, now_us, out)
 
     def knows(self, key: str) -> bool:
-        """Whether somebody asked with this key before, so that no more than the key is needed to answer."""
+        """Whether a request came with this key before, so that no more than the key is needed to answer."""
         return key in self._answers or self._under_way(key) is not None
 
     def _under_way(self, key: str) -> Operation | None:
         operations = [*([self.current] if self.current is not None else []), *self.waiting]
         return next((operation for operation in operations if operation.key == key), None)
 
-    def _enter(self, ask: Ask, waiter: Waiter | None, key: str | None, now_us: int, out: list[Effect]) -> None:
+    def _enter(self, ask: Request, waiter: Waiter | None, key: str | None, now_us: int, out: list[Effect]) -> None:
         operation = self._operation(ask, waiter, key, now_us)
         if len(self.waiting) >= WAITING_MAX:
             sentence = f"{WAITING_MAX} changes are waiting already; ask again when some of them are done"
@@ -363,7 +367,7 @@ class Machine:
         else:
             self.waiting.append(operation)
 
-    def _operation(self, ask: Ask, waiter: Waiter | None, key: str | None, now_us: int) -> Operation:
+    def _operation(self, ask: Request, waiter: Waiter | None, key: str | None, now_us: int) -> Operation:
         self._operations += 1
         return Operation(self._operations, ask, now_us, [] if waiter is None else [waiter], key)
 
@@ -377,7 +381,7 @@ class Machine:
                 operation = self.current = self.waiting.popleft()
                 try:
                     operation.steps = self._planner.steps(operation.ask)
-                except Refused as refused:
+                except RequestRefused as refused:
                     self.current = None
                     self._end(operation, out, refused.status, refused.sentence)
                     continue
@@ -389,58 +393,64 @@ class Machine:
             if operation.started or not self.coordinator.is_idle():
                 return
             operation.started = True
-            if isinstance(operation.ask, Deploy | Replace):
-                self._declare(operation.ask.types)
+            match operation.ask:
+                case DeployRules(types=types) | ReplaceRule(types=types):
+                    self.registry.declare(types)
+                    self.coordinator.declare(types)
             try:
-                self._order(self.coordinator.request(operation.steps[0]), out)
+                self._order(self.coordinator.request(operation.steps[0], operation.number), out)
             except ConfigError as error:
                 self.current = None
                 self._end(operation, out, 409, self._partly(operation, str(error)))
                 continue
-            self._look_for_commit(now_us, out)  # a network without nodes has nobody to wait for
-
-    def _declare(self, types: Iterable[EventType]) -> None:
-        for each in types:
-            self.registry.types.setdefault(each.name, each)
-        self.coordinator.network = replace(self.coordinator.network, types=tuple(self.registry.types.values()))
+            self._look_for_commit(now_us, out)  # in a network without nodes there is none to wait for
 
     def _look_for_commit(self, now_us: int, out: list[Effect]) -> None:
         """Whether a change holds now, or cannot be. What it added must be configured before nodes hear of the plan."""
-        made, self.coordinator.held_from = self.coordinator.held_from, []
-        given_up, self.coordinator.given_up = self.coordinator.given_up, []
+        outcomes = self.coordinator.take_outcomes()
         failed = self._tell_failures(out)
-        for change, from_us in made:
-            self.counts["changes"] += 1
-            self.counts["fall_backs"] += isinstance(change, FallBack)
-            operation = self._step_of(change)
-            if operation is None:
-                continue  # what a node that is back takes up again, with its old number
-            match change, operation.ask:
-                case AddSink(sink), Subscribe(_, destination):
-                    operation.subscription = self._new_sink(sink, destination)
-                case AddSink(sink), ClientSubscribe(_, client):
-                    operation.subscription = self._new_sink(sink, ClientTo(client))
-                case AddSource(source), BringSource(_, feed):
-                    (operation.source,) = self.coordinator.sources.keys() - self.registry.sources.keys()
-                    self.registry.add_source(operation.source, source, feed)
-            operation.warnings += failed
-            operation.holds_from_us = event_time(from_us)
-            operation.steps.pop(0)
-            operation.made += 1
-            operation.started = False
-            operation.deadline_us = now_us + self.settings.change_timeout_us
-            if not operation.steps:
-                self.current = None
-                self._end(operation, out)
-        for change, why in given_up:
-            operation = self._step_of(change)
-            if operation is None:
-                out.append(Note(f"{change} was given up: {why}"))
+        for outcome in outcomes:
+            operation = self._operation_of(outcome)
+            if outcome.refused is None:
+                self.counts["changes"] += 1
+                self.counts["fall_backs"] += isinstance(outcome.change, FallBack)
+                if operation is not None:  # otherwise it is what a node that is back takes up again
+                    self._made(operation, outcome, failed, now_us, out)
+            elif operation is None:
+                out.append(Note(f"{outcome.change} was given up: {outcome.refused}"))
             else:
                 self.current = None
-                self._end(operation, out, 409, self._partly(operation, why))
-        if made:
+                self._end(operation, out, 409, self._partly(operation, outcome.refused))
+        if any(outcome.refused is None for outcome in outcomes):
             self._configure_first(out)
+
+    def _operation_of(self, outcome: ChangeOutcome) -> Operation | None:
+        """The operation at hand, if this is what became of the step that nodes have prepared for it."""
+        operation = self.current
+        is_step = operation is not None and operation.started and operation.number == outcome.ticket
+        return operation if is_step else None
+
+    def _made(
+        self, operation: Operation, outcome: ChangeOutcome, failed: list[str], now_us: int, out: list[Effect]
+    ) -> None:
+        """A step holds; go on with the next. ``failed``: where the planner has failed with it."""
+        match outcome:
+            case ChangeOutcome(AddSubscription(sink, destination), number=int(number)) if destination is not None:
+                operation.subscription = number
+                self.registry.add_sink(number, sink, named(destination, number))
+            case ChangeOutcome(AddSource(source, feed), number=int(number)) if feed is not None:
+                operation.source = number
+                self.registry.add_source(number, source, feed)
+        assert outcome.from_us is not None
+        operation.warnings += failed
+        operation.holds_from_us = event_time(outcome.from_us)
+        operation.steps.pop(0)
+        operation.made += 1
+        operation.started = False
+        operation.deadline_us = now_us + self.settings.change_timeout_us
+        if not operation.steps:
+            self.current = None
+            self._end(operation, out)
 
     def _tell_failures(self, out: list[Effect]) -> list[str]:
         """Where the planner has failed since this was last asked: everything goes on without it, and operators hear."""
@@ -449,17 +459,6 @@ class Machine:
         self.counts["planner_failures"] += len(told)
         out += map(Note, told)
         return told
-
-    def _step_of(self, change: Change) -> Operation | None:
-        """The operation at hand, if the change is the step that nodes are preparing for it."""
-        operation = self.current
-        is_step = operation is not None and operation.started and operation.steps[0] is change
-        return operation if is_step else None
-
-    def _new_sink(self, sink: Sink, destination: Destination) -> int:
-        (number,) = self.coordinator.sinks.keys() - self.registry.sinks.keys()
-        self.registry.add_sink(number, sink, named(destination, number))
-        return number
 
     def _configure_first(self, out: list[Effect]) -> None:
         configures: list[Effect] = []
@@ -493,12 +492,12 @@ class Machine:
     def _partly(operation: Operation, sentence: str) -> str:
         if not operation.made:
             return f"{sentence}; nothing has been changed"
-        if isinstance(operation.ask, Replace):
+        if isinstance(operation.ask, ReplaceRule):
             return f"{sentence}; the old rule is undeployed, the new one is not deployed: deploy it again"
         return f"{sentence}; the first {operation.made} of its steps hold, the others do not"
 
     def _end(self, operation: Operation, out: list[Effect], status: int = 200, refused: str | None = None) -> None:
-        """Answer everybody who waits for it."""
+        """Answer all who wait for it."""
         body = operation.body() if refused is None else {"error": refused}
         self.counts["requests_done" if refused is None else "requests_refused"] += 1
         for waiter in operation.waiters:
@@ -518,7 +517,7 @@ class Machine:
 
     def _decide(
         self,
-        ask: LoseNode | LoseLink | NodeIsBack | LinkIsBack,
+        ask: Decision,
         waiter: Waiter,
         key: str | None,
         now_us: int,
@@ -528,7 +527,7 @@ class Machine:
         operation = self._operation(ask, waiter, key, now_us)
         try:
             orders = self._decided(ask, now_us, out)
-        except Refused as refused:
+        except RequestRefused as refused:
             self._end(operation, out, refused.status, refused.sentence)
             return
         except ConfigError as error:
@@ -537,61 +536,68 @@ class Machine:
         if self.begun:
             self._order(orders, out)
         else:
-            self._begin_if_complete(out)  # nobody has been ordered anything yet: the first plan says it all
+            self._begin_if_complete(out)  # no node has had an order yet: the first plan says it all
         self._look_for_commit(now_us, out)
         out.append(Note(f"an operator decided: {describe(ask)}"))
         self._end(operation, out)
 
-    def _decided(self, ask: LoseNode | LoseLink | NodeIsBack | LinkIsBack, now_us: int, out: list[Effect]) -> Orders:
+    def _decided(self, ask: Decision, now_us: int, out: list[Effect]) -> Orders:
         match ask:
-            case LoseNode(node):
+            case GiveUpNode(node):
                 orders = self._give_up(LostNode(node))
                 known = self.registry.nodes.pop(node, None)
                 self.lost_nodes.setdefault(node, known.life if known is not None else None)
                 self.registry.forget_sent(node)
                 return orders
-            case LoseLink(one, other):
+            case GiveUpLink(one, other):
                 orders = self._give_up(LostLink(min(one, other), max(one, other)))
                 self.lost_links.add((min(one, other), max(one, other)))
                 return orders
-            case LinkIsBack(one, other):
+            case TakeLinkBack(one, other):
                 if not self.begun and self.memory.found:
-                    raise Refused(409, "the coordinator does not know yet what holds; ask again when it is ready")
+                    raise RequestRefused(
+                        409, "the coordinator does not know yet what holds; ask again when it is ready"
+                    )
                 self._early = [each for each in self._early if each != LostLink(min(one, other), max(one, other))]
                 orders = self.coordinator.link_back(one, other)
                 self.lost_links.discard((min(one, other), max(one, other)))
                 return orders
-            case NodeIsBack(node):
+            case TakeNodeBack(node):
                 return self._take_back(node, now_us, out)
 
     def _give_up(self, fact: LostNode | LostLink) -> Orders:
         """At once, unless what holds is not known yet: then when it is."""
-        if isinstance(fact, LostNode):
-            self.coordinator.trees.check_node(fact.node)
-        else:
-            self.coordinator.trees.check_link(fact.one, fact.other)
+        match fact:
+            case LostNode(node):
+                self.coordinator.trees.check_node(node)
+            case LostLink(one, other):
+                self.coordinator.trees.check_link(one, other)
         if not self.begun:
             self._early.append(fact)
             if self.memory.found:
                 return []
-        if isinstance(fact, LostNode):
-            return self.coordinator.lost_node(fact.node)
-        return self.coordinator.lost_link(fact.one, fact.other)
+        match fact:
+            case LostNode(node):
+                return self.coordinator.lost_node(node)
+            case LostLink(one, other):
+                return self.coordinator.lost_link(one, other)
 
     def _take_back(self, node: str, now_us: int, out: list[Effect]) -> Orders:
         if node not in self.lost_nodes:
-            raise Refused(409, f"{node} was not given up")
+            raise RequestRefused(409, f"{node} was not given up")
         message = self._returned.get(node)
         if message is None:
-            raise Refused(409, f"{node} has not registered since it was given up; start it with an empty data folder")
+            raise RequestRefused(
+                409, f"{node} has not registered since it was given up; start it with an empty data folder"
+            )
         if message.life == self.lost_nodes[node]:
-            raise Refused(
+            raise RequestRefused(
                 409,
                 f"{node} still has the memory of what it did before it was given up, while the others went on without "
                 f"it; start it with an empty data folder",
             )
         if not self.begun and self.memory.found:
-            raise Refused(409, "the coordinator does not know yet what holds; ask again when it is ready")
+            raise RequestRefused(409, "the coordinator does not know yet what holds; ask again when it is ready")
         del self._returned[node]
         del self.lost_nodes[node]
         self._early = [each for each in self._early if each != LostNode(node)]

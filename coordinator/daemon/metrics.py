@@ -1,4 +1,4 @@
-"""The coordinator's metrics for Prometheus, read from what is there when somebody asks."""
+"""The coordinator's metrics for Prometheus, read from what is there when they are asked for."""
 
 from __future__ import annotations
 

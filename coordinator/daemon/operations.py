@@ -1,4 +1,4 @@
-"""What somebody has asked for, on its way through the coordinator: its steps, one change each, and who waits for it."""
+"""A request on its way through the coordinator: its steps, one change each, and who waits for it."""
 
 from __future__ import annotations
 
@@ -6,51 +6,40 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.coordinator.core import (
-    UNBOUNDED_US,
-    AddSink,
+from headwater.coordinator.core import UNBOUNDED_US, Coordinator
+from headwater.coordinator.daemon.registry import Registry
+from headwater.coordinator.requests import (
+    AddClientSubscription,
     AddSource,
+    AddSubscription,
     Change,
-    Coordinator,
-    DeployRule,
-    LayOutAnew,
-    RemoveSink,
-    RemoveSource,
+    DeployRules,
+    EndClientSubscription,
+    EndSource,
+    EndSubscription,
+    FallBack,
+    GiveUpLink,
+    GiveUpNode,
+    PlanAnew,
+    ReplaceRule,
+    Request,
+    TakeLinkBack,
+    TakeNodeBack,
     TidyUp,
     UndeployRule,
+    describe,
 )
-from headwater.coordinator.daemon.inputs import (
-    Ask,
-    BringSource,
-    ClientSubscribe,
-    ClientUnsubscribe,
-    Deploy,
-    EndSource,
-    LinkIsBack,
-    LoseLink,
-    LoseNode,
-    NodeIsBack,
-    PlanAnew,
-    Replace,
-    Subscribe,
-    TakeFallBack,
-    Tidy,
-    Undeploy,
-    Unsubscribe,
-)
-from headwater.coordinator.daemon.registry import Registry
-from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.protocol.edge import ClientTo
+from headwater.protocol.edge import ClientTo, Feed
 from headwater.protocol.events import EventType
 from headwater.protocol.languages.diagnostics import listed, suggestion
-from headwater.protocol.network import Sink, why_not_in_time
+from headwater.protocol.network import Sink, Source, why_not_in_time
 from headwater.protocol.pattern import Rule, types_of
 from headwater.protocol.payload_maps import feed_flaws
 from headwater.protocol.strategy import PLANNED_STRATEGIES, strategy_of
-from headwater.protocol.subscriptions import Subscription, print_subscription
+from headwater.protocol.subscriptions import Subscription
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """What was asked for cannot be: an HTTP status and a sentence."""
 
     def __init__(self, status: int, sentence: str) -> None:
@@ -61,7 +50,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Waiter:
-    """Who wants to hear what became of it: somebody over HTTP, or a node on behalf of a program."""
+    """Who wants to hear what became of it: a client over HTTP, or a node on behalf of a program."""
 
     request: str | int
     node: str | None = None
@@ -72,7 +61,7 @@ class Operation:
     """One request. Its steps are made one after the other; a step that fails ends it."""
 
     number: int
-    ask: Ask
+    ask: Request
     asked_us: int
     waiters: list[Waiter]
     key: str | None = None
@@ -86,7 +75,7 @@ class Operation:
     source: int | None = None
     made: int = 0
     warnings: list[str] = field(default_factory=list)
-    """What whoever asked should know although everything holds."""
+    """What the client should know although everything holds."""
 
     def what(self) -> str:
         return describe(self.ask)
@@ -95,9 +84,9 @@ class Operation:
         """What is told of it when it holds."""
         found: dict[str, Any] = {"change": self.number, "what": self.what(), "holds_from_us": self.holds_from_us}
         match self.ask:
-            case Deploy(rules):
+            case DeployRules(rules):
                 found["rules"] = [rule.name for rule in rules]
-            case Replace(rule):
+            case ReplaceRule(rule):
                 found["rules"] = [rule.name]
         if self.subscription is not None:
             found["subscription"] = self.subscription
@@ -106,43 +95,6 @@ class Operation:
         if self.warnings:
             found["warnings"] = list(self.warnings)
         return found
-
-
-def describe(ask: Ask) -> str:
-    """In words, for operators."""
-    match ask:
-        case Deploy(rules):
-            return f"deploy {', '.join(rule.name for rule in rules)}"
-        case Undeploy(name):
-            return f"undeploy {name}"
-        case Replace(rule):
-            return f"replace {rule.name}"
-        case Subscribe(Sink(node, subscription)):
-            return f"subscribe {node} to {print_subscription(subscription)}"
-        case Unsubscribe(number):
-            return f"end subscription {number}"
-        case BringSource(source):
-            return f"add a source of {source.type} at {source.node}"
-        case EndSource(number):
-            return f"end source {number}"
-        case Tidy():
-            return "tidy up"
-        case PlanAnew():
-            return "plan anew"
-        case TakeFallBack(change):
-            return f"fall back: {change.what()}"
-        case LoseNode(node):
-            return f"give up node {node}"
-        case LoseLink(one, other):
-            return f"give up link {one} - {other}"
-        case NodeIsBack(node):
-            return f"take node {node} back"
-        case LinkIsBack(one, other):
-            return f"take link {one} - {other} back"
-        case ClientSubscribe(node, client, subscription):
-            return f"subscribe {client} at {node} to {print_subscription(subscription)}"
-        case ClientUnsubscribe(node, client, subscription):
-            return f"unsubscribe {client} at {node} from {print_subscription(subscription)}"
 
 
 def already_deployed(names: Sequence[str]) -> str:
@@ -162,70 +114,63 @@ def event_time(from_us: int) -> int | None:
 # --------------------------------------------------------------------------------------------------------------- steps
 
 
-class Planner:
+class RequestPlanner:
     """Turns what is asked for into changes, or says why it cannot be, as things stand when its turn has come."""
 
     def __init__(self, coordinator: Coordinator, registry: Registry) -> None:
         self._coordinator = coordinator
         self._registry = registry
 
-    def steps(self, ask: Ask) -> list[Change]:
-        """The changes that bring it about; none if everything is as asked already. Refused where it makes no sense."""
+    def steps(self, ask: Request) -> list[Change]:
+        """The changes that bring it about; none if everything is as asked already. RequestRefused if it makes no
+        sense."""
         match ask:
-            case Deploy(rules, _, replaces):
+            case DeployRules(rules, _, replaces):
                 return self._deploy(rules, replaces)
-            case Undeploy(name):
+            case UndeployRule(name):
                 self._check_known(name)
                 self._check_unread(name)
-                return [UndeployRule(name)]
-            case Replace(rule):
+                return [ask]
+            case ReplaceRule(rule):
                 self._check_known(rule.name)
                 self._check_rule(rule)
-                return [UndeployRule(rule.name), DeployRule(self._renewed(rule))]
-            case Subscribe(sink):
+                return [UndeployRule(rule.name), DeployRules((self._renewed(rule),))]
+            case AddSubscription(sink):
                 self._check_node(sink.node)
                 self._check_type(sink.subscription)
-                return [AddSink(sink)]
-            case Unsubscribe(number):
+                return [ask]
+            case EndSubscription(number):
                 self._check_sink(number)
-                return [RemoveSink(number)]
-            case BringSource(source, feed):
-                self._check_node(source.node)
-                if source.type not in self._registry.types:
-                    raise Refused(400, f"unknown event type {source.type!r}; {self._other_types(source.type)}")
-                if flaws := list(feed_flaws(feed, self._registry.types[source.type])):
-                    raise Refused(400, "; ".join(map(str, flaws)))
-                if (why := why_not_in_time(source.replayed, self._registry.replayed)) is not None:
-                    raise Refused(400, why)
-                return [AddSource(source)]
+                return [ask]
+            case AddSource(source, feed):
+                self._check_source(source, feed)
+                return [ask]
             case EndSource(number):
                 known = self._coordinator.sources.get(number)
                 if known is None or known[1].until_us is not None:
-                    raise Refused(404, f"there is no source {number}")
-                return [RemoveSource(number)]
-            case Tidy():
-                return [TidyUp()]
-            case PlanAnew(statistics):
+                    raise RequestRefused(404, f"there is no source {number}")
+                return [ask]
+            case PlanAnew():
                 if not strategy_of(self._coordinator.strategy).planned:
-                    raise Refused(
+                    raise RequestRefused(
                         409,
                         f"the strategy {self._coordinator.strategy} places nothing by rates; "
                         f"only {listed(PLANNED_STRATEGIES)} can plan anew",
                     )
-                return [LayOutAnew(InevPlanner(statistics))]
-            case TakeFallBack(change):
-                return [change]
-            case ClientSubscribe(node, client, subscription):
+                return [ask]
+            case TidyUp() | FallBack():
+                return [ask]
+            case AddClientSubscription(node, client, subscription):
                 if self.client_sink(node, client, subscription) is not None:
                     return []
                 self._check_node(node)
                 self._check_type(subscription)
-                return [AddSink(Sink(node, subscription))]
-            case ClientUnsubscribe(node, client, subscription):
+                return [AddSubscription(Sink(node, subscription), ClientTo(client))]
+            case EndClientSubscription(node, client, subscription):
                 known_sink = self.client_sink(node, client, subscription)
-                return [] if known_sink is None else [RemoveSink(known_sink)]
-            case LoseNode() | LoseLink() | NodeIsBack() | LinkIsBack():
-                raise AssertionError("losses are decided at once and do not wait for their turn")
+                return [] if known_sink is None else [EndSubscription(known_sink)]
+            case GiveUpNode() | GiveUpLink() | TakeNodeBack() | TakeLinkBack():
+                raise AssertionError("decisions hold at once and do not wait for their turn")
 
     def client_sink(self, node: str, client: str, subscription: Subscription) -> int | None:
         """The number of the sink that a program has for a subscription, if there is one that has not ended."""
@@ -250,11 +195,11 @@ class Planner:
         changed = [rule for rule in rules if live.get(rule.name) != self._renewed(rule, by=0)]
         known = [rule.name for rule in rules if rule.name in live]
         if known and not replaces:
-            raise Refused(409, already_deployed(known))
+            raise RequestRefused(409, already_deployed(known))
         for rule in changed:
             self._check_rule(rule)
         ended = [UndeployRule(rule.name) for rule in reversed(changed) if rule.name in live]
-        return [*ended, *(DeployRule(self._renewed(rule)) for rule in changed)]
+        return [*ended, *(DeployRules((self._renewed(rule),)) for rule in changed)]
 
     def _renewed(self, rule: Rule, by: int = 1) -> Rule:
         """With the version after that of the rule whose place it takes: another rule under the same name makes other
@@ -264,12 +209,16 @@ class Planner:
 
     def _check_rule(self, rule: Rule) -> None:
         if rule.emits in self._registry.types:
-            raise Refused(409, f"{rule.emits!r} is an event type of the sources; give the composite event another name")
+            raise RequestRefused(
+                409, f"{rule.emits!r} is an event type of the sources; give the composite event another name"
+            )
 
     def _check_known(self, name: str) -> None:
         rules = self.live_rules()
         if name not in rules:
-            raise Refused(404, f"no rule {name!r} is deployed; {suggestion(name, sorted(rules), 'rules')}".rstrip("; "))
+            raise RequestRefused(
+                404, f"no rule {name!r} is deployed; {suggestion(name, sorted(rules), 'rules')}".rstrip("; ")
+            )
 
     def _check_unread(self, name: str) -> None:
         rules = self.live_rules()
@@ -278,22 +227,33 @@ class Planner:
             return
         readers = sorted(other for other, rule in rules.items() if emitted in types_of(rule.pattern))
         if readers:
-            raise Refused(409, f"rule {listed(map(repr, readers))} reads {emitted}; undeploy that first")
+            raise RequestRefused(409, f"rule {listed(map(repr, readers))} reads {emitted}; undeploy that first")
 
     def _check_node(self, node: str) -> None:
         nodes = self._coordinator.nodes()
         if node not in nodes:
-            raise Refused(400, f"the network has no node {node!r}; {suggestion(node, nodes, 'nodes')}")
+            raise RequestRefused(400, f"the network has no node {node!r}; {suggestion(node, nodes, 'nodes')}")
+
+    def _check_source(self, source: Source, feed: Feed | None) -> None:
+        self._check_node(source.node)
+        if source.type not in self._registry.types:
+            raise RequestRefused(400, f"unknown event type {source.type!r}; {self._other_types(source.type)}")
+        if feed is not None and (flaws := list(feed_flaws(feed, self._registry.types[source.type]))):
+            raise RequestRefused(400, "; ".join(map(str, flaws)))
+        if (why := why_not_in_time(source.replayed, self._registry.replayed)) is not None:
+            raise RequestRefused(400, why)
 
     def _check_type(self, subscription: Subscription) -> None:
         emitted = {rule.emits for rule in self.live_rules().values()}
         if subscription.type not in emitted and subscription.type not in self._registry.types:
-            raise Refused(400, f"unknown event type {subscription.type!r}; {self._other_types(subscription.type)}")
+            raise RequestRefused(
+                400, f"unknown event type {subscription.type!r}; {self._other_types(subscription.type)}"
+            )
 
     def _check_sink(self, number: int) -> None:
         known = self._coordinator.sinks.get(number)
         if known is None or known[1].until_us is not None:
-            raise Refused(404, f"there is no subscription {number}")
+            raise RequestRefused(404, f"there is no subscription {number}")
 
     def _other_types(self, name: str) -> str:
         known: dict[str, EventType | None] = dict(self._registry.types)

@@ -19,14 +19,11 @@ from typing import Any, Final
 from headwater.coordinator.daemon.durable import Durable, LinkState, Outputs
 from headwater.coordinator.daemon.folder import DataFolder
 from headwater.coordinator.daemon.inputs import (
-    Ask,
     Asked,
     Heard,
     Input,
-    LoseNode,
     PeerMet,
     PeerReset,
-    PlanAnew,
     Reborn,
     Setup,
     Started,
@@ -38,6 +35,8 @@ from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateErr
 from headwater.coordinator.daemon.statistics import Statistics
 from headwater.coordinator.inev.model.measuring import unmeasured
 from headwater.coordinator.inev.model.rules import Statistics as Known
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.requests import GiveUpNode, PlanAnew, Request
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.journal import Journal
 from headwater.protocol.links import Hub, Keys, LinkSettings
@@ -223,7 +222,7 @@ class CoordinatorDaemon:
         rules = [planned.rule for planned in self.machine.coordinator.rules.values() if planned.until_us is None]
         for sentence in unmeasured(rules, found):
             log.warning(sentence)
-        return PlanAnew(found)
+        return PlanAnew(InevPlanner(found))
 
     async def _beat(self) -> None:
         """Give up nodes that were silent for longer than the network file allows."""
@@ -237,7 +236,7 @@ class CoordinatorDaemon:
                 silent_us = self.now_us() - self.last_heard_us.get(node, began_us)
                 if not self.hub.is_up(node) and silent_us > lost_after_us:
                     log.warning("%s was not reachable for %.0f s and is given up", node, silent_us / 1e6)
-                    await self.ask(LoseNode(node))
+                    await self.ask(GiveUpNode(node))
 
     def stop(self) -> None:
         """Leave in good order."""
@@ -299,7 +298,9 @@ class CoordinatorDaemon:
         self._timer = None
         self.take(Tick())
 
-    async def ask(self, ask: Ask | None, *, key: str | None = None, wait: bool = True) -> tuple[int, dict[str, Any]]:
+    async def ask(
+        self, ask: Request | None, *, key: str | None = None, wait: bool = True
+    ) -> tuple[int, dict[str, Any]]:
         """Have something decided: an HTTP status and a JSON object, when it holds or cannot be.
 
         Without ``wait``: as soon as nothing can make the coordinator forget that it was asked for.

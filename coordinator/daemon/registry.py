@@ -76,6 +76,11 @@ class Registry:
             self._broker = replace(self._embedded, host=host, port=port)
         self._dialled = {(node, peer): address for node, peer, address in dialled}
 
+    def declare(self, types: Iterable[EventType]) -> None:
+        """Event types that the text of a rule declares; those that are known stay as they are."""
+        for declared in types:
+            self.types.setdefault(declared.name, declared)
+
     def register(self, message: Register, now_us: int) -> bool:
         """Note what a node tells of itself. True: it has another life than before, and so another memory."""
         known = self.nodes.get(message.name)

@@ -41,12 +41,11 @@ def vocabulary() -> Vocabulary:
 
     classes = {
         **CLASSES,
-        **by_name(inputs.Setup, *get_args(inputs.Input), *get_args(inputs.Ask), inputs.Answered),
-        **by_name(*get_args(requests.Change), *get_args(recovery.Fact), recovery.Question),
+        **by_name(inputs.Setup, *get_args(inputs.Input), inputs.Answered),
+        **by_name(*get_args(requests.Request), requests.ChangeOutcome, *get_args(recovery.Fact), recovery.Question),
         **by_name(machine.Machine, machine.Settings, machine.Past, LinkState),
         **by_name(memory.Memory, memory._Recalled),
-        **by_name(operations.Operation, operations.Waiter),
-        "OperationPlanner": operations.Planner,
+        **by_name(operations.Operation, operations.Waiter, operations.RequestPlanner),
         **by_name(registry.Registry, registry.Registration, registry.KeptSource, registry.KeptSink),
         **by_name(core.Coordinator, contents.Contents, contents._Retired, trees.TreeKeeper),
         **by_name(history.Layings, stages.Home, stages.Stage, fallback.StageName, cost_watch.Watched),

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.coordinator.core import Change, Coordinator
+from headwater.coordinator.core import Coordinator
+from headwater.coordinator.requests import Change
 from headwater.node.effects import LinkReset, Received
 from headwater.protocol.messages.plans import ReportToCoordinator
 

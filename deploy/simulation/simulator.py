@@ -14,8 +14,9 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, count
 from typing import Any, Protocol
 
-from headwater.coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
+from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.layout.graphs import Planner, at_the_middle
+from headwater.coordinator.requests import Change, DeployRules, FallBack
 from headwater.deploy.simulation.accounts import Accounts
 from headwater.deploy.simulation.checkers import Checkers
 from headwater.deploy.simulation.faults import Faults
@@ -352,8 +353,9 @@ class Simulation:
                 with suppress(ConfigError) if isinstance(again, FallBack) else nullcontext():  # it may be over by now
                     self._coordinate(self.coordinator.request(again))
         else:
-            if isinstance(received, DeployRule):
-                self._wire.learn(received.rule)
+            if isinstance(received, DeployRules):
+                for rule in received.rules:
+                    self._wire.learn(rule)
             self._coordinate(self.coordinator.request(received))
 
     def _start_again(self, node: str) -> None:

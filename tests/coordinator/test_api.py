@@ -21,7 +21,7 @@ from headwater.coordinator.daemon.api.openapi import answer_model, description, 
 from headwater.coordinator.daemon.api.routes import ROUTES, Route
 from headwater.coordinator.daemon.api.sentences import read_body
 from headwater.coordinator.daemon.api.server import BODY_BYTES_MAX, Api
-from headwater.coordinator.daemon.operations import Refused
+from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.deploy.network.file import read_network
 from headwater.protocol.destinations import named
 from headwater.protocol.edge import (
@@ -153,7 +153,7 @@ def test_a_subscription_that_does_not_say_where_goes_to_a_file_of_its_number() -
     ],
 )
 def test_what_does_not_fit_is_said_in_words(sent: Any, sentence: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         a_source(sent)
     assert refused.value.status == 400
     assert sentence in refused.value.sentence
@@ -178,7 +178,7 @@ def test_what_does_not_fit_is_said_in_words(sent: Any, sentence: str) -> None:
     ],
 )
 def test_what_is_no_place_for_deliveries_is_said_in_words(to: Any, sentence: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         destination_of(a_subscription(to).to, None)
     assert refused.value.status == 400
     assert sentence in refused.value.sentence

@@ -10,30 +10,24 @@ import pytest
 
 from headwater.coordinator.daemon.api.texts import read_rules
 from headwater.coordinator.daemon.durable import Durable
-from headwater.coordinator.daemon.inputs import (
-    Answered,
-    Ask,
-    Asked,
-    BringSource,
-    Deploy,
-    EndSource,
-    Heard,
-    LinkIsBack,
-    LoseLink,
-    LoseNode,
-    NodeIsBack,
-    PeerReset,
-    Replace,
-    Setup,
-    Started,
-    Subscribe,
-    Tick,
-    Tidy,
-    Undeploy,
-    Unsubscribe,
-)
+from headwater.coordinator.daemon.inputs import Answered, Asked, Heard, PeerReset, Setup, Started, Tick
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.daemon.saving import OldState, StateError
+from headwater.coordinator.requests import (
+    AddSource,
+    AddSubscription,
+    DeployRules,
+    EndSource,
+    EndSubscription,
+    GiveUpLink,
+    GiveUpNode,
+    ReplaceRule,
+    Request,
+    TakeLinkBack,
+    TakeNodeBack,
+    TidyUp,
+    UndeployRule,
+)
 from headwater.protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFeed, MqttTo, StdoutTo, TraceFeed
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.messages import control
@@ -94,7 +88,7 @@ class Room:
         self.settle()
         return self
 
-    def ask(self, ask: Ask, request: str = "r", key: str | None = None) -> Answered | None:
+    def ask(self, ask: Request, request: str = "r", key: str | None = None) -> Answered | None:
         self.take(Asked(request, ask, key))
         self.settle()
         return self.answers.get(request)
@@ -104,9 +98,9 @@ class Room:
         self.take(Tick())
         self.settle()
 
-    def rules(self, text: str) -> Deploy:
+    def rules(self, text: str) -> DeployRules:
         read = read_rules([RuleText(text, "t", "tesla")], {}, self.machine.registry.types, "st")
-        return Deploy(read.rules, read.types)
+        return DeployRules(read.rules, read.types)
 
 
 def test_nodes_register_in_any_order_and_all_are_told_the_same_in_the_end() -> None:
@@ -180,7 +174,7 @@ def test_a_change_that_a_node_does_not_prepare_is_given_up_and_the_next_one_is_m
     room = Room().start()
     room.nodes["n2"].deaf = True
     assert room.ask(room.rules(HEAT)) is None
-    assert room.ask(Undeploy("Fire"), "second") is None
+    assert room.ask(UndeployRule("Fire"), "second") is None
     room.pass_time(9_000_000)
     assert room.answers == {}
     room.pass_time(1_000_000)
@@ -189,7 +183,7 @@ def test_a_change_that_a_node_does_not_prepare_is_given_up_and_the_next_one_is_m
     room.nodes["n2"].deaf = False
     room.pass_time(10_000_000)  # n2 has missed the second one, too
     assert room.answers["second"].status == 504
-    third = room.ask(Undeploy("Fire"), "third")
+    third = room.ask(UndeployRule("Fire"), "third")
     assert third is not None
     assert third.status == 200
     assert room.machine.coordinator.plan == 2
@@ -198,7 +192,7 @@ def test_a_change_that_a_node_does_not_prepare_is_given_up_and_the_next_one_is_m
 def test_replacing_a_rule_undeploys_the_old_one_and_numbers_the_new_one() -> None:
     room = Room().start()
     new = room.rules(FIRE.replace("5 min", "1 min")).rules[0]
-    answer = room.ask(Replace(new))
+    answer = room.ask(ReplaceRule(new))
     assert answer is not None
     assert answer.status == 200
     planned = room.machine.coordinator.rules["Fire"]
@@ -209,36 +203,36 @@ def test_replacing_a_rule_undeploys_the_old_one_and_numbers_the_new_one() -> Non
 def test_a_rule_that_another_reads_is_not_undeployed() -> None:
     alarm = FIRE + "\ndefine Alarm() from Fire() and each Fire() as other within 1 min from Fire"
     room = Room(a_network(rules=alarm)).start()
-    answer = room.ask(Undeploy("Fire"))
+    answer = room.ask(UndeployRule("Fire"))
     assert answer is not None
     assert (answer.status, answer.body["error"]) == (409, "rule 'Alarm' reads Fire; undeploy that first")
-    assert room.ask(Undeploy("Alarm"), "a").status == 200  # type: ignore[union-attr]
-    assert room.ask(Undeploy("Fire"), "b").status == 200  # type: ignore[union-attr]
+    assert room.ask(UndeployRule("Alarm"), "a").status == 200  # type: ignore[union-attr]
+    assert room.ask(UndeployRule("Fire"), "b").status == 200  # type: ignore[union-attr]
 
 
 def test_a_subscription_is_configured_before_the_plan_and_until_the_old_trees_have_drained() -> None:
     room = Room().start()
-    answer = room.ask(Subscribe(Sink("n2", Subscription("Smoke")), StdoutTo()))
+    answer = room.ask(AddSubscription(Sink("n2", Subscription("Smoke")), StdoutTo()))
     assert answer is not None
     assert answer.body["subscription"] == 1
     config = room.nodes["n2"].config
     assert config is not None
     assert [(sink.number, sink.destination) for sink in config.sinks] == [(1, StdoutTo())]
-    assert room.ask(Unsubscribe(1), "end").status == 200  # type: ignore[union-attr]
+    assert room.ask(EndSubscription(1), "end").status == 200  # type: ignore[union-attr]
     assert room.nodes["n2"].config.sinks == ()  # type: ignore[union-attr]
-    assert room.ask(Unsubscribe(1), "again").status == 404  # type: ignore[union-attr]
+    assert room.ask(EndSubscription(1), "again").status == 404  # type: ignore[union-attr]
 
 
 def test_sources_come_and_go() -> None:
     room = Room().start()
-    answer = room.ask(BringSource(Source("n2", "Temp", 5), ClientFeed()))
+    answer = room.ask(AddSource(Source("n2", "Temp", 5), ClientFeed()))
     assert answer is not None
     assert answer.body["source"] == 2
     assert [source.number for source in room.nodes["n2"].config.sources] == [2]  # type: ignore[union-attr]
     assert room.ask(EndSource(2), "end").status == 200  # type: ignore[union-attr]
     assert room.ask(EndSource(2), "again").status == 404  # type: ignore[union-attr]
-    assert room.ask(BringSource(Source("n2", "Tmp"), ClientFeed()), "type").status == 400  # type: ignore[union-attr]
-    assert room.ask(BringSource(Source("n9", "Temp"), ClientFeed()), "node").status == 400  # type: ignore[union-attr]
+    assert room.ask(AddSource(Source("n2", "Tmp"), ClientFeed()), "type").status == 400  # type: ignore[union-attr]
+    assert room.ask(AddSource(Source("n9", "Temp"), ClientFeed()), "node").status == 400  # type: ignore[union-attr]
 
 
 def test_a_client_that_subscribes_twice_has_one_sink() -> None:
@@ -262,7 +256,7 @@ def test_a_client_that_subscribes_twice_has_one_sink() -> None:
 
 def test_the_same_key_is_the_same_request() -> None:
     room = Room().start()
-    ask = Subscribe(Sink("n2", Subscription("Smoke")), FileTo("x"))
+    ask = AddSubscription(Sink("n2", Subscription("Smoke")), FileTo("x"))
     first = room.ask(ask, "one", key="k")
     again = room.ask(ask, "two", key="k")
     assert first is not None
@@ -282,12 +276,12 @@ def test_requests_before_all_nodes_are_there_wait_for_them() -> None:
 
 def test_after_a_crash_at_any_moment_the_same_orders_have_the_same_numbers() -> None:
     room = Room().start()
-    asks: list[Ask] = [
+    asks: list[Request] = [
         room.rules(HEAT),
-        Subscribe(Sink("n2", Subscription("Heat")), FileTo("heat")),
-        Undeploy("Fire"),
-        Tidy(),
-        Unsubscribe(1),
+        AddSubscription(Sink("n2", Subscription("Heat")), FileTo("heat")),
+        UndeployRule("Fire"),
+        TidyUp(),
+        EndSubscription(1),
     ]
     for number, ask in enumerate(asks):
         room.ask(ask, f"r{number}")
@@ -368,7 +362,7 @@ def test_a_node_that_has_lost_its_memory_is_configured_again_and_gets_the_plan()
     assert node.config is not None
     assert node.newest().plan == room.machine.coordinator.plan == 3
     assert room.machine.coordinator.trees.all_stand()
-    assert room.ask(Undeploy("Heat"), "after").status == 200  # type: ignore[union-attr]
+    assert room.ask(UndeployRule("Heat"), "after").status == 200  # type: ignore[union-attr]
 
 
 def test_a_node_that_forgets_while_a_change_is_prepared_does_not_lose_the_change() -> None:
@@ -384,18 +378,18 @@ def test_a_lost_node_is_done_without_and_taken_back_with_what_it_had() -> None:
     room = Room(a_network(4)).start()
     room.nodes["n4"].deaf = True
     assert room.ask(room.rules(HEAT), "waits") is None
-    assert room.ask(LoseNode("n4"), "lost").status == 200  # type: ignore[union-attr]
+    assert room.ask(GiveUpNode("n4"), "lost").status == 200  # type: ignore[union-attr]
     assert room.answers["waits"].status == 200, "nobody waits for the answers of a lost node"
     assert 1 not in room.machine.coordinator.sources
     assert [peer.name for peer in room.nodes["n3"].config.peers] == ["n2"]  # type: ignore[union-attr]
-    assert room.ask(NodeIsBack("n4"), "early").status == 409  # type: ignore[union-attr]
+    assert room.ask(TakeNodeBack("n4"), "early").status == 409  # type: ignore[union-attr]
     room.say("n4", Register("n4", "first", "tcp://n4:1", "", ""))
-    same = room.ask(NodeIsBack("n4"), "same memory")
+    same = room.ask(TakeNodeBack("n4"), "same memory")
     assert same is not None
     assert "empty data folder" in same.body["error"]
     forgets(room, "n4", "second")
     assert not room.nodes["n4"].orders
-    assert room.ask(NodeIsBack("n4"), "back").status == 200  # type: ignore[union-attr]
+    assert room.ask(TakeNodeBack("n4"), "back").status == 200  # type: ignore[union-attr]
     assert room.machine.coordinator.sources[1][0] == "n4"
     assert [source.number for source in room.nodes["n4"].config.sources] == [1]  # type: ignore[union-attr]
     assert room.machine.coordinator.is_idle()
@@ -403,11 +397,11 @@ def test_a_lost_node_is_done_without_and_taken_back_with_what_it_had() -> None:
 
 def test_a_link_is_given_up_and_taken_back() -> None:
     room = Room().start()
-    assert room.ask(LoseLink("n1", "n3"), "none").status == 404  # type: ignore[union-attr]
-    assert room.ask(LoseLink("n3", "n2"), "lost").status == 200  # type: ignore[union-attr]
+    assert room.ask(GiveUpLink("n1", "n3"), "none").status == 404  # type: ignore[union-attr]
+    assert room.ask(GiveUpLink("n3", "n2"), "lost").status == 200  # type: ignore[union-attr]
     assert room.machine.lost_links == {("n2", "n3")}
     assert room.machine.coordinator.trees.cut_off("n2") == ("n3",)
-    assert room.ask(LinkIsBack("n2", "n3"), "back").status == 200  # type: ignore[union-attr]
+    assert room.ask(TakeLinkBack("n2", "n3"), "back").status == 200  # type: ignore[union-attr]
     assert room.machine.lost_links == set()
 
 
@@ -440,7 +434,7 @@ def test_each_start_tells_where_the_embedded_broker_and_the_neighbours_are() -> 
 
 def test_a_trace_does_not_join_a_network_that_lives_by_the_clock() -> None:
     room = Room().start()
-    answer = room.ask(BringSource(Source("n2", "Temp", replayed=True), TraceFeed("x.csv")))
+    answer = room.ask(AddSource(Source("n2", "Temp", replayed=True), TraceFeed("x.csv")))
     assert answer is not None
     assert (answer.status, "cannot be mixed" in answer.body["error"]) == (400, True)
 

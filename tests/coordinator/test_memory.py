@@ -5,19 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headwater.coordinator.daemon.durable import Durable
-from headwater.coordinator.daemon.inputs import (
-    Asked,
-    BringSource,
-    LinkIsBack,
-    LoseLink,
-    LoseNode,
-    NodeIsBack,
-    PeerReset,
-    Reborn,
-    Subscribe,
-    Undeploy,
-)
+from headwater.coordinator.daemon.inputs import Asked, PeerReset, Reborn
 from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.coordinator.requests import (
+    AddSource,
+    AddSubscription,
+    GiveUpLink,
+    GiveUpNode,
+    TakeLinkBack,
+    TakeNodeBack,
+    UndeployRule,
+)
 from headwater.protocol.edge import ClientFeed, FileTo
 from headwater.protocol.messages import recovery as memory
 from headwater.protocol.messages.control import Ordered
@@ -73,9 +71,9 @@ def a_room(nodes: int = 3, strategy: str = "st") -> ForgetfulRoom:
 def deployed(room: ForgetfulRoom) -> ForgetfulRoom:
     """With a rule, a sink and a source that the network file does not have."""
     assert room.ask(room.rules(HEAT), "rule").status == 200  # type: ignore[union-attr]
-    sink = Subscribe(Sink("n2", Subscription("Heat")), FileTo("heat.jsonl"))
+    sink = AddSubscription(Sink("n2", Subscription("Heat")), FileTo("heat.jsonl"))
     assert room.ask(sink, "sink", key="heat sink").status == 200  # type: ignore[union-attr]
-    assert room.ask(BringSource(Source("n2", "Temp"), ClientFeed()), "source").status == 200  # type: ignore[union-attr]
+    assert room.ask(AddSource(Source("n2", "Temp"), ClientFeed()), "source").status == 200  # type: ignore[union-attr]
     return room
 
 
@@ -91,7 +89,7 @@ def test_all_nodes_are_told_what_to_keep_before_the_plan_it_belongs_to() -> None
 
 def test_only_what_is_new_is_told_again() -> None:
     room = deployed(a_room())
-    told = [message for name, message in _heard_by(room, "n3", lambda: room.ask(Undeploy("Heat"), "later"))]
+    told = [message for name, message in _heard_by(room, "n3", lambda: room.ask(UndeployRule("Heat"), "later"))]
     (remember,) = [message for message in told if isinstance(message, Remember)]
     assert not remember.anew
     changed = {type(piece).__name__ for piece in remember.pieces}
@@ -132,11 +130,11 @@ def test_what_was_deployed_is_found_again_and_can_be_changed_as_ever() -> None:
         assert all(now.trees.epoch(tree) > before.trees.epoch(tree) for tree in before.trees.roots)
         assert any("plan 4, rules Fire, Heat" in note for note in room.notes), room.notes
         assert any("Heat is only in the network" in note for note in room.notes)
-        later = room.ask(Subscribe(Sink("n3", Subscription("Fire")), FileTo("f.jsonl")), "later")
+        later = room.ask(AddSubscription(Sink("n3", Subscription("Fire")), FileTo("f.jsonl")), "later")
         assert later is not None
         assert later.body["subscription"] == 2
         assert later.body["change"] > 3
-        assert room.ask(Undeploy("Heat"), "last").status == 200  # type: ignore[union-attr]
+        assert room.ask(UndeployRule("Heat"), "last").status == 200  # type: ignore[union-attr]
         assert room.live_rules() == ["Fire"]
 
 
@@ -159,7 +157,7 @@ def test_nodes_that_are_gone_can_be_given_up_meanwhile() -> None:
     room = deployed(a_room(4))
     room.forget()
     room.meet("n1", "n2", "n3")
-    assert room.ask(LoseNode("n4"), "lost").status == 200  # type: ignore[union-attr]
+    assert room.ask(GiveUpNode("n4"), "lost").status == 200  # type: ignore[union-attr]
     assert room.machine.begun
     assert room.machine.coordinator.nodes() == ["n1", "n2", "n3"]
     assert room.machine.coordinator.is_idle()
@@ -167,31 +165,31 @@ def test_nodes_that_are_gone_can_be_given_up_meanwhile() -> None:
     room.nodes["n4"] = ScriptedNode("n4", "second")
     room._seq["n4"] = 0
     room.say("n4", room.nodes["n4"].registers())
-    assert room.ask(NodeIsBack("n4"), "back").status == 200  # type: ignore[union-attr]
+    assert room.ask(TakeNodeBack("n4"), "back").status == 200  # type: ignore[union-attr]
     assert 1 in room.machine.coordinator.sources
 
 
 def test_nodes_and_links_that_were_given_up_stay_so_until_they_are_taken_back() -> None:
     room = ForgetfulRoom(_ring(5))
     room.start()
-    assert room.ask(LoseNode("n4"), "node").status == 200  # type: ignore[union-attr]
-    assert room.ask(LoseLink("n1", "n2"), "link").status == 200  # type: ignore[union-attr]
+    assert room.ask(GiveUpNode("n4"), "node").status == 200  # type: ignore[union-attr]
+    assert room.ask(GiveUpLink("n1", "n2"), "link").status == 200  # type: ignore[union-attr]
     room.forget()
     room.meet("n1", "n2", "n3", "n5")
     assert room.machine.begun
     assert room.machine.lost_nodes.keys() == {"n4"}
     assert room.machine.lost_links == {("n1", "n2")}
-    assert room.ask(LinkIsBack("n1", "n2"), "link again").status == 200  # type: ignore[union-attr]
+    assert room.ask(TakeLinkBack("n1", "n2"), "link again").status == 200  # type: ignore[union-attr]
     room.forget()
     room.meet("n1", "n2", "n3", "n5")
     assert not room.machine.lost_links
     room.say("n4", room.nodes["n4"].registers())
-    refused = room.ask(NodeIsBack("n4"), "with its old memory")
+    refused = room.ask(TakeNodeBack("n4"), "with its old memory")
     assert refused is not None
     assert "still has the memory" in refused.body["error"]
     room.nodes["n4"] = ScriptedNode("n4", "second")
     room.say("n4", room.nodes["n4"].registers())
-    assert room.ask(NodeIsBack("n4"), "back").status == 200  # type: ignore[union-attr]
+    assert room.ask(TakeNodeBack("n4"), "back").status == 200  # type: ignore[union-attr]
     assert room.machine.coordinator.is_idle()
 
 
@@ -216,7 +214,7 @@ def test_a_key_that_was_answered_is_answered_again() -> None:
     first = room.answers["sink"]
     room.forget()
     room.meet()
-    again = room.ask(Subscribe(Sink("n2", Subscription("Heat")), FileTo("heat.jsonl")), "again", key="heat sink")
+    again = room.ask(AddSubscription(Sink("n2", Subscription("Heat")), FileTo("heat.jsonl")), "again", key="heat sink")
     assert again is not None
     assert (again.status, again.body) == (200, first.body)
     assert len(room.machine.coordinator.sinks) == 2
@@ -319,7 +317,7 @@ def test_a_new_life_is_the_same_when_the_journal_is_read_again() -> None:
     room = deployed(a_room())
     room.begin_new_life()
     room.meet()
-    room.ask(Undeploy("Heat"), "undeploy")
+    room.ask(UndeployRule("Heat"), "undeploy")
     again = Durable(Machine(room.setup, Settings(10_000_000)))
     for record in room.journal:
         again.replay(record)
@@ -351,7 +349,7 @@ def test_a_recall_that_makes_no_sense_is_harmless() -> None:
     room.say("n1", room.nodes["n1"].registers())
     assert not room.machine.is_outdated
     assert room.live_rules() == ["Fire"]
-    room.take(Asked("r", Undeploy("Fire")))
+    room.take(Asked("r", UndeployRule("Fire")))
     room.settle()
     assert room.answers["r"].status == 200
 

@@ -9,31 +9,25 @@ import pytest
 
 from headwater.coordinator.daemon.api.texts import read_rules
 from headwater.coordinator.daemon.durable import Durable
-from headwater.coordinator.daemon.inputs import (
-    Ask,
-    Asked,
-    BringSource,
-    Deploy,
-    EndSource,
-    Heard,
-    Input,
-    LinkIsBack,
-    LoseLink,
-    LoseNode,
-    NodeIsBack,
-    PeerReset,
-    Reborn,
-    Replace,
-    Setup,
-    Subscribe,
-    Tick,
-    Tidy,
-    Undeploy,
-    Unsubscribe,
-)
+from headwater.coordinator.daemon.inputs import Asked, Heard, Input, PeerReset, Reborn, Setup, Tick
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.layout.graphs import at_the_middle
 from headwater.coordinator.memory import recalled
+from headwater.coordinator.requests import (
+    AddSource,
+    AddSubscription,
+    DeployRules,
+    EndSource,
+    EndSubscription,
+    GiveUpLink,
+    GiveUpNode,
+    ReplaceRule,
+    Request,
+    TakeLinkBack,
+    TakeNodeBack,
+    TidyUp,
+    UndeployRule,
+)
 from headwater.protocol.edge import ClientFeed, StdoutTo
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.messages import control
@@ -175,24 +169,24 @@ class Storm:
         for name, node in self.nodes.items():
             self.to_coordinator[name] += node.recalls()
 
-    def an_ask(self) -> Ask:
+    def an_ask(self) -> Request:
         chance = self.chance
         node = chance.choice(self.network.nodes)
         number = chance.randrange(6)
         link = chance.choice(self.network.links)
-        choices: list[Ask] = [
-            Deploy((self.heat,)),
-            Undeploy(chance.choice(["Heat", "Fire"])),
-            Replace(self.heat),
-            Subscribe(Sink(node, Subscription(chance.choice(["Fire", "Smoke", "Heat"]))), StdoutTo()),
-            Unsubscribe(number),
-            BringSource(Source(node, "Temp"), ClientFeed()),
+        choices: list[Request] = [
+            DeployRules((self.heat,)),
+            UndeployRule(chance.choice(["Heat", "Fire"])),
+            ReplaceRule(self.heat),
+            AddSubscription(Sink(node, Subscription(chance.choice(["Fire", "Smoke", "Heat"]))), StdoutTo()),
+            EndSubscription(number),
+            AddSource(Source(node, "Temp"), ClientFeed()),
             EndSource(number),
-            Tidy(),
-            LoseNode(node),
-            NodeIsBack(node),
-            LoseLink(link.one, link.other),
-            LinkIsBack(link.one, link.other),
+            TidyUp(),
+            GiveUpNode(node),
+            TakeNodeBack(node),
+            GiveUpLink(link.one, link.other),
+            TakeLinkBack(link.one, link.other),
         ]
         weights = [4, 4, 4, 4, 4, 4, 4, 2, 0.3, 3, 0.5, 1]
         return chance.choices(choices, weights)[0]

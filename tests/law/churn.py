@@ -13,15 +13,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.coordinator.core import (
-    AddSink,
+from headwater.coordinator.requests import (
     AddSource,
+    AddSubscription,
     Change,
-    DeployRule,
+    DeployRules,
+    EndSource,
+    EndSubscription,
     FallBack,
-    LayOutAnew,
-    RemoveSink,
-    RemoveSource,
+    PlanAnew,
     UndeployRule,
 )
 from headwater.deploy.simulation.faults import Faults, random_faults
@@ -83,7 +83,7 @@ def churn_case(seed: int, draw: Draw = small_case, *, faults: bool = False) -> C
     for rule in _movable(whole):
         if rng.random() < 0.4:
             rules.remove(rule)
-            later.append((moment(), DeployRule(rule)))
+            later.append((moment(), DeployRules((rule,))))
         elif rng.random() < 0.3:
             later.append((moment(), UndeployRule(rule.name)))
     sinks, late_sinks = [], []
@@ -93,22 +93,22 @@ def churn_case(seed: int, draw: Draw = small_case, *, faults: bool = False) -> C
     for number, source in enumerate(network.sources):
         (late_sources if rng.random() < 0.3 else sources).append((number, source))
     arrivals: list[tuple[int, Any]] = sorted(
-        [(moment(), AddSink(sink)) for sink in late_sinks]
+        [(moment(), AddSubscription(sink)) for sink in late_sinks]
         + [(moment(), AddSource(source)) for _, source in late_sources],
         key=lambda each: each[0],
     )
-    added_sinks = [change.sink for _, change in arrivals if isinstance(change, AddSink)]
+    added_sinks = [change.sink for _, change in arrivals if isinstance(change, AddSubscription)]
     added_sources = [change.source for _, change in arrivals if isinstance(change, AddSource)]
     place_of_sink, place_of_source = len(sinks), len(sources)
     for at_us, change in arrivals:  # under numbers of their own, so that it does not matter in which order they come
-        if isinstance(change, AddSink):
+        if isinstance(change, AddSubscription):
             later.append((at_us, replace(change, number=place_of_sink)))
             place_of_sink += 1
         else:
             later.append((at_us, replace(change, number=place_of_source)))
             place_of_source += 1
-    later += [(moment(), RemoveSink(number)) for number in range(len(sinks)) if rng.random() < 0.3]
-    later += [(moment(), RemoveSource(number)) for number in range(len(sources)) if rng.random() < 0.2]
+    later += [(moment(), EndSubscription(number)) for number in range(len(sinks)) if rng.random() < 0.3]
+    later += [(moment(), EndSource(number)) for number in range(len(sources)) if rng.random() < 0.2]
     later.sort(key=lambda each: each[0])
     place = {number: at for at, (number, _) in enumerate(sources)}
     waiting = dict(late_sources)
@@ -162,7 +162,7 @@ def changes_under(case: ChurnCase, strategy: str) -> tuple[tuple[int, Change | G
     first, last = case.births[0][0], case.births[-1][0]
     moments = [rng.randint(first, last) for _ in range(rng.choice((0, 1, 2)))]
     replans = bool(case.changes) or OUTLASTING in case.drawn.features
-    anew = [(at, LayOutAnew(random_planner(rng.randrange(10**6)))) for at in moments if replans]
+    anew = [(at, PlanAnew(random_planner(rng.randrange(10**6)))) for at in moments if replans]
     struck = [(rng.randint(first, last), strike(rng.randrange(10**6))) for _ in range(rng.choice((0, 1, 2, 4)))]
     if case.layout is not None:
         struck.append((rng.randint(first, first + (last - first) // 2), strike(rng.randrange(10**6))))
@@ -210,15 +210,15 @@ def expected(case: ChurnCase, outcome: Outcome) -> list[dict[Any, Any]]:
     there_sinks = set(range(len(case.begins.sinks)))
     for change, held_from in outcome.held_from:
         match change:
-            case DeployRule(rule):
+            case DeployRules((rule,)):
                 since[rule.name] = held_from
                 there.add(rule.name)
             case UndeployRule(name):
                 until[name] = held_from - 1
-            case AddSink(_, number):
+            case AddSubscription(number=number):
                 sink_since[number] = held_from
                 there_sinks.add(number)
-            case RemoveSink(number):
+            case EndSubscription(number):
                 sink_until[number] = held_from - 1
     born: Sequence[Event] = sorted(outcome.born)
     network = case.whole.network

@@ -8,7 +8,15 @@ from collections import Counter
 
 import pytest
 
-from headwater.coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, TidyUp, UndeployRule
+from headwater.coordinator.core import Coordinator
+from headwater.coordinator.requests import (
+    AddSource,
+    AddSubscription,
+    DeployRules,
+    EndSubscription,
+    TidyUp,
+    UndeployRule,
+)
 from headwater.deploy.simulation.faults import Faults, NodeOutage
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.protocol.errors import ConfigError
@@ -100,7 +108,11 @@ def times(outcome, sink=0):
 def test_a_rule_that_is_deployed_later_sees_nothing_from_before(strategy):
     network = a_network(sinks=[Sink("p1", Subscription("Fire"))])
     outcome = simulate(
-        network, every_second(20), strategy=strategy, changes=[(8 * S + 500_000, DeployRule(rule(FIRE)))], check=True
+        network,
+        every_second(20),
+        strategy=strategy,
+        changes=[(8 * S + 500_000, DeployRules((rule(FIRE),)))],
+        check=True,
     )
     ((_, held_from),) = outcome.held_from
     fires = [delivery.item for delivery in outcome.delivered]
@@ -123,7 +135,7 @@ def test_a_rule_that_goes_delivers_what_ends_before(strategy):
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_late_sink_gets_composites_whose_parts_are_older(strategy):
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
-    change = AddSink(Sink("p3", Subscription("Fire")))
+    change = AddSubscription(Sink("p3", Subscription("Fire")))
     outcome = simulate(network, every_second(20), strategy=strategy, changes=[(8 * S, change)], check=True)
     ((_, held_from),) = outcome.held_from
     assert sorted(times(outcome, 1)) == sorted(ts for ts in times(outcome, 0) if ts >= held_from)
@@ -135,7 +147,7 @@ def test_a_late_sink_gets_composites_whose_parts_are_older(strategy):
 def test_a_sink_that_goes_leaves_the_others_alone(strategy):
     sinks = [Sink("p1", Subscription("Fire")), Sink("p3", Subscription("Fire"))]
     network = a_network(rules=[rule(FIRE)], sinks=sinks)
-    outcome = simulate(network, every_second(20), strategy=strategy, changes=[(8 * S, RemoveSink(0))], check=True)
+    outcome = simulate(network, every_second(20), strategy=strategy, changes=[(8 * S, EndSubscription(0))], check=True)
     ((_, held_from),) = outcome.held_from
     assert max(times(outcome, 0)) < held_from
     assert sorted(times(outcome, 1)) == sorted(times(simulate(network, every_second(20), strategy=strategy), 1))
@@ -176,7 +188,7 @@ def smokes_and_a_temperature(temperature_s):
 def test_what_is_undecided_when_the_plan_changes_is_decided_by_the_next(strategy):
     """Each Smoke waits 5 s for a Temp that forbids it; plans follow each other faster than that."""
     network = a_network(rules=[alone()], sinks=[Sink("p1", Subscription("Alone"))])
-    changes = [(at * S + 500_000, AddSink(Sink("p3", Subscription("Alone")))) for at in (10, 12, 14, 16)]
+    changes = [(at * S + 500_000, AddSubscription(Sink("p3", Subscription("Alone")))) for at in (10, 12, 14, 16)]
     births = smokes_and_a_temperature(15)
     outcome = simulate(network, births, strategy=strategy, changes=changes, check=True)
     assert len(outcome.held_from) == 4
@@ -214,7 +226,7 @@ def test_nothing_is_promised_while_a_source_is_being_added(strategy):
 
 def test_what_went_is_forgotten():
     network = a_network(rules=[rule(FIRE), rule(HOT)], sinks=[Sink("p1", Subscription("Fire"))])
-    changes = [(5 * S, UndeployRule("Fire")), (6 * S, RemoveSink(0)), (18 * S, TidyUp())]
+    changes = [(5 * S, UndeployRule("Fire")), (6 * S, EndSubscription(0)), (18 * S, TidyUp())]
     simulation = Simulation(network, "st", 0, Faults())
     simulation.set_up(-S)
     simulation.run(every_second(30), None, changes)
@@ -248,7 +260,7 @@ def tell(coordinator, orders, marks):
 
 def test_a_change_holds_from_above_the_greatest_promise():
     coordinator = a_coordinator()
-    orders = coordinator.request(DeployRule(rule(HOT)))
+    orders = coordinator.request(DeployRules((rule(HOT),)))
     assert [order for _, order in orders] == [Prepare(1, False, False)] * 3
     assert coordinator.reported("p1", Prepared(1, 500)) == []
     assert coordinator.reported("p2", Prepared(1, 900)) == []
@@ -256,12 +268,12 @@ def test_a_change_holds_from_above_the_greatest_promise():
     shares = [order.share for _, order in orders if isinstance(order, Adopt)]
     assert {share.from_us for share in shares} == {901}
     assert {planned.since_us for share in shares for planned in share.rules if planned.rule.name == "Hot"} == {901}
-    assert coordinator.held_from == [(DeployRule(rule(HOT)), 901)]
+    assert coordinator.held_from == [(DeployRules((rule(HOT),)), 901)]
 
 
 def test_without_all_acknowledgements_there_is_no_change():
     coordinator = a_coordinator()
-    coordinator.request(DeployRule(rule(HOT)))
+    coordinator.request(DeployRules((rule(HOT),)))
     coordinator.reported("p1", Prepared(1, 500))
     assert {type(order) for _, order in coordinator.abort()} == {Abort}
     assert "Hot" not in coordinator.rules
@@ -270,7 +282,7 @@ def test_without_all_acknowledgements_there_is_no_change():
 
 def test_changes_are_made_one_after_the_other():
     coordinator = a_coordinator()
-    coordinator.request(DeployRule(rule(HOT)))
+    coordinator.request(DeployRules((rule(HOT),)))
     assert coordinator.request(UndeployRule("Fire")) == []
     for node in ("p1", "p2", "p3"):
         orders = coordinator.reported(node, Prepared(1, 500))
@@ -284,11 +296,11 @@ def test_changes_are_made_one_after_the_other():
 def test_no_change_holds_from_before_an_earlier_one():
     """A replayed source has ended meanwhile, and with it the greatest promise is gone."""
     coordinator = a_coordinator()
-    coordinator.request(DeployRule(rule(HOT)))
+    coordinator.request(DeployRules((rule(HOT),)))
     for node in ("p1", "p2", "p3"):
         coordinator.reported(node, Prepared(1, 900))
     leader = coordinator.trees.leader
-    coordinator.request(AddSink(Sink("p1", Subscription("Hot"))))
+    coordinator.request(AddSubscription(Sink("p1", Subscription("Hot"))))
     coordinator.reported(leader, TreeStands(leader, coordinator.trees.epoch(leader)))
     for node in ("p1", "p2", "p3"):
         coordinator.reported(node, Prepared(2, 500))
@@ -297,7 +309,7 @@ def test_no_change_holds_from_before_an_earlier_one():
 
 def test_a_change_waits_when_a_link_is_lost_while_it_is_prepared():
     coordinator = a_coordinator()
-    coordinator.request(DeployRule(rule(HOT)))
+    coordinator.request(DeployRules((rule(HOT),)))
     coordinator.reported("p1", Prepared(1, 500))
     leader = coordinator.trees.leader
     other = next(node for node in ("p1", "p3") if node != leader)
@@ -327,10 +339,10 @@ def test_the_tree_of_a_new_leader_takes_up_where_the_lost_one_ended():
 def test_changes_that_make_no_sense_are_refused_with_a_sentence():
     coordinator = a_coordinator()
     for change in (
-        DeployRule(rule(FIRE)),
+        DeployRules((rule(FIRE),)),
         UndeployRule("Nope"),
-        RemoveSink(7),
-        AddSink(Sink("p9", Subscription("Fire"))),
+        EndSubscription(7),
+        AddSubscription(Sink("p9", Subscription("Fire"))),
     ):
         with pytest.raises(ConfigError):
             coordinator.request(change)
@@ -339,7 +351,7 @@ def test_changes_that_make_no_sense_are_refused_with_a_sentence():
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_trees_may_be_computed_instead_of_built(strategy):
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
-    changes = [(8 * S, AddSink(Sink("p3", Subscription("Fire"))))]
+    changes = [(8 * S, AddSubscription(Sink("p3", Subscription("Fire"))))]
     built = simulate(network, every_second(20), strategy=strategy, changes=changes)
     placed = simulate(network, every_second(20), strategy=strategy, changes=changes, computed_trees=True, check=True)
     assert sorted(times(built)) == sorted(times(placed))

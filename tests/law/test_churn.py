@@ -6,7 +6,7 @@ from itertools import count, islice
 
 import pytest
 
-from headwater.coordinator.core import DeployRule, UndeployRule
+from headwater.coordinator.requests import DeployRules, UndeployRule
 from headwater.deploy.simulation.outcome import Delivery
 from headwater.protocol.composites import Composite
 from headwater.protocol.pattern import Rule, types_of
@@ -47,9 +47,9 @@ def test_networks_with_connected_rules_take_part_and_those_rules_stay() -> None:
         }
         taking_part += bool(connected)
         for _, change in case.changes:
-            if isinstance(change, DeployRule | UndeployRule):
+            if isinstance(change, DeployRules | UndeployRule):
                 moved += 1
-                assert (change.rule.name if isinstance(change, DeployRule) else change.name) not in connected
+                assert (change.rules[0].name if isinstance(change, DeployRules) else change.name) not in connected
         assert connected <= {each.name for each in case.begins.rules}
     assert taking_part > SEEDS // 10
     assert moved > SEEDS // 10

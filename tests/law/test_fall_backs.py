@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from headwater.coordinator.core import Coordinator, FallBack, LayOutAnew
+from headwater.coordinator.core import Coordinator
 from headwater.coordinator.daemon.durable import Durable
-from headwater.coordinator.daemon.inputs import Asked, PlanAnew, Subscribe
+from headwater.coordinator.daemon.inputs import Asked
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.inev.plan.fallback import solution_of, with_fall_backs
 from headwater.coordinator.inev.plan.rollout import InevPlanner
@@ -22,6 +22,7 @@ from headwater.coordinator.layout.fallback import all_fallen_back, fallen_back, 
 from headwater.coordinator.layout.graphs import Ground, Routes, drafted, shortest_routes
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
+from headwater.coordinator.requests import AddSubscription, FallBack, PlanAnew
 from headwater.deploy.network.file import read_network
 from headwater.deploy.network.sheet import NetworkFileError
 from headwater.deploy.simulation.outcome import Outcome
@@ -358,7 +359,7 @@ def test_a_stage_falls_back_in_its_turn_and_that_is_said_and_counted() -> None:
 def test_a_stage_waits_until_the_change_before_it_is_made() -> None:
     room = a_room()
     report = told_by(room, "n5", 0)
-    room.take(Asked("r", Subscribe(Sink("n4", Subscription("Trio")), FileTo("f"))))
+    room.take(Asked("r", AddSubscription(Sink("n4", Subscription("Trio")), FileTo("f"))))
     room.say("n5", report)
     assert room.machine.counts["fall_backs"] == 0
     room.settle()
@@ -369,7 +370,7 @@ def test_a_stage_waits_until_the_change_before_it_is_made() -> None:
 def test_a_stage_that_waits_while_everything_is_planned_anew_does_not_fall_back() -> None:
     room = a_room()
     report = told_by(room, "n5", 0)
-    room.take(Asked("r", PlanAnew(known(BEFORE))))
+    room.take(Asked("r", PlanAnew(InevPlanner(known(BEFORE)))))
     room.say("n5", report)
     room.settle()
     anew, late = room.machine.history
@@ -390,7 +391,7 @@ def test_a_stage_that_cannot_fall_back_now_may_do_so_after_the_next_change() -> 
     assert room.machine.history[-1].refused is not None
     assert "n4 did not answer" in room.machine.history[-1].refused
     room.nodes["n4"].deaf = False
-    room.ask(Subscribe(Sink("n4", Subscription("Trio")), FileTo("f")))
+    room.ask(AddSubscription(Sink("n4", Subscription("Trio")), FileTo("f")))
     room.say("n5", told_by(room, "n5", 0))
     room.settle()
     assert room.machine.counts["fall_backs"] == 1
@@ -407,13 +408,13 @@ def test_nothing_is_watched_where_nothing_may_fall_back() -> None:
 def test_a_network_mends_itself_when_rates_change_and_a_new_plan_begins_anew() -> None:
     case = a_swap(60.0)
     planned = InevPlanner(known(BEFORE))
-    anew = [(50_000_000, LayOutAnew(InevPlanner(known(AFTER))))]
+    anew = [(50_000_000, PlanAnew(InevPlanner(known(AFTER))))]
     outcome = simulate(case.network, case.births, lay_out=planned, changes=anew, check=True)
     must = sorted(delivery.item.id for delivery in reference(case).delivered)
     assert sorted(delivery.item.id for delivery in outcome.delivered) == must
     *fallen, last = [change for change, _ in outcome.held_from]
     assert [(type(change), change.home) for change in fallen] == [(FallBack, "n0")]
-    assert isinstance(last, LayOutAnew)
+    assert isinstance(last, PlanAnew)
     unwatched = simulate(case.network, case.births, lay_out=planned, falls_back=False)
     assert not unwatched.held_from
 

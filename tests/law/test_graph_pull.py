@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
-from headwater.coordinator.requests import LayOutAnew
+from headwater.coordinator.requests import PlanAnew
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, simulate
 from headwater.node.core import NodeCore
@@ -326,7 +326,7 @@ def test_a_running_network_moves_between_pushed_and_pulled(delay_us):
         pulling(network, "m", "Temp", ("Smoke",)),
         pulling(network, "t"),
     ]
-    changes = [(2 * SECOND * number, LayOutAnew(fixed(layout))) for number, layout in enumerate(layouts) if number]
+    changes = [(2 * SECOND * number, PlanAnew(fixed(layout))) for number, layout in enumerate(layouts) if number]
     outcome = simulate(
         network,
         births,

@@ -12,10 +12,10 @@ from itertools import count, islice, pairwise
 
 import pytest
 
-from headwater.coordinator.core import AddSink, DeployRule, LayOutAnew, RemoveSink, UndeployRule
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout.graphs import at_the_middle
+from headwater.coordinator.requests import AddSubscription, DeployRules, EndSubscription, PlanAnew, UndeployRule
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.effects import Send
@@ -112,7 +112,7 @@ def contents(outcome: Outcome, sink: int) -> Counter[str]:
     return Counter(repr(delivery.item) for delivery in outcome.delivered if delivery.sink == sink)
 
 
-MORE = AddSink(Sink("n4", Subscription("Counted")))
+MORE = AddSubscription(Sink("n4", Subscription("Counted")))
 PLANNED = InevPlanner(Statistics({"A": {"": 1.0}, "B": {"": 10.0}, "C": {"": 10.0}}))
 
 
@@ -146,13 +146,13 @@ def test_counts_are_right_however_often_a_graph_changes(lay_out) -> None:
     births = some_births(network)
     changes = [
         (14 * S, MORE),
-        (16 * S, LayOutAnew(random_planner(4))),
-        (18 * S, DeployRule(rule(LONELY))),
-        (20 * S, LayOutAnew(random_planner(5))),
-        (22 * S, RemoveSink(2)),
+        (16 * S, PlanAnew(random_planner(4))),
+        (18 * S, DeployRules((rule(LONELY),))),
+        (20 * S, PlanAnew(random_planner(5))),
+        (22 * S, EndSubscription(2)),
         (24 * S, MORE),
         (26 * S, UndeployRule("Pair")),
-        (28 * S, LayOutAnew(lay_out)),
+        (28 * S, PlanAnew(lay_out)),
         (30 * S, MORE),
     ]
     outcome = simulate(network, births, strategy="inev", lay_out=lay_out, changes=changes, check=True)
@@ -166,7 +166,7 @@ def test_a_new_plan_of_the_same_content_changes_no_count(late: str, lay_out) -> 
     network = a_line(COUNTED, PAIR, late=late)
     births = some_births(network)
     outcome = simulate(
-        network, births, strategy="inev", lay_out=lay_out, changes=[(20 * S, LayOutAnew(lay_out))], check=True
+        network, births, strategy="inev", lay_out=lay_out, changes=[(20 * S, PlanAnew(lay_out))], check=True
     )
     assert told(outcome) == counts(births)
 
@@ -177,7 +177,7 @@ def test_what_is_forbidden_stays_so_while_events_are_late(text: str, strategy: s
     network = a_line(text, PAIR, late="A", sources="A1 A4 A5 B2 C3")
     births = some_births(network, events=100)
     (wanted, _) = network.sinks
-    changes = [(at * S, AddSink(Sink("n4", wanted.subscription))) for at in (15, 20, 25)]
+    changes = [(at * S, AddSubscription(Sink("n4", wanted.subscription))) for at in (15, 20, 25)]
     outcome = simulate(network, births, strategy=strategy, changes=changes, check=True)
     expected = contents(simulate(network, births, strategy="centr"), 0)
     assert contents(outcome, 0) == expected
@@ -188,7 +188,7 @@ def test_what_is_forbidden_stays_so_while_events_are_late(text: str, strategy: s
 def test_a_rule_over_counts_reads_the_right_ones(strategy: str) -> None:
     network = a_line(COUNTED, TWICE, late="AB")
     births = some_births(network)
-    changes = [(at * S, AddSink(Sink("n4", Subscription("Twice")))) for at in (15, 20, 25)]
+    changes = [(at * S, AddSubscription(Sink("n4", Subscription("Twice")))) for at in (15, 20, 25)]
     outcome = simulate(network, births, strategy=strategy, lay_out=random_planner(7), changes=changes, check=True)
     alone = simulate(network, births, strategy="centr")
     for sink in (0, 1):
@@ -225,7 +225,7 @@ def test_what_waits_is_decided_although_no_window_bounds_its_rule(late: str, str
     """The inner AND has no window of its own, so its events may be of any age."""
     network = a_line(UNBOUNDED, late=late, sources="A1 C5 B2 B3 B4")
     births = some_births(network, events=80)
-    changes = [(at * S, AddSink(Sink("n4", Subscription("Later")))) for at in (15, 20, 25)]
+    changes = [(at * S, AddSubscription(Sink("n4", Subscription("Later")))) for at in (15, 20, 25)]
     outcome = simulate(network, births, strategy=strategy, changes=changes, check=True)
     expected = contents(simulate(network, births, strategy="centr"), 0)
     assert contents(outcome, 0) == expected
@@ -240,7 +240,7 @@ def test_a_new_rule_that_waits_long_repeats_nothing_of_those_that_read_its_event
     reader = "event Found(k: int)\nReader: SEQ(Found f, A a) WHERE f.k = a.k WITHIN 1 s RETURN Read(k = f.k)"
     network = a_line(first, reader, late="", sources="A1 B2 B3 C4")
     births = some_births(network)
-    outcome = simulate(network, births, strategy=strategy, changes=[(38 * S, DeployRule(rule(second)))], check=True)
+    outcome = simulate(network, births, strategy=strategy, changes=[(38 * S, DeployRules((rule(second),)))], check=True)
     ((_, held_from),) = outcome.held_from
     before = Counter({each: n for each, n in contents(outcome, 1).items() if _end(each) < held_from})
     alone = contents(simulate(network, births, strategy="centr"), 1)
@@ -305,11 +305,11 @@ def test_random_changes_have_events_later_than_windows_aggregates_negations_and_
         seen["negations"] += any("negation" in word or "absence" in word for word in drawn.features)
         case = churn_case(seed, late_case)
         assert case is not None
-        seen["new plans"] += any(isinstance(change, LayOutAnew) for _, change in changes_under(case, "inev"))
-        seen["subscriptions"] += any(isinstance(change, AddSink) for _, change in case.changes)
+        seen["new plans"] += any(isinstance(change, PlanAnew) for _, change in changes_under(case, "inev"))
+        seen["subscriptions"] += any(isinstance(change, AddSubscription) for _, change in case.changes)
         groups = connected_groups(drawn.network.rules)
         connected = {each.name for group in groups if len(group) > 1 for each in group}
-        moved = {change.rule.name for _, change in case.changes if isinstance(change, DeployRule)}
+        moved = {change.rules[0].name for _, change in case.changes if isinstance(change, DeployRules)}
         moved |= {change.name for _, change in case.changes if isinstance(change, UndeployRule)}
         seen["rules that read others come or go"] += bool(connected & moved)
     assert all(found > 5 for found in seen.values()), seen

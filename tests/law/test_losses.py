@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.coordinator.core import AddSink, AddSource, Coordinator, DeployRule, RemoveSink, UndeployRule
+from headwater.coordinator.core import Coordinator
+from headwater.coordinator.requests import AddSource, AddSubscription, DeployRules, EndSubscription, UndeployRule
 from headwater.deploy.simulation.faults import Amnesia, Faults, LinkOutage, NodeOutage, SlowCoordinator
 from headwater.deploy.simulation.happenings import GiveUp
 from headwater.deploy.simulation.simulator import Simulation, simulate
@@ -179,14 +180,14 @@ def test_a_node_that_is_back_takes_up_its_sources_and_sinks_under_their_numbers(
     assert {node for node, _ in of_kind(orders, Prepare)} == set(RING)
     for node in RING:
         coordinator.reported(node, Prepared(1, 900))
-    assert coordinator.held_from == [(AddSource(Source("p3", "Temp"), 1), 901)]
+    assert coordinator.held_from == [(AddSource(Source("p3", "Temp"), number=1), 901)]
     assert coordinator.sources[1][1].from_us == 901
 
 
 def test_what_was_removed_is_taken_back_when_its_last_tree_is_lost_before_it_has_drained():
     coordinator = standing(fires())
     leader = coordinator.trees.leader
-    coordinator.request(RemoveSink(0))
+    coordinator.request(EndSubscription(0))
     for node in RING:
         orders = coordinator.reported(node, Prepared(1, 900))
     assert 0 not in coordinator.sinks
@@ -202,12 +203,12 @@ def test_what_was_removed_is_taken_back_when_its_last_tree_is_lost_before_it_has
 
 def test_a_change_that_waits_for_a_loss_can_be_given_up():
     coordinator = standing(fires())
-    coordinator.request(DeployRule(rule(HOT)))
+    coordinator.request(DeployRules((rule(HOT),)))
     asked = coordinator.lost_link("p1", "p2")
     assert len(of_kind(asked, Abort)) == 4
     assert coordinator.unprepared() == []
     assert coordinator.abort() == []
-    assert [change for change, _ in coordinator.given_up] == [DeployRule(rule(HOT))]
+    assert [change for change, _ in coordinator.given_up] == [DeployRules((rule(HOT),))]
     orders = stand(coordinator, tell(coordinator, asked, {}))
     assert of_kind(orders, Prepare) == []
     assert coordinator.reported("p1", Prepared(1, 500)) == [], "an answer that comes too late"
@@ -226,7 +227,7 @@ def test_a_change_that_makes_no_sense_any_more_when_its_turn_comes_is_given_up_w
     coordinator = standing(fires())
     coordinator.request(UndeployRule("Fire"))
     coordinator.request(UndeployRule("Fire"))
-    coordinator.request(DeployRule(rule(HOT)))
+    coordinator.request(DeployRules((rule(HOT),)))
     for node in RING:
         orders = coordinator.reported(node, Prepared(1, 500))
     orders = stand(coordinator, orders)
@@ -239,13 +240,13 @@ def test_a_change_that_makes_no_sense_any_more_when_its_turn_comes_is_given_up_w
 def test_changes_that_are_given_up_again_and_again_leave_no_trace(strategy):
     network = fires()
     births = every_second(20)
-    changes = [(8 * S, AddSource(Source("p4", "Temp"))), (9 * S, RemoveSink(0))]
+    changes = [(8 * S, AddSource(Source("p4", "Temp"))), (9 * S, EndSubscription(0))]
     changes += [(8 * S + n * S // 10, GiveUp()) for n in range(1, 40)]
     slow = Faults(slow_coordinators=(SlowCoordinator(400_000),))
     outcome = simulate(network, births, strategy=strategy, changes=sorted(changes, key=_at), check=True, faults=slow)
     assert outcome.counters["given_up"] > 0
     (_, (removed, held_from)) = outcome.held_from
-    assert isinstance(removed, RemoveSink)
+    assert isinstance(removed, EndSubscription)
     alone = times(simulate(network, births, strategy=strategy))
     assert sorted(times(outcome)) == sorted(ts for ts in alone if ts < held_from)
 
@@ -325,7 +326,7 @@ def test_a_link_that_was_given_up_and_is_back_carries_again(strategy):
         LinkOutage("p2", "p3", 5 * S, 9 * S, given_up=True),
         LinkOutage("p1", "p2", 14 * S),
     )
-    changes = [(12 * S, AddSink(Sink("p4", Subscription("Fire"))))]
+    changes = [(12 * S, AddSubscription(Sink("p4", Subscription("Fire"))))]
     outcome = simulate(
         network, births, strategy=strategy, faults=Faults(link_outages=cuts), changes=changes, check=True
     )

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from headwater.coordinator.requests import AddSink
+from headwater.coordinator.requests import AddSubscription
 from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import read_network
 from headwater.deploy.reporting.groups import grouped
@@ -243,7 +243,7 @@ def test_a_run_that_was_changed_is_recorded_no_longer_than_one_that_was_not(tmp_
     """After a change nodes are left to tidy up sixteen times instead of twice; records end before that."""
     (tmp_path / "fires.yaml").write_text(PATIENT)
     file = read_network(tmp_path / "fires.yaml")
-    change = AddSink(Sink("p2", Subscription("Fire")))
+    change = AddSubscription(Sink("p2", Subscription("Fire")))
     for name, changes in (("plain", []), ("changed", [(15_000_000, change)])):
         (tmp_path / name).mkdir()
         born = births(file, seed=3, until_us=file.duration_us)

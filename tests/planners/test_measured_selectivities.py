@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from headwater.coordinator.core import LayOutAnew
 from headwater.coordinator.daemon.replanning import as_measured
 from headwater.coordinator.daemon.statistics import Statistics as Whispered
 from headwater.coordinator.inev.model.measuring import MATCHES_LEAST, Seen, unmeasured, with_selectivities
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout.stages import Stage, at_one_node
+from headwater.coordinator.requests import PlanAnew
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
 from headwater.node.observe.selectivity import Joined, joined, selected
@@ -115,7 +115,7 @@ def test_roles_that_are_put_together_twice_say_nothing() -> None:
 # What nodes count ----------------------------------------------------------------------------------------------------
 
 
-def counted(seconds: float, *changes: tuple[int, LayOutAnew], planner: InevPlanner | None = None) -> Counter[Joined]:
+def counted(seconds: float, *changes: tuple[int, PlanAnew], planner: InevPlanner | None = None) -> Counter[Joined]:
     """Matches of a run at the rates before the swap, over all nodes."""
     case = a_swap(3 * seconds)
     births = [birth for birth in case.births if birth[0] < seconds * 1e6]
@@ -139,7 +139,7 @@ def test_a_running_network_measures_what_was_not_given() -> None:
 
 def test_what_is_found_again_when_a_plan_is_moved_is_counted_once() -> None:
     once = counted(100.0)
-    moved = [(at * 10_000_000, LayOutAnew(InevPlanner(known(BEFORE)))) for at in range(1, 10)]
+    moved = [(at * 10_000_000, PlanAnew(InevPlanner(known(BEFORE)))) for at in range(1, 10)]
     again = counted(100.0, *moved)
     assert once.keys() == again.keys()
     for stage, count in once.items():

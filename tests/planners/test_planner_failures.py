@@ -9,14 +9,15 @@ from typer.testing import CliRunner
 
 import headwater.coordinator.inev.plan.rollout
 import headwater.deploy.cli.plan
-from headwater.coordinator.core import AddSink
 from headwater.coordinator.daemon.api.texts import read_rules
 from headwater.coordinator.daemon.durable import Durable
-from headwater.coordinator.daemon.inputs import Answered, Deploy, LoseNode, PlanAnew, Subscribe
+from headwater.coordinator.daemon.inputs import Answered
 from headwater.coordinator.daemon.machine import Machine, Settings
+from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout.graphs import Ground, Routes
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
+from headwater.coordinator.requests import AddSubscription, DeployRules, GiveUpNode, PlanAnew
 from headwater.deploy.cli.command import app
 from headwater.deploy.simulation.simulator import simulate
 from headwater.protocol.edge import FileTo
@@ -45,11 +46,11 @@ def a_room() -> Room:
     return Room(a_ring(), statistics=known(BEFORE)).start()
 
 
-def another_rule(room: Room) -> Deploy:
+def another_rule(room: Room) -> DeployRules:
     """One whose composites somebody wants already."""
     text = "Pair: SEQ(A a, B b) WHERE a.key = b.key WITHIN 1 s RETURN Trio(key = a.key)"
     read = read_rules([Source(text, "t", "sase")], {}, room.machine.registry.types, "inev")
-    return Deploy(read.rules, read.types)
+    return DeployRules(read.rules, read.types)
 
 
 def ask(room: Room, what: Any) -> Answered:
@@ -68,7 +69,7 @@ def test_a_network_starts_without_its_planner(fails: pytest.MonkeyPatch) -> None
     assert "KeyError in test_planner_failures.py, line" in note
     assert "Trio is evaluated at" in note
     assert all(len(stages) == 1 for stages in layings.as_run.values())
-    ask(room, Subscribe(Sink("n4", TRIO), FileTo("f")))
+    ask(room, AddSubscription(Sink("n4", TRIO), FileTo("f")))
     assert "internal_errors" not in room.durable.counts
 
 
@@ -88,7 +89,7 @@ def test_a_rule_is_deployed_although_the_planner_fails_and_all_else_stays_where_
     assert "Pair" in room.machine.coordinator.rules
     assert room.machine.counts["planner_failures"] == 1
     monkeypatch.undo()
-    assert ask(room, PlanAnew(known(BEFORE))).status == 200
+    assert ask(room, PlanAnew(InevPlanner(known(BEFORE)))).status == 200
     assert room.machine.coordinator.layings.failure is None, "the next plan that is found takes its place"
 
 
@@ -97,7 +98,7 @@ def test_whoever_asks_for_a_change_is_told_that_the_planner_failed(monkeypatch: 
     before = dict(room.machine.coordinator.layings.as_run)
     planned_for = room.machine.planned_for
     monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
-    answer = ask(room, PlanAnew(known(AFTER)))
+    answer = ask(room, PlanAnew(InevPlanner(known(AFTER))))
     assert answer.status == 200
     (warning,) = answer.body["warnings"]
     assert "what was laid out before stays as it is" in warning
@@ -109,10 +110,10 @@ def test_whoever_asks_for_a_change_is_told_that_the_planner_failed(monkeypatch: 
 def test_a_lost_node_is_dealt_with_although_the_planner_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     room = a_room()
     monkeypatch.setattr(headwater.coordinator.inev.plan.rollout.Search, "plan", broken)
-    assert ask(room, LoseNode("n2")).status == 200
+    assert ask(room, GiveUpNode("n2")).status == 200
     room.settle()
     assert room.machine.counts["planner_failures"] == 1
-    assert ask(room, Subscribe(Sink("n4", TRIO), FileTo("f"))).status == 200
+    assert ask(room, AddSubscription(Sink("n4", TRIO), FileTo("f"))).status == 200
 
 
 def test_a_coordinator_that_repeats_its_journal_fails_and_goes_on_in_the_same_way(fails: pytest.MonkeyPatch) -> None:
@@ -155,7 +156,7 @@ def test_no_match_is_lost_by_a_planner_that_fails_while_the_network_runs() -> No
                 raise ZeroDivisionError("half of nothing")
             return super().__call__(ground, kept)
 
-    sink = AddSink(Sink("n4", TRIO))
+    sink = AddSubscription(Sink("n4", TRIO))
     outcome = simulate(
         case.network, case.births, lay_out=Failing(known(BEFORE)), changes=[(8_000_000, sink)], check=True
     )

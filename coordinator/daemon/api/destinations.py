@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from headwater.coordinator.daemon.api.edge_models import as_json
 from headwater.coordinator.daemon.api.models import DestinationWord, NamedDestination
-from headwater.coordinator.daemon.operations import Refused
+from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.protocol.destinations import WAYS, placeholders, why_no_address, why_no_topic
 from headwater.protocol.edge import Broker, ClientTo, Destination, FileTo, MqttTo, StdoutTo, WebhookTo
 from headwater.protocol.events import EventType
@@ -16,7 +16,7 @@ EXAMPLE: Final = 'write "stdout", "client", {"file": PATH}, {"mqtt": TOPIC}, {"w
 
 
 def destination_of(to: DestinationWord | NamedDestination | None, known: Broker | None) -> Destination:
-    """What a body stands for; Refused where it makes no sense. ``known`` is the broker of the network. A
+    """What a body stands for; RequestRefused where it makes no sense. ``known`` is the broker of the network. A
     name that is left out is empty and comes with the number of the subscription."""
     if to is None:
         return FileTo("")
@@ -26,14 +26,14 @@ def destination_of(to: DestinationWord | NamedDestination | None, known: Broker 
     ways = [way for way in WAYS if way in given]
     if len(ways) != 1:
         message = f"a sink goes to one place, not to {' and '.join(ways)}" if ways else "to does not say where"
-        raise Refused(400, f"{message}; {EXAMPLE}")
+        raise RequestRefused(400, f"{message}; {EXAMPLE}")
     way = ways[0]
     for option in ("qos", "broker"):
         if option in given and way != "mqtt":
-            raise Refused(400, f"{option} belongs to mqtt, and this sink has {way}; leave it out")
+            raise RequestRefused(400, f"{option} belongs to mqtt, and this sink has {way}; leave it out")
     name: str = getattr(to, way)
     if not name.strip():
-        raise Refused(400, f"{way} needs a name; {EXAMPLE}")
+        raise RequestRefused(400, f"{way} needs a name; {EXAMPLE}")
     match way:
         case "file":
             return FileTo(name)
@@ -41,7 +41,7 @@ def destination_of(to: DestinationWord | NamedDestination | None, known: Broker 
             return ClientTo(name)
         case "webhook":
             if (why := why_no_address(name)) is not None:
-                raise Refused(400, f"{why}; write one such as https://host/path")
+                raise RequestRefused(400, f"{why}; write one such as https://host/path")
             return WebhookTo(name)
         case _:
             return _mqtt(name, to, known)
@@ -49,10 +49,10 @@ def destination_of(to: DestinationWord | NamedDestination | None, known: Broker 
 
 def _mqtt(topic: str, to: NamedDestination, known: Broker | None) -> Destination:
     if (why := why_no_topic(topic)) is not None:
-        raise Refused(400, "; ".join(why))
+        raise RequestRefused(400, "; ".join(why))
     broker = to.broker or known
     if broker is None:
-        raise Refused(
+        raise RequestRefused(
             400,
             "the file of this network names no MQTT broker (mqtt: {broker: ..}); over HTTP a subscription may name one "
             'itself: {"mqtt": TOPIC, "broker": {"host": HOST}}',
@@ -68,7 +68,7 @@ def check_topic(destination: Destination, event_type: EventType | None) -> None:
     for name in placeholders(destination):
         if name not in known:
             cure = suggestion(name, known, f"{event_type.name} has")
-            raise Refused(400, f"{event_type.name} has nothing to fill in for {{{name}}}; {cure}".rstrip("; "))
+            raise RequestRefused(400, f"{event_type.name} has nothing to fill in for {{{name}}}; {cure}".rstrip("; "))
 
 
 def shown(destination: Destination) -> Any:

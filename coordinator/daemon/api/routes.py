@@ -108,12 +108,12 @@ ROUTES: Final = (
         models.ChangeView,
         also=_MISSING | _LATE,
     ),
-    Route("POST", "/sources", "bring_source", "Add a source", models.ChangeView, models.SourceBody, also=_LATE),
+    Route("POST", "/sources", "add_source", "Add a source", models.ChangeView, models.SourceBody, also=_LATE),
     Route("DELETE", "/sources/{number}", "end_source", "End a source", models.ChangeView, also=_MISSING | _LATE),
     Route(
         "POST",
         "/nodes/{name}/lost",
-        "lose_node",
+        "give_up_node",
         "Give a node up for good",
         models.ChangeView,
         also=_MISSING | _CLASH | _DOWN,
@@ -121,7 +121,7 @@ ROUTES: Final = (
     Route(
         "POST",
         "/links/{one}/{other}/lost",
-        "lose_link",
+        "give_up_link",
         "Give a link up for good",
         models.ChangeView,
         also=_MISSING | _CLASH | _DOWN,
@@ -129,7 +129,7 @@ ROUTES: Final = (
     Route(
         "POST",
         "/nodes/{name}/back",
-        "node_is_back",
+        "take_node_back",
         "Take a node back that was given up",
         models.ChangeView,
         also=_MISSING | _CLASH | _DOWN,
@@ -137,7 +137,7 @@ ROUTES: Final = (
     Route(
         "POST",
         "/links/{one}/{other}/back",
-        "link_is_back",
+        "take_link_back",
         "Take a link back that was given up",
         models.ChangeView,
         also=_MISSING | _DOWN,

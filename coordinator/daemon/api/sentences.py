@@ -10,10 +10,10 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
-from headwater.coordinator.daemon.operations import Refused
+from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.protocol.languages.diagnostics import listed, suggestion
 
-FLAWS_MAX: Final = 20  # more of them help nobody
+FLAWS_MAX: Final = 20  # more of them are no help
 
 Schema = dict[str, Any]
 Body = TypeVar("Body", bound=BaseModel)
@@ -39,15 +39,15 @@ class PlainSchema(GenerateJsonSchema):
 
 
 def read_body(model: type[Body], data: bytes) -> Body:
-    """The body as JSON of this model; Refused with everything that is wrong with it."""
+    """The body as JSON of this model; RequestRefused with everything that is wrong with it."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise Refused(400, f"the body is no JSON: {error}") from None
+        raise RequestRefused(400, f"the body is no JSON: {error}") from None
     try:
         return model.model_validate_json(json.dumps(body))
     except ValidationError as error:
-        raise Refused(400, "\n".join(flaws(error, model, body)[:FLAWS_MAX])) from None
+        raise RequestRefused(400, "\n".join(flaws(error, model, body)[:FLAWS_MAX])) from None
 
 
 def flaws(error: ValidationError, model: type[BaseModel], body: Any) -> list[str]:

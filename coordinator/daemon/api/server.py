@@ -1,4 +1,4 @@
-"""The HTTP server of the coordinator: everybody may look, who has the token may change."""
+"""The HTTP server of the coordinator: all clients may look, those with the token may change."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ from headwater.coordinator.daemon.api.texts import (
     read_subscription,
     rule_sources,
 )
-from headwater.coordinator.daemon.inputs import (
-    Ask,
-    BringSource,
-    Deploy,
+from headwater.coordinator.daemon.operations import RequestPlanner, RequestRefused
+from headwater.coordinator.requests import (
+    AddSource,
+    AddSubscription,
+    DeployRules,
     EndSource,
-    LinkIsBack,
-    LoseLink,
-    LoseNode,
-    NodeIsBack,
-    Replace,
-    Subscribe,
-    Tidy,
-    Undeploy,
-    Unsubscribe,
+    EndSubscription,
+    GiveUpLink,
+    GiveUpNode,
+    ReplaceRule,
+    Request,
+    TakeLinkBack,
+    TakeNodeBack,
+    TidyUp,
+    UndeployRule,
 )
-from headwater.coordinator.daemon.operations import Planner, Refused
 from headwater.protocol import languages
 from headwater.protocol.edge import is_replayed
 from headwater.protocol.errors import HeadwaterError
@@ -71,7 +71,7 @@ def failure(status: int, sentence: str) -> web.Response:
     return web.json_response({"error": sentence}, status=status)
 
 
-JUDGED: Final = frozenset(("deploy", "replace", "subscribe", "bring_source"))
+JUDGED: Final = frozenset(("deploy", "replace", "subscribe", "add_source"))
 """Handlers that judge a request by the rules that hold: while these are not known, they cannot."""
 
 
@@ -83,9 +83,9 @@ class Api:
         self.door = Door(daemon.counts)
 
     @property
-    def _planner(self) -> Planner:
+    def _planner(self) -> RequestPlanner:
         machine = self._daemon.machine
-        return Planner(machine.coordinator, machine.registry)
+        return RequestPlanner(machine.coordinator, machine.registry)
 
     # ------------------------------------------------------------------------------------------------- before and after
 
@@ -114,13 +114,13 @@ class Api:
                 # Read again, what is asked for could be wrong by now: a rule that was deployed is there already.
                 return await self._change(request, None)
             if route.handler in JUDGED and (why := self._daemon.machine.unsettled()) is not None:
-                raise Refused(503, why)
+                raise RequestRefused(503, why)
             return await handler(request)
 
         return checked
 
     async def _expect(self, request: web.Request) -> web.StreamResponse | None:
-        """Whoever asks before sending a body is told at once whether it is wanted."""
+        """A client that asks before it sends a body is told at once whether it is wanted."""
         if (refused := self._stranger(request) or self._oversized(request)) is not None:
             return refused
         if request.transport is not None:
@@ -155,7 +155,7 @@ class Api:
         data = await request.read()
         if route.body is None:
             if data.strip() not in (b"", b"{}"):
-                raise Refused(400, "this request has no body; send none")
+                raise RequestRefused(400, "this request has no body; send none")
             return None
         if route.takes_text and is_rule_text(request.content_type, data):
             return plain_source(data, request.query)
@@ -168,7 +168,7 @@ class Api:
         self.door.entered(request)
         try:
             return await handler(request)
-        except Refused as refused:
+        except RequestRefused as refused:
             if refused.status == 400:
                 self._daemon.counts["http_malformed"] += 1
             return failure(refused.status, refused.sentence)
@@ -198,13 +198,13 @@ class Api:
     def _key(request: web.Request) -> str | None:
         key = request.headers.get("Idempotency-Key")
         if key is not None and len(key) > KEY_CHARACTERS_MAX:
-            raise Refused(400, f"the Idempotency-Key is longer than {KEY_CHARACTERS_MAX} characters")
+            raise RequestRefused(400, f"the Idempotency-Key is longer than {KEY_CHARACTERS_MAX} characters")
         return key
 
-    async def _change(self, request: web.Request, ask: Ask | None) -> web.Response:
+    async def _change(self, request: web.Request, ask: Request | None) -> web.Response:
         """Have it done and answer; without anything to do, answer as the same key was or will be answered."""
         if self._daemon.journal.is_full:
-            raise Refused(503, "the disk of the coordinator is full: nothing can be changed until there is room")
+            raise RequestRefused(503, "the disk of the coordinator is full: nothing can be changed until there is room")
         status, body = await self._daemon.ask(ask, key=self._key(request), wait=self._flag(request, "wait", True))
         return web.json_response(body, status=status)
 
@@ -259,7 +259,7 @@ class Api:
         name = self._name(request)
         known = self._daemon.machine.registry.nodes.get(name)
         if known is None or not known.http:
-            raise Refused(503, f"{name} has not told where it can be asked")
+            raise RequestRefused(503, f"{name} has not told where it can be asked")
         base = known.http if known.http.startswith("http") else f"http://{known.http}"
         try:
             async with (
@@ -268,12 +268,14 @@ class Api:
             ):
                 data = await answer.content.read(TABLES_BYTES_MAX)
                 if answer.status != 200:
-                    raise Refused(503, f"{name} does not tell its tables: HTTP {answer.status}")
+                    raise RequestRefused(503, f"{name} does not tell its tables: HTTP {answer.status}")
                 found = json.loads(data)
         except (ClientError, OSError, TimeoutError, ValueError) as error:
-            raise Refused(503, f"{name} does not answer at {base} ({type(error).__name__}); it may be down") from None
+            raise RequestRefused(
+                503, f"{name} does not answer at {base} ({type(error).__name__}); it may be down"
+            ) from None
         if not isinstance(found, dict):
-            raise Refused(503, f"{name} tells something that is no table")
+            raise RequestRefused(503, f"{name} tells something that is no table")
         return web.json_response(found)
 
     async def links(self, request: web.Request) -> web.Response:
@@ -287,7 +289,7 @@ class Api:
         name = request.match_info["name"]
         planned = self._daemon.machine.coordinator.rules.get(name)
         if planned is None:
-            raise Refused(404, f"there is no rule {name!r}; GET /rules lists all")
+            raise RequestRefused(404, f"there is no rule {name!r}; GET /rules lists all")
         return web.json_response(views.rule(planned))
 
     async def subscriptions(self, request: web.Request) -> web.Response:
@@ -305,7 +307,7 @@ class Api:
     def _name(self, request: web.Request) -> str:
         name = request.match_info["name"]
         if name not in self._daemon.machine.setup.network.nodes:
-            raise Refused(404, f"the network has no node {name!r}; GET /nodes lists all")
+            raise RequestRefused(404, f"the network has no node {name!r}; GET /nodes lists all")
         return name
 
     # -------------------------------------------------------------------------------------------------------- changing
@@ -313,18 +315,18 @@ class Api:
     async def deploy(self, request: web.Request) -> web.Response:
         replaces = self._flag(request, "replace", False)
         read = self._read(request["body"], self._planner.live_rules(), replaces=replaces)
-        return await self._change(request, Deploy(read.rules, read.types, replaces))
+        return await self._change(request, DeployRules(read.rules, read.types, replaces))
 
     async def replace(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in self._planner.live_rules():
-            raise Refused(404, f"there is no rule {name!r}; GET /rules lists all, POST /rules deploys a new one")
+            raise RequestRefused(404, f"there is no rule {name!r}; GET /rules lists all, POST /rules deploys a new one")
         others = {other: rule for other, rule in self._planner.live_rules().items() if other != name}
         read = self._read(request["body"], others)
         if [rule.name for rule in read.rules] != [name]:
             found = ", ".join(rule.name for rule in read.rules)
-            raise Refused(400, f"the text must define the rule {name!r} and nothing else; it defines {found}")
-        return await self._change(request, Replace(read.rules[0], read.types))
+            raise RequestRefused(400, f"the text must define the rule {name!r} and nothing else; it defines {found}")
+        return await self._change(request, ReplaceRule(read.rules[0], read.types))
 
     def _read(
         self, body: languages.Source | RuleBody | RulesBody, deployed: dict[str, Rule], *, replaces: bool = False
@@ -335,7 +337,7 @@ class Api:
         )
 
     async def undeploy(self, request: web.Request) -> web.Response:
-        return await self._change(request, Undeploy(request.match_info["name"]))
+        return await self._change(request, UndeployRule(request.match_info["name"]))
 
     async def subscribe(self, request: web.Request) -> web.Response:
         body: SubscriptionBody = request["body"]
@@ -344,39 +346,39 @@ class Api:
         subscription = read_subscription(body.subscribe, rules, machine.registry.types)
         to = destination_of(body.to, machine.registry.broker())
         check_topic(to, {**composite_types(rules), **machine.registry.types}.get(subscription.type))
-        return await self._change(request, Subscribe(Sink(body.node, subscription), to))
+        return await self._change(request, AddSubscription(Sink(body.node, subscription), to))
 
     async def unsubscribe(self, request: web.Request) -> web.Response:
-        return await self._change(request, Unsubscribe(self._number(request)))
+        return await self._change(request, EndSubscription(self._number(request)))
 
-    async def bring_source(self, request: web.Request) -> web.Response:
+    async def add_source(self, request: web.Request) -> web.Response:
         body: SourceBody = request["body"]
         source = Source(body.node, body.type, body.lateness_us, is_replayed(body.feed))
-        return await self._change(request, BringSource(source, body.feed))
+        return await self._change(request, AddSource(source, body.feed))
 
     async def end_source(self, request: web.Request) -> web.Response:
         return await self._change(request, EndSource(self._number(request)))
 
-    async def lose_node(self, request: web.Request) -> web.Response:
+    async def give_up_node(self, request: web.Request) -> web.Response:
         name = self._name(request)
         if name in self._daemon.machine.lost_nodes:
-            raise Refused(409, f"{name} has been given up already")
+            raise RequestRefused(409, f"{name} has been given up already")
         if views.node_state(self._daemon, name) == "up":
-            raise Refused(409, f"{name} is up; stop it before it is given up")
-        return await self._change(request, LoseNode(name))
+            raise RequestRefused(409, f"{name} is up; stop it before it is given up")
+        return await self._change(request, GiveUpNode(name))
 
-    async def lose_link(self, request: web.Request) -> web.Response:
+    async def give_up_link(self, request: web.Request) -> web.Response:
         one, other = request.match_info["one"], request.match_info["other"]
-        return await self._change(request, LoseLink(one, other))
+        return await self._change(request, GiveUpLink(one, other))
 
-    async def node_is_back(self, request: web.Request) -> web.Response:
-        return await self._change(request, NodeIsBack(self._name(request)))
+    async def take_node_back(self, request: web.Request) -> web.Response:
+        return await self._change(request, TakeNodeBack(self._name(request)))
 
-    async def link_is_back(self, request: web.Request) -> web.Response:
-        return await self._change(request, LinkIsBack(request.match_info["one"], request.match_info["other"]))
+    async def take_link_back(self, request: web.Request) -> web.Response:
+        return await self._change(request, TakeLinkBack(request.match_info["one"], request.match_info["other"]))
 
     async def tidy_up(self, request: web.Request) -> web.Response:
-        return await self._change(request, Tidy())
+        return await self._change(request, TidyUp())
 
     async def plan_anew(self, request: web.Request) -> web.Response:
         """For rates and selectivities as measured; where nothing was, for what the network file says."""
@@ -386,14 +388,14 @@ class Api:
     def _flag(request: web.Request, name: str, default: bool) -> bool:
         given = request.query.get(name, str(default)).lower()
         if given not in ("true", "false"):
-            raise Refused(400, f"{name} is {given!r:.40}; write true or false")
+            raise RequestRefused(400, f"{name} is {given!r:.40}; write true or false")
         return given == "true"
 
     @staticmethod
     def _number(request: web.Request) -> int:
         text = request.match_info["number"]
         if not re.fullmatch(r"[0-9]{1,12}", text):
-            raise Refused(400, f"{text!r:.40} is no number")
+            raise RequestRefused(400, f"{text!r:.40} is no number")
         return int(text)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePath
 
 from headwater.coordinator.daemon.api.models import RuleBody
-from headwater.coordinator.daemon.operations import Refused, already_deployed
+from headwater.coordinator.daemon.operations import RequestRefused, already_deployed
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Remote, walk
 from headwater.protocol.languages import (
@@ -33,7 +33,7 @@ class ReadRules:
     rules: tuple[Rule, ...]
     """In an order in which each comes after those whose composites it reads."""
     types: tuple[EventType, ...]
-    """Event types that the text declares and that nobody knew before."""
+    """Event types that the text declares and that were not known before."""
 
 
 def is_rule_text(content_type: str, data: bytes) -> bool:
@@ -48,7 +48,7 @@ def plain_source(data: bytes, query: Mapping[str, str]) -> Source:
     told = query.get("language")
     language = next((known for known in LANGUAGES.values() if known == told), None)
     if told is not None and language is None:
-        raise Refused(400, f"language is {told!r:.40}; write one of {listed(LANGUAGES.values())}")
+        raise RequestRefused(400, f"language is {told!r:.40}; write one of {listed(LANGUAGES.values())}")
     return _source(data, language, query.get("name"), "body")
 
 
@@ -73,7 +73,8 @@ def read_rules(
     *,
     replaces: bool = False,
 ) -> ReadRules:
-    """The rules of texts, which may read what deployed rules emit; RuleTextError or Refused if they cannot be served.
+    """The rules of texts, which may read what deployed rules emit. RuleTextError or RequestRefused if they cannot be
+    served.
 
     The deployed rules are read again with them, as text, so that what one emits is known to the other, names stay
     unique, and circles are found. Those that the texts replace are not.
@@ -88,7 +89,7 @@ def read_rules(
         own = [each for each in error.diagnostics if each.file in files]
         raise RuleTextError(own or error.diagnostics) from None
     if known and not replaces:
-        raise Refused(409, already_deployed(known))
+        raise RequestRefused(409, already_deployed(known))
     rules = tuple(rule for rule in found.rules if rule.name in names)
     for rule in rules:
         _check_served(rule, strategy)
@@ -102,7 +103,9 @@ def _printed(rule: Rule) -> Source:
             return Source(print_rule(rule, language), f"deployed rule {rule.name}", language)
         except PrintError:
             continue
-    raise Refused(500, f"the deployed rule {rule.name!r} cannot be written as text, so nothing can be checked with it")
+    raise RequestRefused(
+        500, f"the deployed rule {rule.name!r} cannot be written as text, so nothing can be checked with it"
+    )
 
 
 def shown_rule(rule: Rule) -> tuple[str, str]:
@@ -114,14 +117,14 @@ def shown_rule(rule: Rule) -> tuple[str, str]:
 def _check_served(rule: Rule, strategy: str) -> None:
     window = getattr(rule.pattern.root, "window", None)
     if window is not None and window.unit == "events" and strategy_of(strategy).filters:
-        raise Refused(
+        raise RequestRefused(
             400,
             f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do; "
             f"the strategy of this network is {strategy}: give the rule a window of time",
         )
     looked_at = [*rule.pattern.where, *(each.value for each in rule.attributes)]
     if any(isinstance(part, Remote) for expression in looked_at for part in walk(expression)):
-        raise Refused(400, f"rule {rule.name!r} looks into a remote table; networks do not serve these yet")
+        raise RequestRefused(400, f"rule {rule.name!r} looks into a remote table; networks do not serve these yet")
 
 
 def read_subscription(text: str, deployed: Iterable[Rule], types: Mapping[str, EventType]) -> Subscription:
