@@ -35,6 +35,7 @@ from headwater.node.streams.admission import Testimony, are_exact
 from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.node.streams.outlets import Outlet
+from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
 from headwater.protocol.wire.columns import Columns
@@ -101,12 +102,16 @@ class NodeCore:
 
     def handle(self, received: Input, now_us: int) -> list[Effect]:
         """Take one input; what must be done now, in this order."""
-        with Work(now_us, self._outboxes, self._timers) as work:
+        work = NOTED.step = Work(now_us, self._outboxes, self._timers)
+        try:
             self._take(received, work)
             if work.queue:
                 work.run()
             if work.boxes:
                 work.flush()
+        finally:
+            NOTED.step = None
+        work.report_failures()
         self._handled_us = max(self._handled_us, now_us)
         return work.effects
 

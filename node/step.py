@@ -6,7 +6,7 @@ import heapq
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.node.effects import Effect, Report, Send, SetTimer
-from headwater.node.tasks.rule_failures import NOTED
+from headwater.node.tasks.rule_failures import Failures
 
 if TYPE_CHECKING:
     from headwater.node.streams.outbox import Outbox
@@ -38,30 +38,30 @@ class Runnable(Protocol):
 
 
 class Work:
-    """Collects effects and runs tasks in the order of their ranks until none has anything to do.
+    """Collects effects and runs tasks in the order of their ranks until none has anything to do."""
 
-    In a ``with`` block it is the step that runs: rules that fail meanwhile are reported at its end, unless it raises.
-    """
-
-    __slots__ = ("_outboxes", "_timers", "boxes", "effects", "now_us", "queue")
+    __slots__ = ("_failures", "_outboxes", "_timers", "boxes", "effects", "now_us", "queue")
 
     def __init__(self, now_us: int, outboxes: dict[str, Outbox], timers: dict[str, int]) -> None:
         self.now_us = now_us
         self.effects: list[Effect] = []
         self._outboxes = outboxes
         self._timers = timers
+        self._failures: Failures | None = None
         self.queue: list[tuple[int, int, Runnable]] = []
         self.boxes: dict[str, Outbox] = {}
         """Outboxes that may have something to send."""
 
-    def __enter__(self) -> Work:
-        NOTED.running = True
-        return self
+    @property
+    def failures(self) -> Failures:
+        """The rules that have failed in this step."""
+        if self._failures is None:
+            self._failures = Failures()
+        return self._failures
 
-    def __exit__(self, error: type[BaseException] | None, *rest: object) -> None:
-        failures, NOTED.failures, NOTED.running = NOTED.failures, None, False
-        if failures is not None and error is None:
-            self.effects += failures.reports()
+    def report_failures(self) -> None:
+        if self._failures is not None:
+            self.effects += self._failures.reports()
 
     def touch(self, task: Runnable) -> None:
         """The task has something to do."""

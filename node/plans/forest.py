@@ -234,6 +234,8 @@ class Forest:
             if record.state in BEFORE_TASKS:
                 record.reached_us = None
         for planned in share.trees:
+            if self.trees.is_forgotten(planned.tree, planned.epoch):
+                continue
             record = self.table.record(planned.tree, planned.epoch)
             if record.state == State.UNKNOWN:
                 record.move(Input.NAME)

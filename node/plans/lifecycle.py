@@ -73,7 +73,8 @@ STATES: Final[dict[State, str]] = {
     State.BROKEN: "A link of the tree was lost before its tasks existed; the coordinator builds it anew.",
     State.LOST: "A neighbour lost its memory, so the tasks were freed. How far they had delivered is kept until the "
     "coordinator has decided what takes their place.",
-    State.GONE: "Everything is freed. Messages that were still on their way are counted as forgotten.",
+    State.GONE: "Everything is freed. Messages that were still on their way are counted as forgotten. Of several "
+    "epochs only the latest keeps its record.",
 }
 
 INPUTS: Final[dict[Input, str]] = {
@@ -197,9 +198,10 @@ class TreeTable:
     def __iter__(self) -> Iterator[TreeRecord]:
         return iter(self._records.values())
 
-    def in_order(self) -> list[TreeRecord]:
-        """The records in order of (tree, epoch)."""
-        return [self._records[name] for name in sorted(self._records)]
+    def builds(self) -> list[tuple[TreeRecord, Build]]:
+        """The trees in which this node has a place, with that, in order of (tree, epoch)."""
+        built = [(record, record.build) for record in self if record.build is not None]
+        return sorted(built, key=lambda record_and_build: record_and_build[0].name)
 
     def get(self, tree: str, epoch: int) -> TreeRecord | None:
         return self._records.get((tree, epoch))
@@ -214,6 +216,12 @@ class TreeTable:
         if record is None:
             record = self._records[tree, epoch] = TreeRecord(tree, epoch)
         return record
+
+    def drop_gone_before(self, tree: str, epoch: int) -> None:
+        """Of the epochs of a tree that are gone the latest tells it of all: they would add up for ever."""
+        for record in list(self):
+            if record.tree == tree and record.epoch < epoch and record.state == State.GONE and not record.early:
+                del self._records[record.name]
 
     def clear(self) -> None:
         self._records.clear()

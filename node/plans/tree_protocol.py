@@ -155,7 +155,8 @@ class Trees:
         record = self._table.record(tree, epoch)
         record.build = None
         record.move(why)
-        self._forgotten[tree] = max(epoch, self._forgotten.get(tree, epoch))
+        latest = self._forgotten[tree] = max(epoch, self._forgotten.get(tree, epoch))
+        self._table.drop_gone_before(tree, latest)
 
     def link_gone(self, neighbour: str) -> Sends:
         """Use a link no more. Trees it is part of are broken: they can still be read, but no longer change or stand.
@@ -463,7 +464,7 @@ class Trees:
 
     def _builds(self) -> list[tuple[TreeRecord, Build]]:
         """The builds that this node takes part in, in order of (tree, epoch)."""
-        return [(record, record.build) for record in self._table.in_order() if record.build is not None]
+        return self._table.builds()
 
     def _build(self, tree: str, epoch: int) -> Build | None:
         record = self._table.get(tree, epoch)

@@ -8,15 +8,18 @@ it.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from headwater.node.effects import Report
+
+if TYPE_CHECKING:
+    from headwater.node.step import Work
 
 COUNTER: Final = "rule_errors"
 
 
 class Failures:
-    """How often each rule has failed, and what was said at last. As many entries as rules."""
+    """How often each rule has failed in a step, and what was said at last. As many entries as rules."""
 
     def __init__(self) -> None:
         self._noted: dict[str, tuple[int, str]] = {}
@@ -35,18 +38,14 @@ class CurrentStep:
     Cores run one at a time: there is one step at most. Outside any step nothing is noted.
     """
 
-    __slots__ = ("failures", "running")
+    __slots__ = ("step",)
 
     def __init__(self) -> None:
-        self.running = False
-        self.failures: Failures | None = None
-        """Of the running step, once a rule has failed."""
+        self.step: Work | None = None
 
     def note(self, rule: str, sentence: str) -> None:
-        if self.running:
-            if self.failures is None:
-                self.failures = Failures()
-            self.failures.note(rule, sentence)
+        if self.step is not None:
+            self.step.failures.note(rule, sentence)
 
 
 NOTED: Final = CurrentStep()

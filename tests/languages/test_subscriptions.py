@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.node.effects import Report
 from headwater.node.explain.expressions import Scope, holds
 from headwater.node.step import Work
 from headwater.node.tasks.predicates import row_condition
+from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.errors import RuleError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.expressions import Attribute, Binary, Constant, Items
@@ -225,15 +225,17 @@ def test_time_node_and_number_may_be_named() -> None:
     assert not matches(Event(TEMP, 4_999_999, "p1", 2))
 
 
-def test_an_attribute_that_events_lack_is_a_rule_error_and_values_that_cannot_be_compared_meet_nothing() -> None:
+def test_an_attribute_that_events_lack_is_a_rule_error_and_values_that_cannot_be_compared_meet_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(RuleError, match="Temp has no attribute 'area'; it has: value"):
         matching(parse("Temp(area = 'x')"), EventType("Temp", {"value": "float"}))
     odd = EventType("Odd", {"v": "any"})
     matches = matching(parse_subscription("Odd(v > 3)"), odd)
-    with Work(0, {}, {}) as step:
-        assert not matches(Event(odd, 0, "p1", 1, {"v": "text"}))
-        assert matches(Event(odd, 0, "p1", 2, {"v": 4}))
-    (failure,) = step.effects
-    assert isinstance(failure, Report)
+    step = Work(0, {}, {})
+    monkeypatch.setattr(NOTED, "step", step)
+    assert not matches(Event(odd, 0, "p1", 1, {"v": "text"}))
+    assert matches(Event(odd, 0, "p1", 2, {"v": 4}))
+    (failure,) = step.failures.reports()
     assert (failure.counter, failure.count, failure.rule) == ("rule_errors", 1, "condition on Odd")
     assert failure.sentence.startswith("a condition on Odd cannot be decided for the event p1#1: TypeError")

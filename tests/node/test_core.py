@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,7 +22,6 @@ from headwater.node.effects import (
     TimerFired,
 )
 from headwater.node.snapshot import StateError, restore, save
-from headwater.node.step import Work
 from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.analysis.projection import project
 from headwater.protocol.events import Event, EventType
@@ -212,18 +210,26 @@ def test_a_root_that_is_made_to_fetch_rules_out_of_turn_arranges_them_once():
     assert sent(node.hears("left", FetchRules("n", 1, "Y"), RulesFetched("n", 1, "Y", ())), TreeStart) == []
 
 
-def test_failures_of_rules_belong_to_the_step_in_which_they_fail():
-    with Work(0, {}, {}) as step:
-        NOTED.note("fire", "once")
-        NOTED.note("fire", "twice")
-    assert step.effects == [Report("rule_errors", 2, "fire", "twice")]
-    with suppress(ZeroDivisionError), Work(0, {}, {}):
-        NOTED.note("fire", "in a step that is not finished")
-        _ = 1 // 0
+def test_failures_of_rules_belong_to_the_step_in_which_they_fail(monkeypatch):
+    node = ANode(PAIR, sources="A")
+
+    def fail(sentence: str, *, raises: bool = False) -> list[Effect]:
+        """What a step reports in which a rule fails."""
+
+        def received(*_: object) -> None:
+            NOTED.note("fire", "once")
+            NOTED.note("fire", sentence)
+            assert not raises
+
+        with monkeypatch.context() as patched:
+            patched.setattr(node.core.forest, "received", received)
+            return [effect for effect in node.hears("up", "anything") if isinstance(effect, Report)]
+
+    assert fail("twice") == [Report("rule_errors", 2, "fire", "twice")]
+    with pytest.raises(AssertionError):
+        fail("in a step that is not finished", raises=True)
     NOTED.note("fire", "outside any step")
-    with Work(0, {}, {}) as step:
-        pass
-    assert step.effects == []
+    assert reports(node.hears("up", Want(77, 5))) == ["unknown_stream"]
 
 
 def test_a_stream_is_known_only_to_the_neighbour_it_goes_to():

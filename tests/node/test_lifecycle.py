@@ -17,6 +17,7 @@ from headwater.node.plans.lifecycle import (
     TreeTable,
 )
 from headwater.node.plans.lifecycle_page import page
+from headwater.node.plans.tree_protocol import Trees
 from headwater.protocol.messages.neighbour import TreeReady
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "lifecycle.md"
@@ -91,3 +92,14 @@ def test_a_tree_that_no_plan_names_any_more_is_dropped_unless_messages_wait_for_
     for record in list(table):
         table.unname(record)
     assert [(record.name, str(record.state)) for record in table] == [(("s", 1), "unknown")]
+
+
+def test_trees_that_are_gone_do_not_add_up() -> None:
+    table = TreeTable()
+    trees = Trees("r", {"x": 1}, table)
+    for epoch in range(1, 100):
+        trees.start("r", epoch)
+        trees.forget("r", epoch - 1)
+    trees.forget("r", 7)
+    assert [(record.name, str(record.state)) for record in table] == [(("r", 98), "gone"), (("r", 99), "building")]
+    assert all(trees.is_forgotten("r", epoch) for epoch in range(99))
