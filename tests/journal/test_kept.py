@@ -5,24 +5,31 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import random
 import shutil
 import signal
+import struct
 import subprocess
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
 from headwater.coordinator.daemon.folder import DataFolder, read_setup
-from headwater.coordinator.daemon.saving import StateError
+from headwater.coordinator.daemon.saving import StateError, machine_format
 from headwater.node.daemon.daemon import DaemonSettings
 from headwater.node.daemon.process import recovered
+from headwater.node.snapshot import state_format
+from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.journal import Journal
 from tests.journal.record_kept import COMMAND, HERE, NODES, PATIENCE_S, ROLES, started, until
-from tests.journal.shapes import SHAPES, saved_shapes
+from tests.journal.shapes import HEADER_BYTES, SHAPES, saved_shapes
 
 READABLE = sorted(path.name for path in HERE.glob("format-*"))
 
@@ -146,3 +153,35 @@ def test_classes_are_saved_as_their_format_says() -> None:
                 assert fields in kept[kind]["shapes"].get(name, []), (
                     f"{kind}s save {name} with the fields {fields}, which format {found['number']} does not have"
                 )
+
+
+@pytest.mark.parametrize("role", ["near", "coordinator"])
+def test_damage_to_what_was_kept_gives_a_sentence_and_nothing_else(role: str, tmp_path: Path) -> None:
+    """Bytes changed at random behind a checksum that is right: what is read is a state, or a StateError is raised."""
+    shutil.copytree(HERE / READABLE[-1] / role, tmp_path, dirs_exist_ok=True)
+    journal = Journal.open(tmp_path / "journal", "sync", on_warning=print)
+    journal.close_now()
+    assert journal.snapshot is not None
+    form, named = (state_format(), {}) if role == "near" else (machine_format(), {"horizon": horizon_us})
+    data = journal.snapshot
+    if role == "coordinator":
+        data = form.read(data, named)[0]  # the machine in it
+    tables = data[HEADER_BYTES:]
+    chance = random.Random(role)
+    outcomes = Counter[bool]()
+    for _ in range(600):
+        changed = bytearray(tables)
+        for _ in range(chance.randrange(1, 4)):
+            place = chance.randrange(len(changed))
+            if chance.random() < 0.5:
+                changed[place] ^= 1 << chance.randrange(8)
+            else:
+                changed[place : place + chance.randrange(3)] = chance.randbytes(chance.randrange(3))
+        header = data[: HEADER_BYTES - 4] + struct.pack("<I", crc32(changed))
+        try:
+            form.read(header + bytes(changed), named)
+            outcomes[True] += 1
+        except StateError:
+            outcomes[False] += 1
+    assert outcomes[True] > 10
+    assert outcomes[False] > 100
