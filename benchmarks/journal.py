@@ -15,7 +15,6 @@ import argparse
 import asyncio
 import importlib.util
 import os
-import pickle
 import platform
 import random
 import shutil
@@ -26,6 +25,8 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import msgpack
 
 from headwater.protocol.journal import Journal
 
@@ -315,12 +316,12 @@ def many_at_once(folder: Path, durability: Any, count: int = 50_000) -> str:
 
 
 def compression(folder: Path) -> str:
-    """Would zlib pay for snapshots? Rows like those of a node's buffers, pickled."""
+    """Would zlib pay for snapshots? Rows like those of a node's buffers, packed."""
     rng = random.Random(1)
     rows = [
         (i * 1000, f"node{i % 20}", i, i % 7, round(rng.gauss(20, 5), 1), rng.randrange(100)) for i in range(400_000)
     ]
-    data = pickle.dumps(rows)
+    data = msgpack.packb(rows)
     started = time.perf_counter()
     packed = zlib.compress(data, 1)
     packing_s = time.perf_counter() - started

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Any
 
 from headwater.coordinator.daemon.inputs import Setup
 from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateError, setup_format
+from headwater.protocol.files import write_file
 
 
 class DataFolder:
@@ -27,23 +27,23 @@ class DataFolder:
     def new_life(self) -> None:
         """The memory that nodes rely on is lost, or a part of it: they must be able to tell."""
         self.life = secrets.token_hex(16)
-        write_atomically(self.path / "life", self.life.encode() + b"\n")
+        write_file(self.path / "life", self.life.encode() + b"\n", mode=0o600)
 
     def setup(self) -> Setup | None:
         """What the network was when the coordinator first started; None before that."""
         return read_setup(self.path)
 
     def keep_setup(self, setup: Setup) -> None:
-        write_atomically(self.path / "network", setup_format().packed(setup))
+        write_file(self.path / "network", setup_format().packed(setup), mode=0o600)
 
     def write_endpoints(self, endpoints: dict[str, Any]) -> None:
         """Where the coordinator can be reached, for programs that have started it."""
-        write_atomically(self.path / "endpoints.json", json.dumps(endpoints).encode() + b"\n")
+        write_file(self.path / "endpoints.json", json.dumps(endpoints).encode() + b"\n", mode=0o600)
 
     def _made_once(self, name: str, fresh: str) -> str:
         file = self.path / name
         if not file.exists():
-            write_atomically(file, fresh.encode() + b"\n")
+            write_file(file, fresh.encode() + b"\n", mode=0o600)
         return file.read_text(encoding="utf-8").strip()
 
 
@@ -61,19 +61,3 @@ def read_setup(path: Path) -> Setup | None:
     if not isinstance(setup, Setup):
         raise StateError(f"{file} does not describe a network; restore it or start with another folder")
     return setup
-
-
-def write_atomically(file: Path, data: bytes) -> None:
-    """Either the old contents or the new ones are there, also after a crash; only the owner may read them."""
-    beside = file.with_name(f".{file.name}.{os.getpid()}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as out:
-        out.write(data)
-        out.flush()
-        os.fsync(handle)
-    os.replace(beside, file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from headwater.deploy.cluster.plan import Plan, plan_from_json
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.files import write_file
 
 HOME: Final = ".headwater"
 """Where runs have their folders, in the current folder."""
@@ -94,9 +95,7 @@ class Run:
 
 def write_whole(file: Path, text: str) -> None:
     """Readers see the old content or the new one, never a part."""
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(file)
+    write_file(file, text, sync=False)
 
 
 def runs_in(home: Path) -> list[Run]:

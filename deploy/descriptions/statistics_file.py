@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from headwater.pipeline.statistics.rules import RuleStatistics, Share, shown
 from headwater.pipeline.statistics.stretches import Estimate
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Same, roles_of
+from headwater.protocol.files import write_file
 from headwater.protocol.languages.print_sase import print_sase
 from headwater.protocol.languages.print_tesla import print_tesla
 from headwater.protocol.languages.printing import PrintError
@@ -196,12 +196,9 @@ def check_statistics_target(path: Path) -> None:
 
 def write_statistics(path: Path, text: str) -> None:
     """The file appears under its name when all of it is there."""
-    unfinished = path.with_name(f".{path.name}.unfinished")
     try:
-        unfinished.write_text(text, encoding="utf-8")
-        os.replace(unfinished, path)
+        write_file(path, text)
     except OSError as error:
-        unfinished.unlink(missing_ok=True)
         raise ConfigError(f"cannot write {path}: {error.strerror}") from None
 
 

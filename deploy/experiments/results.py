@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from headwater.deploy.experiments.trex.measures import HEADLINE_KINDS
 from headwater.deploy.simulation.figures import OVERHEAD_KINDS
 from headwater.deploy.simulation.outcome import KINDS
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.files import write_file
 from headwater.protocol.strategy import TREE_STRATEGIES
 
 KEY_COLUMNS: Final = ("figure", "x", "strategy", "seed", "time_s", "scenario")
@@ -210,10 +211,8 @@ def _row(cells: list[str], columns: Sequence[str], numbered: bool) -> Row | None
 
 
 def _write(file: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
-    # Beside it and then in its place: whoever stops us finds the old file or the new one, never half of one.
-    beside = file.with_suffix(".csv.new")
-    with beside.open("w", encoding="utf-8", newline="") as out:
-        writer = csv.writer(out, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(_cells(row, columns) for row in rows)
-    os.replace(beside, file)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(_cells(row, columns) for row in rows)
+    write_file(file, out.getvalue(), sync=False)  # written after every run: whoever stops us finds all of one of them

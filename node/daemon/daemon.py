@@ -27,6 +27,7 @@ from headwater.node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
 from headwater.node.daemon.pressure import REPEAT_S, Pressure
 from headwater.node.daemon.watching import Watching
 from headwater.node.edge.interfaces import Arrival
+from headwater.protocol.files import write_file
 from headwater.protocol.journal import Journal
 from headwater.protocol.links import LEFT, Hub, Keys, LinkSettings, PeerState
 from headwater.protocol.messages.control import CLIENT, COORDINATOR, PeerConfig
@@ -336,7 +337,7 @@ class NodeDaemon:
         """The journal as the network file wants it; the next process looks at the file beside it before it starts."""
         if durability not in ("none", "async", "sync") or durability == self.journal.durability:
             return
-        (self.settings.data / "durability").write_text(durability + "\n", encoding="utf-8")
+        write_file(self.settings.data / "durability", durability + "\n")
         log.info("the journal is kept as the network file says: %s", durability)
         self.journal.set_durability(durability)  # type: ignore[arg-type]
         self.save_snapshot()

@@ -17,6 +17,7 @@ from headwater.node.daemon.collector import Collector
 from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
 from headwater.node.daemon.machine import NodeMachine
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.files import write_file
 from headwater.protocol.journal import Durability, Journal
 from headwater.protocol.state import OldState, StateError
 
@@ -101,7 +102,7 @@ def _machine(settings: DaemonSettings, journal: Journal, node_settings: NodeSett
 def _new_life(settings: DaemonSettings) -> str:
     """The life of a node begins with its journal; this file is read until the first snapshot has it."""
     life = secrets.token_hex(LIFE_BYTES)
-    (settings.data / "life").write_text(life + "\n", encoding="utf-8")
+    write_file(settings.data / "life", life + "\n")
     return life
 
 

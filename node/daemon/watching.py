@@ -23,6 +23,7 @@ from headwater.node.observe.metrics.waits import Waits
 from headwater.node.observe.statistics import Whispers, statistics
 from headwater.protocol.edge import ReplayFeed, feed_name
 from headwater.protocol.events import EventType
+from headwater.protocol.files import write_file
 from headwater.protocol.messages.control import COORDINATOR, NodeConfig, SourceConfig, encode_statistics
 from headwater.protocol.messages.neighbour import Message
 from headwater.protocol.wire.messages import Wire
@@ -193,7 +194,7 @@ class Watching:
         file = self._daemon.settings.data / "restarts"
         try:
             known = int(file.read_text(encoding="utf-8")) if file.exists() else 0
-            file.write_text(f"{known + again}\n", encoding="utf-8")
+            write_file(file, f"{known + again}\n", sync=False)
         except (OSError, ValueError):
             known = 0
         return known + again

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 from headwater.pipeline.spark.paths import to_read
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.files import NewFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -185,38 +186,32 @@ def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: s
         raise ConfigError(f"cannot write {folder}: nothing may be written into {above}; name another folder")
 
 
-class Unfinished:
+class Unfinished(NewFolder):
     """A folder that is being written, beside the one that it will be. Use it in a ``with`` block, and ``publish``.
 
     Only ``what`` may be overwritten, which is told by the file ``mark`` in it.
     """
 
     def __init__(self, folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: str = "prepared trace") -> None:
-        self.target = folder
+        super().__init__(folder)
         self._overwrite = overwrite
         self._mark = mark
         self._what = what
-        self.folder = folder.parent / f".{folder.name}.unfinished"
 
     def __enter__(self) -> Unfinished:
         check_target(self.target, overwrite=self._overwrite, mark=self._mark, what=self._what)
-        shutil.rmtree(self.folder, ignore_errors=True)
         try:
-            self.folder.mkdir(parents=True)
+            super().__enter__()
         except OSError as error:
             raise ConfigError(f"cannot write {self.folder}: {error.strerror}") from None
         return self
 
-    def publish(self) -> None:
-        """Everything is there: give it its name."""
-        if self.target.exists():
-            shutil.rmtree(self.target)
-        self.folder.rename(self.target)
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if kind is not None:
             _end_jobs()  # otherwise tasks would put back what is removed here
-        shutil.rmtree(self.folder, ignore_errors=True)
+        super().__exit__(kind, error, trace)
 
 
 def _end_jobs() -> None:

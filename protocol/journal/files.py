@@ -78,15 +78,6 @@ def snapshots_in(folder: Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def sync_folder(folder: Path) -> None:
-    """Make new and changed names durable, which syncing the files alone does not."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
     """Write everything at the offset; raises OSError if that fails, with an unknown part written."""
     written = os.pwrite(descriptor, data, offset)

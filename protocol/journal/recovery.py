@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.files import sync_folder, write_file
 from headwater.protocol.journal.files import (
     SEGMENT_HEADER_BYTES,
     Damaged,
@@ -21,7 +22,6 @@ from headwater.protocol.journal.files import (
     segments_in,
     snapshot_name,
     snapshots_in,
-    sync_folder,
 )
 from headwater.protocol.journal.tails import judge
 
@@ -102,11 +102,7 @@ class _Recovery:
         """Write down, before anything is cut, that something is lost."""
         self._found.was_cut = True
         self._found.lost_records = max(records, self._found.lost_records)  # some may have been counted before
-        with (self._folder / LOSSES_NAME).open("w", encoding="ascii") as file:
-            file.write(f"{self._found.lost_records}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        sync_folder(self._folder)
+        write_file(self._folder / LOSSES_NAME, f"{self._found.lost_records}\n")
 
     def _choose_snapshot(self, generations: list[int]) -> None:
         for generation in reversed(generations):

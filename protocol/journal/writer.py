@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
+from headwater.protocol.files import sync_folder
 from headwater.protocol.journal.files import (
     Link,
     SegmentId,
@@ -14,7 +15,6 @@ from headwater.protocol.journal.files import (
     snapshot_header,
     snapshot_name,
     snapshots_in,
-    sync_folder,
     write_all,
 )
 

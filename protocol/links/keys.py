@@ -6,7 +6,6 @@ characters (Z85 of a CURVE25519 key). A client program `@client/NAME` has the ke
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Iterable
@@ -17,6 +16,7 @@ import zmq
 from zmq.utils import z85
 
 from headwater.protocol.errors import ConfigError
+from headwater.protocol.files import write_file
 
 CLIENT: Final = "@client/"
 DOMAIN: Final = b"headwater"
@@ -72,14 +72,7 @@ def make_keys(folder: Path, names: Iterable[str]) -> list[str]:
 
 def _write(file: Path, key: bytes, mode: int) -> None:
     # Never readable for others, not even for a moment; and never half a key under its name.
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-    try:
-        os.write(descriptor, key + b"\n")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    part.rename(file)
+    write_file(file, key + b"\n", mode=mode)
 
 
 def _read_secret(file: Path) -> bytes:

@@ -145,7 +145,7 @@ class Wire:
 class LinkWire:
     """One end of a link. It tells the other end once what its messages are made of, and remembers what it was told.
 
-    Messages must be decoded in the order in which they were encoded, and none may be lost. Ends that were pickled go on
+    Messages must be decoded in the order in which they were encoded, and none may be lost. Ends that were saved go on
     where they were.
     """
 

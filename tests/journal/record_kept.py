@@ -1,9 +1,11 @@
-"""Writes the data folders that tests/journal/kept holds, by running a small network of real processes.
+"""Writes what tests/journal/kept holds: data folders of a small network, and what classes are saved as.
 
-    python -m tests.journal.record_kept FOLDER [COMMAND ..]
+    python -m tests.journal.record_kept [FOLDER COMMAND ..]
 
-COMMAND is what runs Headwater, of this version or of another (default: this one). The coordinator and both nodes are
-stopped once, so that each has a snapshot, and killed later, so that its journal goes on behind it.
+Without arguments: for the formats that this version writes. A change of what is saved is a new format, which reads the
+folders of earlier ones (``headwater.protocol.state``); only a format that no release has written may be recorded again.
+With arguments: only the folders, by COMMAND, which runs Headwater of another version. The coordinator and both nodes
+are stopped once, so that each has a snapshot, and killed later, so that its journal goes on behind it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,11 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+from headwater.node.snapshot import FORMAT_NUMBER
+from tests.journal.shapes import SHAPES, as_text, saved_shapes
+
 HERE = Path(__file__).parent / "kept"
+COMMAND = [sys.executable, "-m", "headwater.deploy.cli.command"]
 NODES = ("near", "far")
 PATIENCE_S = 60.0
 RUNNING_S = 1.5
@@ -79,5 +85,13 @@ def keep(source: Path, target: Path) -> None:
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(*LEFT_OUT, "sink-*"))
 
 
+def main() -> None:
+    if len(sys.argv) > 1:
+        record(Path(sys.argv[1]), sys.argv[2:])
+        return
+    record(HERE / f"format-{FORMAT_NUMBER}", COMMAND)
+    SHAPES.write_text(as_text(saved_shapes()), encoding="utf-8")
+
+
 if __name__ == "__main__":
-    record(Path(sys.argv[1]), sys.argv[2:] or [sys.executable, "-m", "headwater.deploy.cli.command"])
+    main()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import pickle
 import random
 from collections import Counter
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ import msgpack
 import pytest
 
 from headwater.node.core import NodeCore
+from headwater.node.snapshot import restore, save
 from headwater.node.step import Work
 from headwater.node.streams.admission import Testimony as Told
 from headwater.node.streams.identity_map import LANES_MAX, NEAR_MAX, STRETCH_MAX, Known
@@ -74,7 +74,7 @@ def test_columns_are_the_rows_that_were_sent(rows):
     assert tuple(read.identities) == names_of(rows)
     assert read.times() == [row[0] for row in rows]
     assert tuple(read) == rows
-    for same in (read, read.bare(), pickle.loads(pickle.dumps(read))):
+    for same in (read, read.bare(), restore(save(read))):
         assert same == rows
         assert tuple(same.identities) == names_of(rows)
         assert same.times() == [row[0] for row in rows]
@@ -185,7 +185,7 @@ def test_what_is_known_of_many_events_is_what_a_dict_would_know():
                 before, model = model, {name: row for name, row in model.items() if row[0] >= floor}
                 assert known.forget_before(floor) is (len(model) < len(before))
             if rng.random() < 0.2:
-                known = pickle.loads(pickle.dumps(known))
+                known = restore(save(known))
             assert len(known) == len(model)
             assert {*known} == model.keys()
             for name in [*names_of(rows), ("n", rng.randrange(now + 50)), ("o", 1), "composite"]:

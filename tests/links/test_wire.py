@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 import random
 from typing import Any
 
@@ -10,6 +9,7 @@ import msgpack
 import pytest
 
 from headwater.node.engine import Engine
+from headwater.node.snapshot import restore, save
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Advertise, Batch, Mark, Message, Notify, Run, Want
@@ -261,7 +261,7 @@ def test_composites_of_composites_are_read_without_knowing_any_rule():
 def test_ends_that_were_saved_go_on_where_they_were():
     link, message = Link(), Batch((run(row("A", 5), *composites()),), (), None)
     first = link.carry(message)
-    link.near, link.far = pickle.loads(pickle.dumps((link.near, link.far)))
+    link.near, link.far = restore(save((link.near, link.far)))
     assert link.carry(message) < first
 
 
