@@ -6,7 +6,8 @@ from collections import Counter, deque
 from random import Random
 
 from headwater.protocol.links.frames import FrameError, decode
-from headwater.protocol.links.session import Happening, Identity, Phase, Received, Refused, Reset, Session
+from headwater.protocol.links.happenings import Happening, Identity, Received, Refused, Reset
+from headwater.protocol.links.session import Phase, Session
 from headwater.protocol.links.settings import LinkSettings, PeerState
 
 SETTINGS = LinkSettings(window_bytes=200, frame_bytes_max=4096)

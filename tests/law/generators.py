@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.expressions import (
@@ -50,6 +50,8 @@ from headwater.protocol.pattern import (
 )
 from headwater.protocol.pattern import Sequence as Seq
 from tests.law.equal_values import EqualValues, Named, alike, chance_of_seed, drawn, values_alike
+
+POLICIES: Sequence[Literal["each", "last", "first"]] = ("each", "each", "last", "last", "first")
 
 FULL = {"id": "int", "v": "int", "w": "float?", "s": "string", "f": "bool?", "g": "bool?"}
 
@@ -239,7 +241,7 @@ class RuleMaker:
         made = [OutputAttribute(f"o{i}", "int", self.output(named, "v")) for i in range(self.rng.randint(0, 2))]
         if self.chance(0.2):
             role = self.rng.choice(named)
-            index = "last" if role.repetition is not None else ""
+            index: Literal["", "first", "last"] = "last" if role.repetition is not None else ""
             ratio = Binary("/", Attribute(role.role, "v", index), Constant(self.rng.randint(0, 2)))
             made.append(OutputAttribute("ratio", "float", ratio))
             self.features.add("output: division")
@@ -533,7 +535,7 @@ class RuleMaker:
             kind = self.rng.choices(("selection", "absence", "aggregate"), (55, 20, 25))[0]
             if kind == "selection":
                 leaf = self.leaf(" selected")
-                policy = self.rng.choice(("each", "each", "last", "last", "first"))
+                policy = self.rng.choice(POLICIES)
                 count = 1 if policy == "each" or self.chance(0.6) else self.rng.randint(2, 3)
                 self.features.add(f"chain: {'n-' if count > 1 else ''}{policy}")
                 within = self.within(known)
