@@ -155,7 +155,6 @@ class World:
         which = random.randrange(2)
         end = self.ends[which]
         what = random.choice(faults if faults and random.random() < FAULTS else USUAL)
-        queue = self.queues[which]
         match what:
             case "send":
                 end.send(random.randint(1, 4))
@@ -170,6 +169,15 @@ class World:
                 end.accept_reset(self.now)
             case "tick":
                 self.tick(random.choice((0.1, 0.2, 0.5, 0.5, 0.5, 0.5, 1.0, 3.0)))
+            case "drop" | "double" | "ghost":
+                self.disturb(which, what)
+            case _:
+                self.break_down(which, what)
+
+    def disturb(self, which: int, what: str) -> None:
+        """What a network may do to frames."""
+        random, queue = self.random, self.queues[which]
+        match what:
             case "drop":
                 if queue:
                     queue.popleft()
@@ -179,6 +187,11 @@ class World:
             case "ghost":
                 if self.ghosts:
                     self.arrive(*self.ghosts.pop(random.randrange(len(self.ghosts))))
+
+    def break_down(self, which: int, what: str) -> None:
+        """What may happen to connections and processes."""
+        end = self.ends[which]
+        match what:
             case "cut":
                 self.cut()
             case "crash":

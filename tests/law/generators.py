@@ -7,7 +7,7 @@ have matches. ``Case.features`` says what a case exercises.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -649,6 +649,17 @@ def named_roles(root: Part | Chain) -> list[Named]:
     return made
 
 
+def places_in_sequence(parts: Sequence[Part], inside: str) -> Iterator[str]:
+    """Where negations and repetitions stand."""
+    positive = [i for i, part in enumerate(parts) if not isinstance(part, Negation)]
+    for i, part in enumerate(parts):
+        if isinstance(part, Negation):
+            place = "leading" if i < positive[0] else "trailing" if i > positive[-1] else "middle"
+            yield f"negation: {place}" + (" in an inner SEQ" if inside else "")
+        elif isinstance(part, Repetition):
+            yield f"repetition: {'last' if i == positive[-1] else 'not last'} in SEQ"
+
+
 def note_operator(part: Any, features: set[str], skips: bool, inside: str = "") -> None:
     """Record which operators stand where."""
     prefix = "next: " if skips else ""
@@ -656,13 +667,8 @@ def note_operator(part: Any, features: set[str], skips: bool, inside: str = "") 
         case Seq(parts):
             if inside:
                 features.add(f"{prefix}SEQ in {inside}")
-            positive = [i for i, p in enumerate(parts) if not isinstance(p, Negation)]
-            for i, inner in enumerate(parts):
-                if isinstance(inner, Negation):
-                    place = "leading" if i < positive[0] else "trailing" if i > positive[-1] else "middle"
-                    features.add(f"{prefix}negation: {place}" + (" in an inner SEQ" if inside else ""))
-                elif isinstance(inner, Repetition):
-                    features.add(f"{prefix}repetition: {'last' if i == positive[-1] else 'not last'} in SEQ")
+            features.update(f"{prefix}{place}" for place in places_in_sequence(parts, inside))
+            for inner in parts:
                 note_operator(inner, features, skips, "SEQ")
         case Conjunction(parts):
             if inside:
@@ -717,7 +723,7 @@ def rule_text(rule: Rule) -> str:
         return f"{rule.name}: {sketch(rule.pattern.root)}{where} SKIP TILL {rule.pattern.skip.upper()} MATCH"
 
 
-def sketch(part: Any) -> str:
+def sketch(part: Any) -> str:  # noqa: C901 - a table: one line for each kind of part
     """A pattern on one line, for people."""
     window = getattr(part, "window", None)
     suffix = f"; {window.length} {window.unit} {window.bounds}" if window else ""
