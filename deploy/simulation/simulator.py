@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
-from typing import Any, Protocol
+from typing import Any
 
 from headwater.coordinator.core import Change, Coordinator, DeployRule, FallBack, Orders
 from headwater.coordinator.layout.graphs import Planner, at_the_middle
 from headwater.deploy.simulation.accounts import Accounts
 from headwater.deploy.simulation.checkers import Checkers
 from headwater.deploy.simulation.faults import Faults
-from headwater.deploy.simulation.happenings import Back, Decide, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
+from headwater.deploy.simulation.happenings import (
+    Back,
+    Decide,
+    Forgets,
+    GiveUp,
+    Lost,
+    Spoken,
+    Told,
+    expected_outages,
+    is_of_old_life,
+)
 from headwater.deploy.simulation.holding import HandedOver, HandOver, Holding
 from headwater.deploy.simulation.links import FOREVER
 from headwater.deploy.simulation.links import Wire as LinkWire
 from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.deploy.simulation.watcher import Watcher as Watcher
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.effects import (
     Born,
@@ -56,21 +67,6 @@ REFUSED = ("late_events", "unadvertised_events")
 
 Birth = tuple[int, int, Event]
 Happening = Lost | Back | Forgets | HandOver | HandedOver | Told | GiveUp | Decide | Change
-
-
-class Watcher(Protocol):
-    """Whoever keeps records of a run, as a node process does of itself."""
-
-    def begins(self, run: Simulation) -> None:
-        """The trees stand; the first event is about to be born."""
-
-    def born(self, node: str, source: int, event: Event, refused: Sequence[tuple[str, int]]) -> None:
-        """An event was given to a node; ``refused``: what the node has reported if it did not take it."""
-
-    def delivered(self, delivery: Delivery) -> None: ...
-
-    def ended(self, at_us: int) -> None:
-        """Everything was heard out at this time; nodes have been left to tidy up since then."""
 
 
 def simulate(
@@ -211,7 +207,8 @@ class Simulation:
             self.checkers.stands(self.now_us)
         if self.watcher is not None:
             self.watcher.begins(self)
-        self._expect_outages()
+        for at, node, happens in expected_outages(self.faults, self.network.nodes, self._detection_us):
+            self._push(at, node, happens)
         for at, change in changes:
             self._push(at, "", change)
         self._bear_all(births, FOREVER if until_us is None else until_us, on_progress)
@@ -223,27 +220,6 @@ class Simulation:
             self.watcher.ended(self.outcome.finished_us)
         self._take_stock()
         return self.outcome
-
-    def _expect_outages(self) -> None:
-        """Put what follows from outages on the heap: nodes start again, and the coordinator hears of losses."""
-        for node, downtimes in self._down.items():
-            for start, end in downtimes:
-                if end >= FOREVER:
-                    self._push(start + self._detection_us, "", Lost(node))
-                elif self.faults.forgets(node, (start, end)):
-                    self._push(end, "", Forgets(node))
-                else:
-                    self._push(end, node, None)
-        for amnesia in self.faults.amnesias:
-            noticed_us = amnesia.from_us + self._detection_us
-            if amnesia.given_up and noticed_us < amnesia.to_us:
-                self._push(noticed_us, "", Lost(amnesia.node, returns=True))
-        for cut in self.faults.link_outages:
-            noticed_us = cut.from_us + self._detection_us
-            if cut.to_us >= FOREVER or (cut.given_up and noticed_us < cut.to_us):
-                self._push(noticed_us, "", Lost(cut.one, cut.other))
-                if cut.to_us < FOREVER:
-                    self._push(cut.to_us + self._detection_us, "", Back(cut.one, cut.other))
 
     def _bear_all(self, births: Iterable[Birth], end_us: int, on_progress: Callable[[int], None] | None) -> None:
         """All births before this time, and between them whatever is due."""
