@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
+from tests.law.describing import describe
 from tests.law.fuzzing import IGNORED, Mismatch, Outcome, check_case, kept_case, minimise, report, run_seeds
-from tests.law.generators import describe
 
 SEEDS = Path(__file__).parent / "seeds"
 STRETCH = 50  # seeds that a worker takes at a time

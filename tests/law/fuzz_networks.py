@@ -21,9 +21,9 @@ from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.network import STRATEGIES, Link, Network
 from headwater.protocol.pattern import types_of
 from tests.law import law
-from tests.law.fuzzing import smaller_rules
 from tests.law.law import SERVED, Verdict, check
 from tests.law.networks import Birth, NetworkCase, Size, describe, network_case, numbered
+from tests.law.shrinking import smaller_rules
 
 KEPT = Path(__file__).parent / "network_seeds"
 STRETCH = 4  # seeds that a worker takes at a time
