@@ -88,7 +88,7 @@ def crossed(outcome: Outcome) -> tuple[int, int, int]:
 
 
 def fires(outcome: Outcome) -> frozenset[tuple[object, ...]]:
-    return frozenset((delivery.item.id, repr(delivery.item.attributes)) for delivery in outcome.delivered)
+    return frozenset((fire.id, repr(fire.attributes)) for fire in outcome.composites())
 
 
 def compare(load: Load, sent_by: str, asked_by: str, seconds: float) -> str:

@@ -311,9 +311,8 @@ def main() -> None:
         f"Python {platform.python_version()}, {multiprocessing.cpu_count()} cores, one used, CPU seconds; "
         f"load {os.getloadavg()[0]:.1f}\n"
     )
-    columns = ("workload", "events", "of its types", "matches", "of its types/s", "all/s", "reach", "limit/s")
-    columns += ("share of limit",)
-    columns += ("with creation", "kept", "peak MB", "of it state")
+    columns = ["workload", "events", "of its types", "matches", "of its types/s", "all/s", "reach", "limit/s"]
+    columns += ["share of limit", "with creation", "kept", "peak MB", "of it state"]
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     missed = []
     chosen = [workload for workload in WORKLOADS if not options.workloads or workload.name in options.workloads]
@@ -328,7 +327,7 @@ def main() -> None:
         )
         if row["events/s"] < row["reach"]:
             missed.append(workload.name)
-    columns = ("headwater run", "rows", "of its types", "matches", "--count, of its types/s", "all/s")
+    columns = ["headwater run", "rows", "of its types", "matches", "--count, of its types/s", "all/s"]
     print(f"\n| {' | '.join((*columns, '--out, of its types/s', 'all/s'))} |\n{'|---' * (len(columns) + 2)}|")
     for workload in chosen:
         row = measure_command(workload.name, options.quick)

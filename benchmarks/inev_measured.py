@@ -39,7 +39,7 @@ from headwater.node.effects import Send
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
-from headwater.protocol.messages.neighbour import Awakening, Batch
+from headwater.protocol.messages.neighbour import Awakening, Batch, Notify
 from headwater.protocol.messages.plans import PlannedRule
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.pattern import types_of
@@ -338,7 +338,7 @@ class _Watched(Simulation):
                     self.found.sent[self._kind(node, number, run.kind)] += count
         elif self.now_us >= self.from_us and isinstance(message, Awakening):
             self.found.sent["requests"] += 1
-        elif self.now_us >= self.from_us and hasattr(message, "rows"):
+        elif self.now_us >= self.from_us and isinstance(message, Notify):
             self.found.bodies += len(message.rows)
             self.found.sent["composites"] += len(message.rows)
         super()._send(node, effect)

@@ -22,7 +22,7 @@ import sqlite3
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ class Lmdb:
     def __init__(self, folder: Path) -> None:
         import lmdb
 
-        self._open = lambda: lmdb.open(str(folder / "store.lmdb"), map_size=8 << 30)
+        self._open: Callable[[], Any] = lambda: lmdb.open(str(folder / "store.lmdb"), map_size=8 << 30)
         self._store: Any = self._open()
         self._count = 0
 

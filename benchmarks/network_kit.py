@@ -228,7 +228,7 @@ def _node_main(
         daemon.collector = Collector()
         if durability is not None:
             daemon._keep_as(durability)
-            daemon._keep_as = lambda other: None  # type: ignore[method-assign]
+            daemon._keep_as = lambda durability: None  # type: ignore[method-assign]
         running = asyncio.create_task(daemon.run())
         while not daemon.http and not running.done():
             await asyncio.sleep(0.005)

@@ -122,14 +122,15 @@ def node(durability: str, count: int | None, turns: int) -> list[dict[str, float
             before_s = stage.cpu_s("evaluator")
             source.send("go")
             began_s, _ = stage.hear("source")
-            last = None
+            target.send("how many")
+            last: tuple[float, int] = stage.hear("evaluator")
             while True:
+                time.sleep(0.5)
                 target.send("how many")
                 now = stage.hear("evaluator")
                 if now == last:
                     break
                 last = now
-                time.sleep(0.5)
             cpu = stage.cpu_s("evaluator") - before_s
             found.append({"events": events, "seconds": last[0] - began_s, "cpu": cpu, "matches": last[1] - before})
             before = last[1]

@@ -32,7 +32,7 @@ from headwater.deploy.cli.statistics_task import ROLES_MAX, task_of
 from headwater.deploy.reporting.groups import grouped
 from headwater.deploy.reporting.page import page
 from headwater.pipeline.generate.generate import made_up
-from headwater.pipeline.generate.model import Choice, Generation, Normal, Stream, Uniform
+from headwater.pipeline.generate.model import Attribute, Choice, Generation, Normal, Stream, Uniform
 from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.prepare.traces import prepare
@@ -104,7 +104,7 @@ class Round:
 
 def generation(events: int) -> Generation:
     """Five types at ten nodes, some rarer than others; a key, a measured value and a name."""
-    attributes = {
+    attributes: dict[str, Attribute] = {
         "key": Uniform(0, 999, "int"),
         "value": Normal(20.0, 5.0),
         "area": Choice(tuple(f"area {number}" for number in range(50)), 1.0),
@@ -253,7 +253,9 @@ def _same(what: str, found: int, expected: int) -> str:
 
 def run_race(spark: SparkSession, race: Race, folder: Path, rounds: int, tell: Callable[[str], None]) -> list[Round]:
     """All rounds, ours and the bare job in turns; Wrong if either does not find what is there."""
-    java = spark.sparkContext._gateway.proc.pid  # the process that this one has started for Spark
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    java = gateway.proc.pid  # the process that this one has started for Spark
 
     def cpu_now_s() -> float:
         return cpu_s(java) + time.process_time()

@@ -106,7 +106,7 @@ def main() -> int:
             totals.append(sent(part))
         whole = simulate(network, births(network, options.seconds, options.seed), **how)
         totals.append(sent(whole))
-        found = sorted(delivery.item.id for delivery in whole.delivered)
+        found = sorted(composite.id for composite in whole.composites())
         assert must is None or found == must, "no plan may change results"
         must = found
         rates = [(after - before) / (quarter_us / 1e6) for before, after in pairwise(totals)]

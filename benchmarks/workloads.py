@@ -15,6 +15,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import RuleSet, Source, parse_rules
@@ -30,7 +31,7 @@ class Workload:
     about: str
     events: int
     matches: int
-    language: str
+    language: Literal["tesla", "sase"]
     text: str
     best_other: str
     reach_per_s: int

@@ -189,7 +189,7 @@ class ChangeOutcome:
     """Why it will not be made; None: it holds."""
 
 
-def describe(request: Request) -> str:
+def describe(request: Request) -> str:  # noqa: C901, PLR0912 (one case for each request)
     """In words, for operators."""
     match request:
         case DeployRules(rules):

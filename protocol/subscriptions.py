@@ -233,6 +233,11 @@ def _implies(given: Expression, wanted: Expression) -> bool:
         return True
     if known is None or asked is None or known.subject != asked.subject:
         return False
+    return _test_implies(known, asked)
+
+
+def _test_implies(known: _Test, asked: _Test) -> bool:
+    """Whether a value that passes the one test always passes the other."""
     match known.operator, asked.operator:
         case "in", "in":
             return all(value in asked.values for value in known.values)

@@ -191,7 +191,7 @@ class Scope:
 def item_named(attribute: ex.Attribute, scope: Scope) -> Item | None:
     if attribute.role == "":
         return scope.everyone
-    bound = scope.binding.get(attribute.role)
+    bound: Item | tuple[Item, ...] | None = scope.binding.get(attribute.role)
     if not isinstance(bound, tuple):
         return bound
     match attribute.index:
@@ -837,7 +837,7 @@ class ChainEvaluator:
 
 def in_chain_range(item: Item, where: pt.Within | pt.Between, binding: Binding) -> bool:
     if isinstance(where, pt.Within):
-        origin = binding[where.origin]
+        origin: Item = binding[where.origin]
         return item.end < origin.end and origin.ts - item.ts <= where.length_us
     ends = sorted([binding[where.one].end, binding[where.other].end])
     return bool(ends[0] < item.end < ends[1])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from headwater.coordinator.core import Coordinator
 from headwater.coordinator.requests import Change
+from headwater.deploy.simulation.faults import Faults
+from headwater.deploy.simulation.links import FOREVER
 from headwater.node.effects import LinkReset, Received
 from headwater.protocol.messages.plans import ReportToCoordinator
 
@@ -81,3 +83,28 @@ def is_of_old_life(node: str, receiver: str, received: Any) -> bool:
     if receiver == node:
         return received is not None and not isinstance(received, LinkReset)
     return isinstance(received, Received) and received.neighbour == node
+
+
+def expected_outages(
+    faults: Faults, nodes: Iterable[str], detection_us: int
+) -> Iterator[tuple[int, str, Lost | Back | Forgets | None]]:
+    """What follows from outages, as (when, node, what): a node starts again (None, with its name), and others hear of
+    losses and returns, so long after them."""
+    for node in nodes:
+        for start, end in faults.downtimes(node):
+            if end >= FOREVER:
+                yield start + detection_us, "", Lost(node)
+            elif faults.forgets(node, (start, end)):
+                yield end, "", Forgets(node)
+            else:
+                yield end, node, None
+    for amnesia in faults.amnesias:
+        noticed_us = amnesia.from_us + detection_us
+        if amnesia.given_up and noticed_us < amnesia.to_us:
+            yield noticed_us, "", Lost(amnesia.node, returns=True)
+    for cut in faults.link_outages:
+        noticed_us = cut.from_us + detection_us
+        if cut.to_us >= FOREVER or (cut.given_up and noticed_us < cut.to_us):
+            yield noticed_us, "", Lost(cut.one, cut.other)
+            if cut.to_us < FOREVER:
+                yield cut.to_us + detection_us, "", Back(cut.one, cut.other)

@@ -48,3 +48,8 @@ class Outcome:
     started_us: int = 0
     """Virtual time at which the first event could be born (the trees stand and the rules are deployed)."""
     finished_us: int = 0
+
+    def composites(self, sink: int | None = None) -> list[Composite]:
+        """The composite events that reached this sink, or all sinks, in the order in which they were delivered."""
+        reached = (delivery.item for delivery in self.delivered if sink is None or delivery.sink == sink)
+        return [item for item in reached if isinstance(item, Composite)]

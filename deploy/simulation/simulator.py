@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
-from typing import Any, Protocol
+from typing import Any
 
 from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.layout.graphs import Planner, at_the_middle
@@ -20,11 +20,22 @@ from headwater.coordinator.requests import Change, DeployRules, FallBack
 from headwater.deploy.simulation.accounts import Accounts
 from headwater.deploy.simulation.checkers import Checkers
 from headwater.deploy.simulation.faults import Faults
-from headwater.deploy.simulation.happenings import Back, Decide, Forgets, GiveUp, Lost, Spoken, Told, is_of_old_life
+from headwater.deploy.simulation.happenings import (
+    Back,
+    Decide,
+    Forgets,
+    GiveUp,
+    Lost,
+    Spoken,
+    Told,
+    expected_outages,
+    is_of_old_life,
+)
 from headwater.deploy.simulation.holding import HandedOver, HandOver, Holding
 from headwater.deploy.simulation.links import FOREVER
 from headwater.deploy.simulation.links import Wire as LinkWire
 from headwater.deploy.simulation.outcome import Delivery, Outcome
+from headwater.deploy.simulation.watcher import Watcher as Watcher
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.effects import (
     Born,
@@ -55,21 +66,7 @@ DETECTION_US = 1_000_000  # after a link or a node is gone for good the coordina
 REFUSED = ("late_events", "unadvertised_events")
 
 Birth = tuple[int, int, Event]
-
-
-class Watcher(Protocol):
-    """Whoever keeps records of a run, as a node process does of itself."""
-
-    def begins(self, run: Simulation) -> None:
-        """The trees stand; the first event is about to be born."""
-
-    def born(self, node: str, source: int, event: Event, refused: Sequence[tuple[str, int]]) -> None:
-        """An event was given to a node; ``refused``: what the node has reported if it did not take it."""
-
-    def delivered(self, delivery: Delivery) -> None: ...
-
-    def ended(self, at_us: int) -> None:
-        """Everything was heard out at this time; nodes have been left to tidy up since then."""
+Happening = Lost | Back | Forgets | HandOver | HandedOver | Told | GiveUp | Decide | Change
 
 
 def simulate(
@@ -210,33 +207,28 @@ class Simulation:
             self.checkers.stands(self.now_us)
         if self.watcher is not None:
             self.watcher.begins(self)
-        upcoming = iter(births)
-        birth = next(upcoming, None)
-        for node, downtimes in self._down.items():
-            for start, end in downtimes:
-                if end >= FOREVER:
-                    self._push(start + self._detection_us, "", Lost(node))
-                elif self.faults.forgets(node, (start, end)):
-                    self._push(end, "", Forgets(node))
-                else:
-                    self._push(end, node, None)
-        for amnesia in self.faults.amnesias:
-            noticed_us = amnesia.from_us + self._detection_us
-            if amnesia.given_up and noticed_us < amnesia.to_us:
-                self._push(noticed_us, "", Lost(amnesia.node, returns=True))
-        for cut in self.faults.link_outages:
-            noticed_us = cut.from_us + self._detection_us
-            if cut.to_us >= FOREVER or (cut.given_up and noticed_us < cut.to_us):
-                self._push(noticed_us, "", Lost(cut.one, cut.other))
-                if cut.to_us < FOREVER:
-                    self._push(cut.to_us + self._detection_us, "", Back(cut.one, cut.other))
+        for at, node, happens in expected_outages(self.faults, self.network.nodes, self._detection_us):
+            self._push(at, node, happens)
         for at, change in changes:
             self._push(at, "", change)
+        self._bear_all(births, FOREVER if until_us is None else until_us, on_progress)
+        if until_us is None:
+            self._hear_out()
+        else:
+            self._go_on_until(until_us)
+        if self.watcher is not None:
+            self.watcher.ended(self.outcome.finished_us)
+        self._take_stock()
+        return self.outcome
+
+    def _bear_all(self, births: Iterable[Birth], end_us: int, on_progress: Callable[[int], None] | None) -> None:
+        """All births before this time, and between them whatever is due."""
+        upcoming = iter(births)
+        birth = next(upcoming, None)
         if birth is not None:  # housekeeping has rested since the set-up
             self._idle = [(max(at, birth[0]), serial, node, due) for at, serial, node, due in self._idle]
             heapify(self._idle)
         heap, idle = self._heap, self._idle
-        end_us = FOREVER if until_us is None else until_us
         while birth is not None and birth[0] < end_us:
             at = birth[0]
             if heap and heap[0][0] < at and (not idle or heap[0] < idle[0]):
@@ -250,18 +242,14 @@ class Simulation:
             birth = next(upcoming, None)
             if on_progress is not None:
                 on_progress(self.now_us)
-        if until_us is None:
-            self._hear_out()
-        else:
-            self._go_on_until(until_us)
-        if self.watcher is not None:
-            self.watcher.ended(self.outcome.finished_us)
+
+    def _take_stock(self) -> None:
+        """Note in the outcome how things stand at the end."""
         self.outcome.held_from = list(self.coordinator.held_from)
         for name, core in self.nodes.items():
-            self.outcome.tasks[name] = [text for found in core.works.values() for text in found.described()]
+            self.outcome.tasks[name] = [text for work in core.works.values() for text in work.described()]
             self.outcome.tables[name] = core.tables()
         self.outcome.counters["held"] = sum(core.held() for core in self.nodes.values())
-        return self.outcome
 
     def _hear_out(self) -> None:
         """The sources end; whatever follows from that is done."""
@@ -326,37 +314,48 @@ class Simulation:
                 self._perform(node, self._handle(node, received))
             else:
                 self._start_again(node)
-        elif node:
-            return  # it is gone for good
-        elif isinstance(received, Lost):
-            self._lose(received)
-        elif isinstance(received, Back):
-            self._coordinate(self.coordinator.link_back(received.one, received.other))
-        elif isinstance(received, Forgets):
-            self._forget(received)
-        elif isinstance(received, HandOver):
-            self._bear(received.source, received.event)
-        elif isinstance(received, HandedOver):
-            if received.node in self.nodes and self._holding.is_latest(received) and not self._downtime(received.node):
-                numbers = _sources(self.nodes[received.node])
-                self._perform(received.node, self._handle(received.node, SourcesHeard(numbers)))
-        elif isinstance(received, Told):
-            self._coordinate(self.coordinator.reported(received.node, received.report))
-        elif isinstance(received, Decide):
-            if (change := received.choose(self.coordinator)) is not None:
-                self._coordinate(self.coordinator.request(change))
-        elif isinstance(received, GiveUp):
-            given_up = len(self.coordinator.given_up)
-            self._coordinate(self.coordinator.abort())
-            for again, _ in self.coordinator.given_up[given_up:]:
-                self.outcome.counters["given_up"] += 1
-                with suppress(ConfigError) if isinstance(again, FallBack) else nullcontext():  # it may be over by now
-                    self._coordinate(self.coordinator.request(again))
-        else:
-            if isinstance(received, DeployRules):
-                for rule in received.rules:
-                    self._wire.learn(rule)
-            self._coordinate(self.coordinator.request(received))
+        elif not node:  # otherwise the node is gone for good
+            self._happen(received)
+
+    def _happen(self, happens: Happening) -> None:
+        """Something that concerns no node alone."""
+        match happens:
+            case Lost():
+                self._lose(happens)
+            case Back(one, other):
+                self._coordinate(self.coordinator.link_back(one, other))
+            case Forgets():
+                self._forget(happens)
+            case HandOver(source, event):
+                self._bear(source, event)
+            case HandedOver(node):
+                if node in self.nodes and self._holding.is_latest(happens) and not self._downtime(node):
+                    numbers = _sources(self.nodes[node])
+                    self._perform(node, self._handle(node, SourcesHeard(numbers)))
+            case Told(node, report):
+                self._coordinate(self.coordinator.reported(node, report))
+            case GiveUp():
+                self._give_up()
+            case Decide():
+                if (change := happens.choose(self.coordinator)) is not None:
+                    self._coordinate(self.coordinator.request(change))
+            case _:
+                self._request(happens)
+
+    def _give_up(self) -> None:
+        """What is being prepared is given up and asked for once more."""
+        given_up = len(self.coordinator.given_up)
+        self._coordinate(self.coordinator.abort())
+        for again, _ in self.coordinator.given_up[given_up:]:
+            self.outcome.counters["given_up"] += 1
+            with suppress(ConfigError) if isinstance(again, FallBack) else nullcontext():  # it may be over by now
+                self._coordinate(self.coordinator.request(again))
+
+    def _request(self, change: Change) -> None:
+        if isinstance(change, DeployRules):
+            for rule in change.rules:
+                self._wire.learn(rule)
+        self._coordinate(self.coordinator.request(change))
 
     def _start_again(self, node: str) -> None:
         """With what it had saved when it went down. What its sources have published since it is about to hear."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.node.daemon.clients import Clients
@@ -42,7 +42,11 @@ class Adapters:
     def follow(self, config: NodeConfig) -> None:
         """Start what is new, stop what is gone, and begin anew what has changed."""
         self.edge.durability = config.durability
-        sources = {source.number: source for source in config.sources}
+        self._follow_sources({source.number: source for source in config.sources})
+        self._follow_sinks({sink.number: sink for sink in config.sinks})
+        self.clients.follow()
+
+    def _follow_sources(self, sources: Mapping[int, SourceConfig]) -> None:
         for number, (known, running) in list(self._sources.items()):
             if sources.get(number) != known:
                 running.cancel()
@@ -61,7 +65,8 @@ class Adapters:
             what = f"source {source.number} ({source.source.type})"
             task = asyncio.create_task(self._insist(what, self._source, source.number, adapter))
             self._sources[source.number] = (source, task)
-        sinks = {sink.number: sink for sink in config.sinks}
+
+    def _follow_sinks(self, sinks: Mapping[int, SinkConfig]) -> None:
         for number, (known_sink, _, task_or_none) in list(self._sinks.items()):
             if sinks.get(number) != known_sink:
                 if task_or_none is not None:
@@ -76,7 +81,6 @@ class Adapters:
                 deliveries = SinkDeliveries(self._daemon, number)
                 sending = asyncio.create_task(self._insist(f"sink {number}", self._sink, sink, deliveries))
                 self._sinks[number] = (sink, deliveries, sending)
-        self.clients.follow()
 
     async def _source(self, number: int, adapter: SourceAdapter) -> None:
         intake = self._daemon.intake

@@ -212,27 +212,9 @@ class Clients:
     def _said(self, client: _Client, payload: bytes) -> None:
         match msgpack.unpackb(payload):
             case ["publish", str(life), int(), str(), list(items)] if len(life) <= LIFE_MAX:
-                if client.publications.full():
-                    raise HeadwaterError(f"{PUBLICATIONS_MAX} publications wait already; wait for their answers")
-                if len(items) > EVENTS_MAX:
-                    raise HeadwaterError(f"{len(items)} events at once; publish at most {EVENTS_MAX}")
-                if self._waiting_bytes + len(payload) > PUBLICATIONS_BYTES_MAX:
-                    raise HeadwaterError("too much waits to be published already; wait for the answers")
-                self._waiting_bytes += len(payload)
-                client.publications.put_nowait(payload)  # as it came: it takes far less room so
-                if client.publisher is None:
-                    client.publisher = asyncio.create_task(self._publish(client))
+                self._queue_publication(client, payload, len(items))
             case ["subscribe", int(number), str(text)]:
-                if len(text) > TEXT_MAX:
-                    raise HeadwaterError(f"a subscription of {len(text)} characters; {TEXT_MAX} are the most")
-                if client.texts.get(number, text) != text:
-                    raise HeadwaterError(f"subscription {number} is {client.texts[number]!r}; give another number")
-                if number not in client.texts and len(client.texts) >= SUBSCRIPTIONS_MAX:
-                    raise HeadwaterError(f"a program may have {SUBSCRIPTIONS_MAX} subscriptions at a node")
-                client.texts[number] = text
-                task = asyncio.create_task(self._subscribe(client, number, text))
-                client.asking.add(task)
-                task.add_done_callback(client.asking.discard)
+                self._begin_subscription(client, number, text)
             case ["unsubscribe", int(number)]:
                 self._unsubscribe(client, number)
             case ["got", int(number), str(life), int(delivery)]:
@@ -245,6 +227,18 @@ class Clients:
                 raise HeadwaterError(f"not something a client says: {reprlib.repr(said)}")
 
     # ------------------------------------------------------------------------------------------------------ publishing
+
+    def _queue_publication(self, client: _Client, payload: bytes, events: int) -> None:
+        if client.publications.full():
+            raise HeadwaterError(f"{PUBLICATIONS_MAX} publications wait already; wait for their answers")
+        if events > EVENTS_MAX:
+            raise HeadwaterError(f"{events} events at once; publish at most {EVENTS_MAX}")
+        if self._waiting_bytes + len(payload) > PUBLICATIONS_BYTES_MAX:
+            raise HeadwaterError("too much waits to be published already; wait for the answers")
+        self._waiting_bytes += len(payload)
+        client.publications.put_nowait(payload)  # as it came: it takes far less room so
+        if client.publisher is None:
+            client.publisher = asyncio.create_task(self._publish(client))
 
     async def _publish(self, client: _Client) -> None:
         while True:
@@ -300,6 +294,18 @@ class Clients:
         daemon.intake.publish(number, arrivals, done=answer, publication=publication)
 
     # ----------------------------------------------------------------------------------------------------- subscribing
+
+    def _begin_subscription(self, client: _Client, number: int, text: str) -> None:
+        if len(text) > TEXT_MAX:
+            raise HeadwaterError(f"a subscription of {len(text)} characters; {TEXT_MAX} are the most")
+        if client.texts.get(number, text) != text:
+            raise HeadwaterError(f"subscription {number} is {client.texts[number]!r}; give another number")
+        if number not in client.texts and len(client.texts) >= SUBSCRIPTIONS_MAX:
+            raise HeadwaterError(f"a program may have {SUBSCRIPTIONS_MAX} subscriptions at a node")
+        client.texts[number] = text
+        task = asyncio.create_task(self._subscribe(client, number, text))
+        client.asking.add(task)
+        task.add_done_callback(client.asking.discard)
 
     async def _subscribe(self, client: _Client, number: int, text: str) -> None:
         machine = self._daemon.machine

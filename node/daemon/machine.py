@@ -45,6 +45,8 @@ PUBLISHERS_MAX: Final = 10_000  # programs whose last publication is known; the 
 
 
 Row = tuple[Any, ...]
+RecordOfLink = records.Frames | records.Reset | records.Met | records.Acknowledged
+RecordOfSources = records.Births | records.Replayed | records.Ended | records.Unheard | records.Heard
 
 
 class Watcher(Protocol):
@@ -254,45 +256,17 @@ class NodeMachine:
 
     def _apply(self, record: Record, out: Outputs) -> None:
         match record:
-            case records.Frames(_, peer, last_seq, payloads):
-                link = self.links[peer]
-                link.received(last_seq, payloads)
-                if peer == COORDINATOR:
-                    for payload in payloads:
-                        self._told(payload, out)
-                else:
-                    self._heard(peer, link, payloads, out)
-            case records.Births():
-                self._born(record, out)
-            case records.Replayed():
-                self._replayed(record, out)
+            case records.Frames() | records.Reset() | records.Met() | records.Acknowledged():
+                self._apply_of_link(record, out)
+            case records.Births() | records.Replayed() | records.Ended() | records.Unheard() | records.Heard():
+                self._apply_of_sources(record, out)
             case records.Fired(_, timer):
                 self._handle(effects.TimerFired(timer), out)
-            case records.Ended(_, sources):
-                self.ended.update(sources)
-                self._handle(effects.SourcesEnded(tuple(sources)), out)
-            case records.Unheard(_, since_us, sources):
-                self._handle(effects.SourcesUnheard(tuple(sources), since_us), out)
-            case records.Heard(_, sources):
-                self._handle(effects.SourcesHeard(tuple(sources)), out)
             case records.Begun(_, address, http, version):
                 self._about = (address, http, version)
-                if self.memory and self.config is None:  # of an earlier life; perhaps nobody else has it
+                if self.memory and self.config is None:  # of an earlier life; the coordinator may have lost it
                     self._recall(out)
                 self._register(out)
-            case records.Reset(_, peer, life, era):
-                self.links[peer].reset(life, era)
-                if peer != COORDINATOR:
-                    self._handle(effects.LinkReset(peer), out)
-                else:
-                    self._recall(out)
-                    self._register(out)
-                    for payload in self._requests.values():
-                        self._send(COORDINATOR, payload, out)
-            case records.Met(_, peer, life, era):
-                self.links[peer].met(life, era)
-            case records.Acknowledged(_, peer, seq):
-                self.links[peer].acknowledged(seq)
             case records.Confirmed(_, sink, number):
                 self.sinks[sink].confirm(number)
             case records.Requested(_, payload):
@@ -300,6 +274,44 @@ class NodeMachine:
                 assert isinstance(asked, control.SubscribeClient | control.UnsubscribeClient)
                 self._requests[asked.request] = payload
                 self._send(COORDINATOR, payload, out)
+
+    def _apply_of_sources(self, record: RecordOfSources, out: Outputs) -> None:
+        match record:
+            case records.Births():
+                self._born(record, out)
+            case records.Replayed():
+                self._replayed(record, out)
+            case records.Ended(_, sources):
+                self.ended.update(sources)
+                self._handle(effects.SourcesEnded(tuple(sources)), out)
+            case records.Unheard(_, since_us, sources):
+                self._handle(effects.SourcesUnheard(tuple(sources), since_us), out)
+            case records.Heard(_, sources):
+                self._handle(effects.SourcesHeard(tuple(sources)), out)
+
+    def _apply_of_link(self, record: RecordOfLink, out: Outputs) -> None:
+        link = self.links[record.peer]
+        match record:
+            case records.Frames(_, peer, last_seq, payloads):
+                link.received(last_seq, payloads)
+                if peer == COORDINATOR:
+                    for payload in payloads:
+                        self._told(payload, out)
+                else:
+                    self._heard(peer, link, payloads, out)
+            case records.Reset(_, peer, life, era):
+                link.reset(life, era)
+                if peer != COORDINATOR:
+                    self._handle(effects.LinkReset(peer), out)
+                else:
+                    self._recall(out)
+                    self._register(out)
+                    for payload in self._requests.values():
+                        self._send(COORDINATOR, payload, out)
+            case records.Met(_, _, life, era):
+                link.met(life, era)
+            case records.Acknowledged(_, _, seq):
+                link.acknowledged(seq)
 
     # ----------------------------------------------------------------------------------------------------------- links
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-import time
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
@@ -29,7 +27,9 @@ _mqtt_log.setLevel(logging.ERROR)  # every connection that is refused would be t
 
 def connection(broker: Broker, identifier: str, *, clean_session: bool, **options: Any) -> aiomqtt.Client:
     """A client that connects when it is entered; a ConfigError if a file that it needs is not there."""
-    return _made(_client_classes()[0], broker, identifier, clean_session=clean_session, **options)
+    from headwater.node.edge.mqtt_clients import Client
+
+    return _made(Client, broker, identifier, clean_session=clean_session, **options)
 
 
 def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, under_way_max: int) -> Listener:
@@ -38,6 +38,8 @@ def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, u
     ``keeps``: the broker keeps the session while the source is away. A broker for MQTT 5 is told how many messages it
     may have under way that are not acknowledged; with MQTT 3.1.1 nothing but the socket can hold it back.
     """
+    from headwater.node.edge.mqtt_clients import Pausable
+
     options: dict[str, Any] = {"clean_session": not keeps}
     if version_5:
         import aiomqtt
@@ -49,7 +51,7 @@ def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, u
         if keeps:
             told.SessionExpiryInterval = NEVER_EXPIRES
         options = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": not keeps, "properties": told}
-    made = _made(_client_classes()[1], broker, identifier, **options)
+    made = _made(Pausable, broker, identifier, **options)
     made._client.manual_ack_set(True)  # messages are acknowledged to the broker by `acknowledge` alone
     return cast("Listener", made)
 
@@ -94,87 +96,6 @@ class Listener(Protocol):
         """Leave in the socket what comes, so that the broker can send no more."""
 
     def resume(self) -> None: ...
-
-
-@cache
-def _client_classes() -> tuple[Any, Any]:
-    """A client for sinks, and one that can be told to pause; aiomqtt is imported only where it is wanted."""
-    import aiomqtt
-
-    class Client(aiomqtt.Client):
-        def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
-            """As aiomqtt's own, but that the socket may be closed by the time the loop comes to it."""
-            self._loop.call_soon_threadsafe(self._await_write, sock)
-
-        def _await_write(self, sock: Any) -> None:
-            if sock.fileno() >= 0:
-                self._loop.add_writer(sock.fileno(), self._write)
-
-        def _write(self) -> None:
-            try:
-                self._client.loop_write()
-            except Exception as error:
-                if not self._disconnected.done():
-                    self._disconnected.set_exception(error)
-
-    class Pausable(Client):
-        was_reached = False
-        is_paused = False
-        _fd = -1
-
-        def _on_socket_open(self, client: Any, userdata: Any, sock: Any) -> None:
-            super()._on_socket_open(client, userdata, sock)
-            self.was_reached = True
-            self._fd = sock.fileno()
-            self._loop.call_soon_threadsafe(self._loop.add_reader, self._fd, self._read)  # in place of aiomqtt's own
-
-        def _on_socket_close(self, client: Any, userdata: Any, sock: Any) -> None:
-            self._fd = -1
-            super()._on_socket_close(client, userdata, sock)
-            if not self._loop.is_closed():
-                self._loop.call_soon_threadsafe(self._closed)
-
-        def _closed(self) -> None:
-            """A broker that closes the connection instead of an answer is not waited for."""
-            if not self._connected.done():
-                self._connected.set_exception(aiomqtt.MqttError("the broker has closed the connection"))
-                self._connected.exception()  # nobody may be waiting any more
-
-        def _read(self) -> None:
-            """As aiomqtt's own, but that what TLS has decrypted already is left where it is during a pause."""
-            try:
-                self._client.loop_read()
-                while not self.is_paused and getattr(self._client._sock, "pending", int)() > 0:
-                    self._client.loop_read()
-            except Exception as error:
-                if not self._disconnected.done():
-                    self._disconnected.set_exception(error)
-
-        def pause(self) -> None:
-            if not self.is_paused and self._fd >= 0:
-                self.is_paused = True
-                self._loop.remove_reader(self._fd)
-                self._stay_alive()
-
-        def resume(self) -> None:
-            if self.is_paused:
-                self.is_paused = False
-                if self._fd >= 0:
-                    self._loop.add_reader(self._fd, self._read)
-                    self._loop.call_soon(self._go_on)
-
-        def _go_on(self) -> None:
-            """What TLS has decrypted makes no socket readable."""
-            if not self.is_paused and self._fd >= 0 and getattr(self._client._sock, "pending", int)() > 0:
-                self._read()
-
-        def _stay_alive(self) -> None:
-            """The broker's answers to pings are not read during a pause: it must not be taken for dead meanwhile."""
-            if self.is_paused and self._fd >= 0:
-                self._client._last_bytes_received = time.monotonic()
-                self._loop.call_later(1.0, self._stay_alive)
-
-    return Client, Pausable
 
 
 def acknowledge(client: Any, message: aiomqtt.Message) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.node.engine.codegen.code import Columns, Pool
 from headwater.node.engine.codegen.rules import RulePlan, add_rule, composite_spec
 from headwater.node.engine.codegen.store_builder import CompiledStore, StoreBuilder
-from headwater.node.engine.next_match import NextPlan
+from headwater.node.engine.next_plan import NextPlan
 from headwater.protocol.analysis.branches import take_apart
 from headwater.protocol.analysis.dependencies import in_dependency_order
 from headwater.protocol.analysis.units import Logical

@@ -72,9 +72,9 @@ def attribute_of(row: Row, name: str) -> Value:
 
 def evaluate(expression: Expression, scope: Scope) -> Any:
     """The value of an expression, None where it has none."""
-    if type(expression) is Binary and expression.operator not in ("and", "or"):  # by far the most frequent
-        return _binary(expression.operator, evaluate(expression.left, scope), evaluate(expression.right, scope))
     match expression:
+        case Binary():  # by far the most frequent
+            return _binary(expression, scope)
         case Constant(value):
             return value
         case Attribute(role, name, index):
@@ -88,17 +88,11 @@ def evaluate(expression: Expression, scope: Scope) -> Any:
             return _call(name, [evaluate(argument, scope) for argument in arguments], scope)
         case Remote():
             return _lookup(expression, scope)
-        case Unary("not", operand):
-            return not evaluate(operand, scope)
-        case Unary(_, operand):
+        case Unary(operator, operand):
             value = evaluate(operand, scope)
+            if operator == "not":
+                return not value
             return -value if _is_number(value) else None
-        case Binary("and", left, right):
-            return bool(evaluate(left, scope)) and bool(evaluate(right, scope))
-        case Binary("or", left, right):
-            return bool(evaluate(left, scope)) or bool(evaluate(right, scope))
-        case Binary(operator, left, right):
-            return _binary(operator, evaluate(left, scope), evaluate(right, scope))
         case Items(items):
             return tuple(evaluate(item, scope) for item in items)
         case Same():
@@ -138,7 +132,18 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _binary(operator: str, left: Any, right: Any) -> Any:
+def _binary(expression: Binary, scope: Scope) -> Any:
+    left = evaluate(expression.left, scope)
+    match expression.operator:
+        case "and":
+            return bool(left) and bool(evaluate(expression.right, scope))
+        case "or":
+            return bool(left) or bool(evaluate(expression.right, scope))
+        case operator:
+            return _applied(operator, left, evaluate(expression.right, scope))
+
+
+def _applied(operator: str, left: Any, right: Any) -> Any:
     if operator in ("in", "not in"):
         if left is None or right is None:
             return False

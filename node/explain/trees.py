@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain, combinations, islice, pairwise, product
 from typing import Final, Literal
 
-from headwater.node.explain.expressions import Row, Scope, evaluate, holds, show_value
+from headwater.node.explain.expressions import Row, evaluate, holds, show_value
+from headwater.node.explain.forbidden_range import in_range, near_range, near_times, sub_matches
 from headwater.node.explain.parts import (
     Branch,
     Miss,
@@ -20,8 +20,6 @@ from headwater.node.explain.parts import (
     Typed,
     World,
     around,
-    distance,
-    facts,
     finished,
     go_through,
     identity,
@@ -29,6 +27,7 @@ from headwater.node.explain.parts import (
     quoted,
     show_event,
 )
+from headwater.node.explain.repetitions import Repetitions, TooManyChoices, match_scope
 from headwater.node.explain.shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
 from headwater.protocol.composites import own_key, start_of
 from headwater.protocol.events import Key
@@ -36,13 +35,7 @@ from headwater.protocol.expressions import Attribute, Expression, Fold, Same, ro
 from headwater.protocol.pattern import Part, Window, leaves
 from headwater.protocol.text import show_us
 
-SUBSETS_MAX: Final = 2_000  # choices of elements tried for the conditions over a whole repetition
-
 _roles_of: Final = lru_cache(maxsize=1024)(roles_of)
-
-
-class _TooManyChoices(Exception):
-    """So many choices of the elements of a repetition do not satisfy its conditions that the others are not tried."""
 
 
 class TreeWalk:
@@ -263,7 +256,7 @@ class TreeWalk:
         disagreeing = self._disagreement(element, [row for each in match.single.values() for row in each])
         if disagreeing:
             against.disagreement(disagreeing[0], f"fails {disagreeing[0]} ({disagreeing[1]})")
-        scope = self._scope(single)
+        scope = match_scope(self.shape, self.world, single)
         for conjunct in self.at_unit.get(number, ()):
             names_elements = any(self.shape.unit_of[role] in match.many for role in _roles_of(conjunct))
             if not names_elements and not holds(conjunct, scope):
@@ -306,7 +299,7 @@ class TreeWalk:
             if disagreeing:
                 why = disagreeing[0]
                 continue
-            scope = self._scope({**single, unit: element})
+            scope = match_scope(self.shape, self.world, {**single, unit: element})
             failed = next(
                 (
                     conjunct
@@ -320,15 +313,6 @@ class TreeWalk:
                 continue
             fitting.append(element)
         return fitting, why
-
-    def _scope(self, single: dict[int, Element]) -> Scope:
-        return self.world.scope(
-            {
-                leaf.role: row
-                for unit, element in single.items()
-                for leaf, row in zip(self.shape.units[unit].leaves, element, strict=True)
-            }
-        )
 
     def _disagreement(self, element: Element, others: list[Row]) -> tuple[str, str] | None:
         for same in self.same:
@@ -418,96 +402,37 @@ class TreeWalk:
                 sub.windows.append(Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
             if len(sub.units) == 1:
                 typed = self.world.of(sub.units[0].leaves[0].type)
-                low, high = self._near_range(negation, match, typed)
+                low, high = near_range(negation, match, typed)
                 candidates: Iterator[Element] = ((row,) for row in typed.rows[low:high])
             else:
-                candidates = self._sub_matches(sub, (), *_near_times(negation, match, sub))
+                candidates = sub_matches(self.world, sub, (), *near_times(negation, match, sub))
             for element in candidates:
                 self.world.budget.spend()
                 report.tried += 1
                 last = max(element, key=lambda row: row[:3])
-                if not self._in_range(negation, match, last) or any(identity(row) in parts for row in element):
+                if not in_range(self.world, negation, match, last) or any(identity(row) in parts for row in element):
                     continue
                 if self._disagreement(element, agreed):
                     continue
                 roles = {unit.leaves[0].role: row for unit, row in zip(sub.units, element, strict=True)}
-                outer = self._scope(match.single)
+                outer = match_scope(self.shape, self.world, match.single)
                 scope = self.world.scope({**outer.rows, **roles})
                 # A conjunct over another branch of an OR inside the negation does not apply to this one.
                 if all(holds(conjunct, scope) for conjunct in conjuncts if _roles_of(conjunct) <= scope.rows.keys()):
                     return element
         return None
 
-    def _sub_matches(self, sub: Shape, begun: Element, since: float, until: float) -> Iterator[Element]:
-        """The matches of a negated part between two times, by order and windows alone."""
-        number = len(begun)
-        if number == len(sub.units):
-            if number == 1 or not _breaks_window(sub, begun, self.world):
-                yield begun
-            return
-        typed = self.world.of(sub.units[number].leaves[0].type)
-        for row in typed.rows[typed.before_ts(since) : typed.up_to_ts(until)]:
-            self.world.budget.spend()
-            if any(
-                (earlier, number) in sub.before and not begun[earlier][:3] < start_of(row) for earlier in range(number)
-            ):
-                continue
-            if all(identity(row) != identity(other) for other in begun):
-                yield from self._sub_matches(sub, (*begun, row), since, until)
-
-    def _near_range(self, negation: Forbidden, match: Open, typed: Typed) -> tuple[int, int]:
-        """Indexes between which the events in the range of a negation lie; these are still to be judged."""
-        low, high = 0, len(typed.rows)
-        if negation.left:
-            low = typed.up_to(max(row[:3] for row in match.rows(negation.left)))
-        if negation.right:
-            high = typed.before(min(start_of(row) for row in match.rows(negation.right)))
-        owner = negation.owner
-        if owner is not None and owner.window.unit == "us" and not (negation.left and negation.right):
-            rows = match.rows(owner.units)
-            low = max(low, typed.before_ts(max(row[0] for row in rows) - owner.window.length))
-            high = min(high, typed.up_to_ts(min(start_of(row)[0] for row in rows) + owner.window.length))
-        return low, high
-
-    def _in_range(self, negation: Forbidden, match: Open, row: Row) -> bool:
-        end = row[:3]
-        owner = negation.owner
-        rows = match.rows(owner.units) if owner else match.rows()
-        low: float | None = None
-        high: float | None = None
-        at: float = row[0]
-        if owner is not None:
-            length = owner.window.length
-            if owner.window.unit == "events":
-                numbers = [self.world.numbers[identity(each)] for each in rows]
-                at = self.world.numbers[identity(row)]
-                low, high = max(numbers) - (length - 1), min(numbers) + (length - 1)
-            else:
-                low = max(each[0] for each in rows) - length
-                high = min(start_of(each)[0] for each in rows) + length
-        after = max((each[:3] for each in match.rows(negation.left)), default=None) if negation.left else None
-        before = min((start_of(each) for each in match.rows(negation.right)), default=None) if negation.right else None
-        if after is not None and not after < end:
-            return False
-        if before is not None and not end < before:
-            return False
-        if before is not None and after is not None:
-            return True
-        if (after is None or not negation.in_sequence) and low is not None and at < low:
-            return False
-        return not ((before is None or not negation.in_sequence) and high is not None and at > high)
-
     def _finish(self, depth: int, opens: Opens[Open], reports: list[StepReport]) -> None:
         conditions = ", ".join(quoted(conjunct) for conjunct in self.at_end)
-        limits = [unit for unit in self.shape.units if unit.limit is not None]
+        repetitions = Repetitions(self.shape, self.at_end, self.world)
         text = "over the whole repetition" + (f": {conditions}" if conditions else "")
         report = StepReport(text, "", 0)
         reports.append(report)
 
         def judge(match: Open) -> list[Open]:
             try:
-                no = self._over_limit(match, limits) or self._unsatisfied(match, report)
-            except _TooManyChoices:
+                no = repetitions.objection(match, report)
+            except TooManyChoices:
                 report.undecided += 1
                 return []
             if no is None:
@@ -519,114 +444,6 @@ class TreeWalk:
 
         go_through(report, opens, self.world.budget, judge)
 
-    def _over_limit(self, match: Open, limits: list[Unit]) -> Objection | None:
-        for unit in limits:
-            found = len(match.many[self.shape.unit_of[unit.leaves[0].role]])
-            if unit.limit is not None and found > unit.limit:
-                text = f"LIMIT {unit.limit}"
-                told = f"{found} possible {unit.leaves[0].role}[], more than {text}"
-                return Objection.about_all(text, told, 1, found - unit.limit)
-        return None
-
-    def _unsatisfied(self, match: Open, report: StepReport) -> Objection | None:
-        """None if some choice of elements satisfies the conditions over repetitions."""
-        if not self.at_end:
-            return None
-        choices = []
-        for elements in match.many.values():
-            self.world.budget.spend(1 + min(1 << len(elements), SUBSETS_MAX) // 8)  # cheaper than looking at events
-            choices.append(list(_runs(elements)))
-        last: Objection | None = None
-        for tried, chosen in enumerate(product(*choices)):
-            if tried >= SUBSETS_MAX:
-                raise _TooManyChoices
-            self.world.budget.spend(sum(map(len, chosen)))
-            report.tried += 1
-            no = self._judge(match, dict(zip(match.many, chosen, strict=True)))
-            if no is None:
-                return None
-            if last is None or (no.cost, no.distance) < (last.cost, last.distance):
-                last = no
-        if any(1 << len(elements) > SUBSETS_MAX for elements in match.many.values()):
-            raise _TooManyChoices
-        return last
-
-    def _judge(self, match: Open, chosen: dict[int, tuple[Element, ...]]) -> Objection | None:
-        base = self._scope(match.single).rows
-        elements = {
-            leaf.role: [element[index] for element in run]
-            for unit, run in chosen.items()
-            for index, leaf in enumerate(self.shape.units[unit].leaves)
-        }
-        for passed, conjunct in enumerate(self.at_end):
-            unit, uses_previous = self._in_turn(conjunct)
-            scopes = [self.world.scope(base, elements=elements)]
-            if unit is not None:
-                run = chosen[unit]
-                pairs = list(pairwise(run)) if uses_previous else [((), element) for element in run]
-                roles = [leaf.role for leaf in self.shape.units[unit].leaves]
-                scopes = [
-                    self.world.scope(
-                        {**base, **dict(zip(roles, element, strict=True))},
-                        previous=dict(zip(roles, before, strict=False)),
-                        elements=elements,
-                    )
-                    for before, element in pairs
-                ]
-            for scope in scopes:
-                if not holds(conjunct, scope):
-                    told = f"no choice of elements satisfies {quoted(conjunct)}; the nearest{facts(conjunct, scope)}"
-                    cost = len(self.at_end) - passed
-                    return Objection.about_all(quoted(conjunct), told, cost, distance(conjunct, scope))
-        return None
-
-    def _in_turn(self, conjunct: Expression) -> tuple[int | None, bool]:
-        """The repetition whose elements a conjunct takes in turn, and whether it looks at the one before, too."""
-        unit, previous = None, False
-        for part in walk(conjunct):
-            if isinstance(part, Attribute) and part.index in ("", "i-1"):
-                number = self.shape.unit_of.get(part.role)
-                if number is not None and self.shape.units[number].many:
-                    unit = number
-                    previous = previous or part.index == "i-1"
-        return unit, previous
-
 
 def _is_span(window: Window) -> bool:
     return window.unit == "us" and window.bounds == "span"
-
-
-def _near_times(negation: Forbidden, match: Open, sub: Shape) -> tuple[float, float]:
-    """Times between which the events of whatever negates a match lie; these are still to be judged."""
-    rows, owner = match.rows(), negation.owner
-    lengths = [bound.window.length for bound in sub.windows if bound.window.unit == "us"]
-    if owner is None or owner.window.unit != "us" or not lengths:
-        return float("-inf"), float("inf")
-    since = min(start_of(row)[0] for row in rows) - owner.window.length - sum(lengths)
-    return since, max(row[0] for row in rows) + owner.window.length
-
-
-def _runs(elements: list[Element]) -> Iterator[tuple[Element, ...]]:
-    """Choices of elements in order that do not overlap, large ones first: they are what people mean. Not all, if there
-    are more than SUBSETS_MAX."""
-    sizes = (combinations(elements, size) for size in range(len(elements), 0, -1))
-    for chosen in islice(chain.from_iterable(sizes), SUBSETS_MAX):
-        if all(one[-1][:3] < start_of(other[0]) for one, other in pairwise(chosen)):
-            yield chosen
-
-
-def _breaks_window(sub: Shape, rows: Element, world: World) -> bool:
-    for bound in sub.windows:
-        some = [rows[unit] for unit in bound.units]
-        if bound.window.unit == "events":
-            numbers = [world.numbers[identity(row)] for row in some]
-            if max(numbers) - min(numbers) > bound.window.length - 1:
-                return True
-        elif bound.window.bounds == "span":
-            if max(row[0] for row in some) - min(start_of(row)[0] for row in some) > bound.window.length:
-                return True
-        else:
-            ends = [max(rows[unit][0] for unit in part) for part in bound.parts if part]
-            if max(ends) - min(ends) > bound.window.length:
-                return True
-    return False

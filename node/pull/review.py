@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headwater.node.pull.masters import PushPull
 from headwater.node.step import Work
 from headwater.node.streams.feeds import Inlet
 from headwater.node.tasks.task import JoinTask
@@ -16,6 +17,18 @@ def review(tasks: Sequence[JoinTask], work: Work, *, restless: bool = False) -> 
     costs later ones nothing. ``restless``: change masters every time, whatever it costs.
     """
     managers = [task.push_pull for task in tasks if task.push_pull is not None]
+    pushed = _choose_masters(managers, work, restless)
+    for manager in managers:
+        manager.settle(work)
+    for task in tasks:
+        if task.push_pull is None:
+            # A task that never pulls, and whatever else reads the stream directly, needs it pushed.
+            pushed |= {id(feed) for feed in task.inputs}
+    _set_modes(managers, pushed, work)
+
+
+def _choose_masters(managers: Sequence[PushPull], work: Work, restless: bool) -> set[int]:
+    """Let every manager choose its master; the inputs, by identity, that are pushed then."""
     measured = [(manager, manager.rates(work.now_us)) for manager in managers]
     pushed: set[int] = set()
     for manager, rates in measured:
@@ -25,13 +38,12 @@ def review(tasks: Sequence[JoinTask], work: Work, *, restless: bool = False) -> 
             pushed |= manager.choose_next()
         else:
             pushed |= manager.choose(rates, pushed)
-    for manager in managers:
-        manager.settle(work)
+    return pushed
+
+
+def _set_modes(managers: Sequence[PushPull], pushed: set[int], work: Work) -> None:
+    """Pull what need not be pushed, and promise how far back it will still be asked for."""
     free_from: dict[int, tuple[Inlet, float]] = {}
-    for task in tasks:
-        if task.push_pull is None:
-            # A task that never pulls, and whoever else reads the stream directly, needs it pushed.
-            pushed |= {id(feed) for feed in task.inputs}
     for manager in managers:
         for slot in manager.slots:
             inlet = slot.source

@@ -137,11 +137,7 @@ class JoinTask(Feed):
         mark = self._mark_of_inputs(work.now_us)
         rows = self._incoming
         if rows:
-            self._incoming = []
-            if len(rows) > 1:
-                rows.sort()  # they came stream by stream; an engine is fastest with what is in order
-            self.seen += len(rows)
-            self._latest_us = max(self._latest_us, rows[-1][0])
+            self._take_in_order(rows)
         elif mark == self._looked_at and self.push_pull is None:
             return  # another input than the one that is furthest behind has moved
         self._looked_at = mark
@@ -171,6 +167,13 @@ class JoinTask(Feed):
             if self._from_us is not None and self.mark >= self._from_us:
                 self._from_us = None  # nothing that follows ends earlier
             self.tell(work)
+
+    def _take_in_order(self, rows: list[Row]) -> None:
+        self._incoming = []
+        if len(rows) > 1:
+            rows.sort()  # they came stream by stream; an engine is fastest with what is in order
+        self.seen += len(rows)
+        self._latest_us = max(self._latest_us, rows[-1][0])
 
     def _mark_of_inputs(self, now_us: int) -> float:
         mark = FOREVER
@@ -221,13 +224,15 @@ class JoinTask(Feed):
         blocked = self._blocked
         if blocked:
             found = [match for match in found if not any(identity_of(row) in blocked for row in _rows(match))]
-        if self.whole:
-            rows: Sequence[Row] = Found(found, self._latest_us) if found else ()
-            if isinstance(rows, Found):
-                rows = rows.between(self._from_us, self._until_us)
+        if not self.whole:
+            self._give_parts(found, work)
+        elif found:
+            rows = Found(found, self._latest_us).between(self._from_us, self._until_us)
             if rows:
                 self.pass_on(rows, work)
-            return
+
+    def _give_parts(self, found: list[Composite], work: Work) -> None:
+        """The events of matches one by one, each once."""
         fresh: list[Row] = []
         sent, heard = self._sent, self._heard
         for match in found:

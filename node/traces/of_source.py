@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from headwater.node.traces.converting import DEFAULT_NODE
 from headwater.node.traces.folders import files_of, is_prepared
-from headwater.node.traces.reader import DEFAULT_NODE, TraceReader, TraceSource, survey
+from headwater.node.traces.reader import TraceReader, TraceSource, survey
 from headwater.protocol.edge import USUAL, Layout
 from headwater.protocol.events import Event, EventType
 

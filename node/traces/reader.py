@@ -15,12 +15,10 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
+from headwater.node.traces.converting import DEFAULT_NODE, SEQ_MAX, RowShape, converter_code
 from headwater.node.traces.identities import Identities
 from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
 from headwater.node.traces.times import (
-    DATE_MAX,
-    DATE_MIN,
-    TS_MAX,
     TS_MIN,
     BadTime,
     iso_us,
@@ -37,8 +35,8 @@ __all__ = ["OutOfOrder", "Survey", "Tally", "TraceReader", "TraceSource", "surve
 BATCH_EVENTS: Final = 500
 STDIN_SAMPLE_ROWS: Final = 1000  # how much of a stream that cannot be read twice is looked at to infer types
 BAD_EXAMPLES_MAX: Final = 5
-DEFAULT_NODE: Final = "local"
-SEQ_MAX: Final = 2**63 - 1
+
+UNREADABLE: Final = (BadRow, *READ_ERRORS, LookupError, TypeError)
 
 Converter = Callable[[Row, int], Event | None]
 
@@ -164,14 +162,8 @@ class TraceReader:
                         yield batch, horizon - 1
                         batch = []
                 break
-            except OutOfOrder:
-                raise
-            except BadRow as error:
-                self._bad(error)
-            except READ_ERRORS as error:
-                self._failed(error)
-            except (LookupError, TypeError):
-                self._object(row)
+            except UNREADABLE as error:
+                self._unreadable(error, row)
         tally.read += len(batch)
         yield batch, max(horizon - 1, TS_MIN - 1)
 
@@ -198,12 +190,8 @@ class TraceReader:
                             continue
                     events.append(event)
                 break
-            except BadRow as error:
-                self._bad(error)
-            except READ_ERRORS as error:
-                self._failed(error)
-            except (LookupError, TypeError):
-                self._object(row)
+            except UNREADABLE as error:
+                self._unreadable(error, row)
         events.sort(key=operator.itemgetter(0))
         if to_number:
             numbers: dict[str, int] = {}
@@ -228,10 +216,16 @@ class TraceReader:
             return self.rows.raw
         return chain(_Sample(self, replayed), self.rows.raw)
 
-    def _failed(self, error: Exception) -> None:
-        bad = self.rows.failure(error)
-        if bad is not None:
-            self._bad(bad)
+    def _unreadable(self, error: Exception, row: Row) -> None:
+        """A row, the last or the one after it, could not be read: say so, or raise."""
+        if isinstance(error, BadRow):
+            self._bad(error)
+        elif isinstance(error, READ_ERRORS):
+            bad = self.rows.failure(error)
+            if bad is not None:
+                self._bad(bad)
+        else:
+            self._object(row)
 
     def _bad(self, error: BadRow) -> None:
         place = self.rows.where(self._position)
@@ -284,28 +278,33 @@ class TraceReader:
             return None
         node = self._nodes[self._cell(row, "node")]
         event_type = self.types.get(name) if name in self.wanted else None
+        values = [] if event_type is None else self._slow_values(row, event_type)
+        seq = self._slow_seq(row, node, number)
+        return Event.from_row((ts, node, seq, event_type, *values))
+
+    def _slow_values(self, row: Row, event_type: EventType) -> list[Value]:
         values = []
-        if event_type is not None:
-            for attribute, kind in zip(event_type.attributes, event_type.kinds, strict=True):
-                cell = self._cell(row, attribute)
-                try:
-                    if text:
-                        cell = _typed(event_type, attribute, kind, cell)
-                    value = conform(event_type, attribute, cell)
-                except (EventError, OverflowError) as error:
-                    raise BadRow(f"{error}{self._advice(event_type, attribute)}") from None
-                values.append(value)
-            self._notice(event_type, row)
+        for attribute, kind in zip(event_type.attributes, event_type.kinds, strict=True):
+            cell = self._cell(row, attribute)
+            try:
+                if self.rows.flavour == "text":
+                    cell = _typed(event_type, attribute, kind, cell)
+                values.append(conform(event_type, attribute, cell))
+            except (EventError, OverflowError) as error:
+                raise BadRow(f"{error}{self._advice(event_type, attribute)}") from None
+        self._notice(event_type, row)
+        return values
+
+    def _slow_seq(self, row: Row, node: str, number: bool) -> int:
         given = self._cell(row, "seq")
         if self.rows.gives_seq:
-            seq = _seq(given)
-        elif given is not None:
+            return _seq(given)
+        if given is not None:
             raise BadRow("the row gives a seq, but the first row of the trace does not; give it everywhere or nowhere")
-        elif number and self._number:
-            self._numbers[node] = seq = self._numbers.get(node, 0) + 1
-        else:
-            seq = 0
-        return Event.from_row((ts, node, seq, event_type, *values))
+        if not (number and self._number):
+            return 0
+        self._numbers[node] = seq = self._numbers.get(node, 0) + 1
+        return seq
 
     def _advice(self, event_type: EventType, attribute: str) -> str:
         if not self.inferred:
@@ -337,82 +336,21 @@ class TraceReader:
             record["seq"] = event.seq
         return {**dict(self._pairs(row)), **record, **(event.attributes if event[3] is not None else {})}
 
-    # The generated twin of _slow: the same outcome for good rows, and _slow itself for all others.
-
     def _compile(self, name: str) -> Converter:
+        """The generated twin of _slow: the same outcome for good rows, and _slow itself for all others."""
         event_type = self.types.get(name) if name in self.wanted else None
-        flavour = self.rows.flavour
-        body: list[str] = []
-        if flavour == "text":
-            body.append(f"if len(row) != {len(self._at)}: return slow(row, horizon)")
-
-        def access(column: str) -> str | None:
-            if flavour == "dict":
-                return f"row.get({column!r})"
-            return f"row[{self._at[column]}]" if column in self._at else None
-
-        ts = access("ts")
-        body.append(f"ts = {ts}")
-        if self._unit is not None:
-            body.append("ts = time_of(ts)")
-        elif flavour == "text":
-            body.append("ts = iso(ts) if ts[4:5] == '-' else time_of(ts)" if self._iso else "ts = int(ts)")
-        else:
-            body.append("if ts.__class__ is not int: ts = time_of(ts)")
-        least, most = (DATE_MIN, DATE_MAX) if self._dated else (TS_MIN, TS_MAX)
-        body.append(f"if not {least} <= ts <= {most}: return slow(row, horizon)")
-        body.append("if ts < horizon: return None")
-        body.append(f"node = {DEFAULT_NODE!r}" if access("node") is None else f"node = nodes[{access('node')}]")
-        names = []
         known: set[str] = set()
         if event_type is not None:
-            for index, (attribute, kind, optional) in enumerate(
-                zip(event_type.attributes, event_type.kinds, event_type.optional, strict=True)
-            ):
-                variable = f"v{index}"
-                names.append(variable)
-                cell = access(attribute)
-                if cell is None:
-                    body.append(f"{variable} = None" if optional else "return slow(row, horizon)")
-                elif flavour == "text":
-                    body.extend(_text_code(variable, cell, kind, optional))
-                else:
-                    body.extend(_value_code(variable, cell, kind, optional))
             known = {*event_type.attributes, *RESERVED_ATTRIBUTES}
             known |= {column for name_, column in self.tally.ignored if name_ == name}
-            if flavour == "dict":
-                body.append("if not row.keys() <= known: notice(event_type, row)")
-            else:
-                extra = [f"row[{at}]" for column, at in self._at.items() if column not in known]
-                if extra:
-                    test = " or ".join(extra if flavour == "text" else [f"{cell} is not None" for cell in extra])
-                    body.append(f"if {test}: notice(event_type, row)")
-        if flavour == "dict" and not self.rows.gives_seq:
-            body.append("if 'seq' in row: return slow(row, horizon)")
-        if self.rows.gives_seq:
-            seq = access("seq")
-            if flavour == "text":
-                body.append(f"seq = int({seq})")
-            else:
-                body.append(f"seq = {seq}")
-                body.append("if seq.__class__ is not int: return slow(row, horizon)")
-            body.append(f"if not 0 <= seq <= {SEQ_MAX}: return slow(row, horizon)")
-        elif self._number:
-            body.append("numbers[node] = seq = numbers.get(node, 0) + 1")
-        else:
-            body.append("seq = 0")
-        values = "".join(f", {variable}" for variable in names)
-        body.append(f"return new(Event, (ts, node, seq, event_type{values}))")
-        code = "def convert(row, horizon):\n    try:\n"
-        code += "".join(f"        {line}\n" for line in body)
-        code += "    except (ValueError, LookupError, TypeError, OverflowError, BadRow, BadTime):\n"
-        code += "        return slow(row, horizon)\n"
+        rows = self.rows
+        shape = RowShape(rows.flavour, self._at, self._unit, self._iso, self._dated, rows.gives_seq, self._number)
         scope: dict[str, Any] = {
             "slow": self._slow, "nodes": self._nodes, "numbers": self._numbers, "known": known, "booleans": BOOLEANS,
             "iso": iso_us, "time_of": self._time_of, "new": tuple.__new__, "Event": Event, "event_type": event_type,
             "value_of_text": value_of_text, "BadRow": BadRow, "BadTime": BadTime, "notice": self._notice,
         }  # fmt: skip
-        exec(compile(code, "<converter of rows>", "exec"), scope)
+        exec(compile(converter_code(shape, event_type, known), "<converter of rows>", "exec"), scope)
         convert: Converter = scope["convert"]
         return convert
 
@@ -449,56 +387,6 @@ class _Sample:
         if isinstance(row, BadRow):
             raise row
         return row
-
-
-def _text_code(variable: str, cell: str, kind: str, optional: bool) -> list[str]:
-    convert = {
-        "int": "int({})",
-        "float": "float({})",
-        "bool": "booleans[{}]",
-        "string": "{}",
-        "any": "value_of_text({})",
-    }[kind]
-    lines = [f"{variable} = {cell}"]
-    if optional:
-        if kind == "string":
-            lines.append(f"if not {variable}: {variable} = None")
-            return lines
-        lines.append(f"if {variable}:")
-        lines.append(f"    {variable} = {convert.format(variable)}")
-        if kind in ("float", "any"):
-            lines.append(f"    if {variable}.__class__ is float and {variable} - {variable}: return slow(row, horizon)")
-        lines.append(f"else: {variable} = None")
-        return lines
-    if kind == "string":
-        lines.append(f"if not {variable}: return slow(row, horizon)")
-    elif kind == "any":
-        lines.append(f"{variable} = {convert.format(variable)}")
-        lines.append(f"if {variable} is None: return slow(row, horizon)")
-        lines.append(f"if {variable}.__class__ is float and {variable} - {variable}: return slow(row, horizon)")
-    else:
-        lines = [f"{variable} = {convert.format(cell)}"]
-        if kind == "float":
-            # A number minus itself is 0, unless it is infinite or no number.
-            lines.append(f"if {variable} - {variable}: return slow(row, horizon)")
-    return lines
-
-
-def _value_code(variable: str, cell: str, kind: str, optional: bool) -> list[str]:
-    lines = [f"{variable} = {cell}"]
-    test = {
-        "int": f"{variable}.__class__ is not int",
-        "float": f"{variable}.__class__ is not float or {variable} - {variable}",
-        "bool": f"{variable}.__class__ is not bool",
-        "string": f"{variable}.__class__ is not str",
-        "any": "True",
-    }[kind]
-    if kind == "float":
-        lines.append(f"if {variable}.__class__ is int: {variable} = float({variable})")
-    if optional:
-        test = f"{variable} is not None and ({test})"
-    lines.append(f"if {test}: return slow(row, horizon)")
-    return lines
 
 
 def _typed(event_type: EventType, attribute: str, kind: str, cell: str | None) -> Value:

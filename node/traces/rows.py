@@ -10,7 +10,6 @@ import os
 import select
 import sys
 import zlib
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -18,10 +17,11 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from headwater.node.traces.folders import is_prepared
+from headwater.node.traces.headers import checked_columns, renamed_row
+from headwater.node.traces.parquet import open_parquet, parquet_values
 from headwater.node.traces.times import are_dates, in_another_unit, likely_unit, saying_the_unit, wrong_unit
 from headwater.protocol.edge import USUAL, Layout
 from headwater.protocol.errors import ConfigError, EventError
-from headwater.protocol.events import Value
 
 FORMATS: Final = ("csv", "jsonl", "parquet")
 EXTENSIONS: Final = {
@@ -309,7 +309,7 @@ class CsvRows(Rows):
             raise EventError(f"{source.shown}: the file is empty; a CSV trace begins with a line of column names")
         header[0] = header[0].removeprefix("\ufeff")
         names = [name.strip() for name in header]
-        self.columns = _checked_columns(names, self.where(), source)
+        self.columns = checked_columns(names, self.where(), source.layout, source.required)
         self.gives_seq = "seq" in self.columns
 
     @property
@@ -334,7 +334,7 @@ class JsonRows(Rows):
         self._line = 0
         self.raw = map(json.loads, map(bytes.decode, self._counted(lines)))
         if (source.layout.time_column, source.layout.type_column) != ("ts", "type"):
-            self.raw = map(partial(_renamed_row, source.layout), self.raw)
+            self.raw = map(partial(renamed_row, source.layout), self.raw)
         first = self.sample(1)
         self.gives_seq = bool(first) and isinstance(first[0], dict) and first[0].get("seq") is not None
 
@@ -373,7 +373,9 @@ class ParquetRows(Rows):
     def __init__(self, source: TraceSource, stream: IO[bytes], size: int | None) -> None:
         super().__init__(source, stream, None)
         self.parquet = open_parquet(source.shown, stream, readable_again=not source.is_stream)
-        self.columns = _checked_columns(list(self.parquet.schema_arrow.names), source.shown, source)
+        self.columns = checked_columns(
+            list(self.parquet.schema_arrow.names), source.shown, source.layout, source.required
+        )
         self._look_at_times()
         self.gives_seq = "seq" in self.columns
         self._rows = max(1, self.parquet.metadata.num_rows)
@@ -413,96 +415,9 @@ class ParquetRows(Rows):
         raise _stream_error(self.source, error) from None
 
 
-def open_parquet(shown: str, stream: IO[bytes], *, readable_again: bool) -> Any:
-    """A pyarrow ParquetFile, or a sentence."""
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        raise ConfigError(
-            f"{shown} is a Parquet file, and reading it needs pyarrow: pip install 'headwater[parquet]'"
-        ) from None
-    try:
-        return pyarrow.parquet.ParquetFile(stream if readable_again else io.BytesIO(stream.read()))
-    except (pyarrow.ArrowException, OSError) as error:
-        raise EventError(f"{shown} is not a Parquet file: {str(error).splitlines()[0]}") from None
-
-
-def parquet_values(shown: str, name: str, column: Any) -> list[Value]:
-    """One column of a Parquet file as plain values; times become microseconds."""
-    import pyarrow
-
-    kind = column.type
-    if pyarrow.types.is_dictionary(kind):
-        column = column.dictionary_decode()
-        kind = column.type
-    if pyarrow.types.is_timestamp(kind):
-        column = column.cast(pyarrow.timestamp("us", kind.tz), safe=False).cast(pyarrow.int64())
-    elif pyarrow.types.is_decimal(kind):
-        column = column.cast(pyarrow.float64())
-    elif not (
-        pyarrow.types.is_integer(kind)
-        or pyarrow.types.is_floating(kind)
-        or pyarrow.types.is_boolean(kind)
-        or pyarrow.types.is_string(kind)
-        or pyarrow.types.is_large_string(kind)
-        or pyarrow.types.is_null(kind)
-    ):
-        raise EventError(
-            f"{shown}: column {name!r} holds {kind}; columns hold integers, floats, booleans, strings or timestamps"
-        )
-    values: list[Value] = column.to_pylist()
-    return values
-
-
 def _cell(row: Row, at: Any) -> Any:
     """A cell of a row that may be shorter than the header, or no row at all."""
     try:
         return row[at]
     except (LookupError, TypeError):
         return None
-
-
-def _renamed(layout: Layout, name: str) -> str:
-    """A column as the reader calls it. One that is called like another that holds the time or the type gives way."""
-    if name == layout.time_column:
-        return "ts"
-    if name == layout.type_column:
-        return "type"
-    return f"_{name}" if name in ("ts", "type") else name
-
-
-def _renamed_row(layout: Layout, row: Any) -> Any:
-    return {_renamed(layout, name): cell for name, cell in row.items()} if isinstance(row, dict) else row
-
-
-def _checked_columns(names: list[str], place: str, source: TraceSource) -> list[str]:
-    """The columns as the reader calls them."""
-    for number, name in enumerate(names, 1):
-        if not name:
-            raise EventError(f"{place}: column {number} of the header has no name")
-    for name in source.required:
-        if name not in names:
-            why = _why_missing(name, names, source.layout.delimiter)
-            raise EventError(f"{place}: there is no column {name!r}; the columns are {', '.join(names)}{why}")
-    names = [_renamed(source.layout, name) for name in names]
-    twice = [name for name, count in Counter(names).items() if count > 1]
-    if twice:
-        raise EventError(f"{place}: the header names {twice[0]!r} twice")
-    return names
-
-
-def _why_missing(wanted: str, names: list[str], delimiter: str) -> str:
-    for separator, shown, option in (
-        (",", "','", ","),
-        (";", "';'", "';'"),
-        ("\t", "a tab", "tab"),
-        ("|", "'|'", "'|'"),
-    ):
-        if len(names) == 1 and separator in names[0] and separator != delimiter:
-            return f" (columns are separated by {shown} here: write --delimiter {option})"
-    similar = [name for name in names if name.lower() == wanted]
-    if similar:
-        return f" (write {wanted!r}, not {similar[0]!r})"
-    column = {"ts": "--time-column NAME", "type": "--type-column NAME"}.get(wanted)
-    return f" ({column} names another one)" if column else ""

@@ -164,73 +164,12 @@ def survey(
     many rows have been seen, and the share of the file.
     """
     rows.refuse_another_unit()
-    found = Survey({})
-    top = TS_MIN
-    time_of = time_reader(rows.source.layout.time_unit)
-    is_plain = rows.source.layout.time_unit in (None, "us")
-    texts = _TextColumns(rows.columns or [])
-    values = _ValueColumns()
-    width = len(rows.columns or ())
-    type_at: Any = "type" if rows.columns is None else rows.columns.index("type")
-    ts_at: Any = "ts" if rows.columns is None else rows.columns.index("ts")
-    chunk: list[Row] = []
-
-    def digest() -> None:
-        nonlocal top
-        found.rows += len(chunk)
-        if watch is not None:
-            watch(found.rows, rows.done_share())
-        times = _times([row[ts_at] for row in chunk], time_of, is_plain=is_plain)
-        if found.in_order and times:
-            found.in_order = times[0] >= top and all(map(operator.le, times, times[1:]))
-            top = max(top, times[-1])
-        if rows.flavour == "text":
-            by_type: dict[str, list[list[str]]] = {}
-            for row in chunk:
-                by_type.setdefault(row[type_at], []).append(row)
-            for name, some in by_type.items():
-                if name:
-                    texts.add(name, some)
-            return
-        for row in chunk:
-            name = row[type_at]
-            if isinstance(name, str) and name:
-                values.add(name, row.items() if rows.flavour == "dict" else zip(rows.columns or (), row, strict=True))
-
-    def usable(row: Row, at: int | None = None) -> bool:
-        if isinstance(row, BadRow):
-            found.first_bad = found.first_bad or f"{rows.where(at)}: {row}"
-            return False
-        if rows.flavour == "dict":
-            return isinstance(row, dict) and "type" in row and "ts" in row
-        if len(row) != width and row and found.first_bad is None:
-            found.first_bad = f"{rows.where(at)}: {wrong_width(row, width)}"
-        return len(row) == width
-
-    if sample_rows is not None:
-        rows.sample(sample_rows)
-        good = [at for at, row in rows.replayed if not isinstance(row, BadRow)][:sample_rows]
-        last = good[-1] if good else inf
-        chunk = [row for at, row in rows.replayed if at <= last and usable(row, at)]
-        digest()
+    surveyor = _Surveyor(rows, watch)
+    if sample_rows is None:
+        surveyor.look_at_all()
     else:
-        chunk.extend(row for at, row in rows.replayed if usable(row, at))
-        while True:
-            try:
-                for row in rows.raw:
-                    if usable(row):
-                        chunk.append(row)
-                        if len(chunk) >= SURVEY_CHUNK:
-                            digest()
-                            chunk.clear()
-                break
-            except READ_ERRORS as error:
-                bad = rows.failure(error)
-                if bad is not None and found.first_bad is None:
-                    found.first_bad = f"{rows.where()}: {bad}"
-        digest()
-    found.oddities = texts.oddities if rows.flavour == "text" else values.oddities
-    found.types = texts.types() if rows.flavour == "text" else values.types()
+        surveyor.look_at_sample(sample_rows)
+    found = surveyor.survey()
     if sample_rows is not None:
         # What was in every row of the sample may be absent later.
         found.types = {
@@ -238,6 +177,88 @@ def survey(
             for name, made in found.types.items()
         }
     return found
+
+
+class _Surveyor:
+    """Looks at rows, a chunk at a time."""
+
+    def __init__(self, rows: Rows, watch: Callable[[int, float | None], None] | None) -> None:
+        self._rows = rows
+        self._watch = watch
+        self._found = Survey({})
+        self._top = TS_MIN
+        self._time_of = time_reader(rows.source.layout.time_unit)
+        self._is_plain = rows.source.layout.time_unit in (None, "us")
+        self._columns = rows.columns or []
+        self._texts = _TextColumns(self._columns)
+        self._values = _ValueColumns()
+        self._type_at: Any = "type" if rows.columns is None else rows.columns.index("type")
+        self._ts_at: Any = "ts" if rows.columns is None else rows.columns.index("ts")
+
+    def survey(self) -> Survey:
+        """What was found."""
+        columns = self._texts if self._rows.flavour == "text" else self._values
+        self._found.oddities, self._found.types = columns.oddities, columns.types()
+        return self._found
+
+    def look_at_sample(self, most: int) -> None:
+        rows = self._rows
+        rows.sample(most)
+        good = [at for at, row in rows.replayed if not isinstance(row, BadRow)][:most]
+        last = good[-1] if good else inf
+        self._digest([row for at, row in rows.replayed if at <= last and self._is_usable(row, at)])
+
+    def look_at_all(self) -> None:
+        rows = self._rows
+        chunk = [row for at, row in rows.replayed if self._is_usable(row, at)]
+        while True:
+            try:
+                for row in rows.raw:
+                    if self._is_usable(row):
+                        chunk.append(row)
+                        if len(chunk) >= SURVEY_CHUNK:
+                            self._digest(chunk)
+                            chunk.clear()
+                break
+            except READ_ERRORS as error:
+                bad = rows.failure(error)
+                if bad is not None and self._found.first_bad is None:
+                    self._found.first_bad = f"{rows.where()}: {bad}"
+        self._digest(chunk)
+
+    def _is_usable(self, row: Row, at: int | None = None) -> bool:
+        rows, found = self._rows, self._found
+        if isinstance(row, BadRow):
+            found.first_bad = found.first_bad or f"{rows.where(at)}: {row}"
+            return False
+        if rows.flavour == "dict":
+            return isinstance(row, dict) and "type" in row and "ts" in row
+        width = len(self._columns)
+        if len(row) != width and row and found.first_bad is None:
+            found.first_bad = f"{rows.where(at)}: {wrong_width(row, width)}"
+        return len(row) == width
+
+    def _digest(self, chunk: list[Row]) -> None:
+        rows, found = self._rows, self._found
+        found.rows += len(chunk)
+        if self._watch is not None:
+            self._watch(found.rows, rows.done_share())
+        times = _times([row[self._ts_at] for row in chunk], self._time_of, is_plain=self._is_plain)
+        if found.in_order and times:
+            found.in_order = times[0] >= self._top and all(map(operator.le, times, times[1:]))
+            self._top = max(self._top, times[-1])
+        if rows.flavour == "text":
+            by_type: dict[str, list[list[str]]] = {}
+            for row in chunk:
+                by_type.setdefault(row[self._type_at], []).append(row)
+            for name, some in by_type.items():
+                if name:
+                    self._texts.add(name, some)
+            return
+        for row in chunk:
+            name = row[self._type_at]
+            if isinstance(name, str) and name:
+                self._values.add(name, row.items() if rows.flavour == "dict" else zip(self._columns, row, strict=True))
 
 
 def _times(cells: list[Any], time_of: Callable[[Any], int], *, is_plain: bool) -> list[int]:

@@ -76,26 +76,31 @@ def cell(expression: Expression, lookup: Lookup, *, exact: bool = True) -> Cell:
             return lookup(expression) or none()
         case Call(name, arguments):
             return called(name, [inner(argument) for argument in arguments], arguments, exact=exact)
-        case Unary("not", operand):
-            return Cell(~truth(inner(operand)), "bool")
-        case Unary(_, operand):
-            return negative(inner(operand))
-        case Binary("and", left, right):
-            return Cell(truth(inner(left)) & truth(inner(right)), "bool")
-        case Binary("or", left, right):
-            return Cell(truth(inner(left)) | truth(inner(right)), "bool")
-        case Binary("in" | "not in" as operator, left, right):
-            return Cell(_member(inner(left), right, operator == "in", lookup, exact), "bool")
-        case Binary(operator, left, right) if operator in COMPARISONS:
-            return Cell(compared(operator, inner(left), inner(right), exact=exact), "bool")
-        case Binary(operator, left, right):
-            return computed(operator, inner(left), inner(right), exact=exact)
+        case Unary(operator, operand):
+            return Cell(~truth(inner(operand)), "bool") if operator == "not" else negative(inner(operand))
+        case Binary():
+            return _binary(expression, lookup, exact)
         case Remote(table, _):
             raise ConfigError(
                 f"the lookup REMOTE.{table}[..] asks a table outside the trace, which Spark cannot do; leave it out"
             )
         case Items() | Same():
             raise AssertionError(f"{expression!r} is no value of its own")
+
+
+def _binary(expression: Binary, lookup: Lookup, exact: bool) -> Cell:
+    operator = expression.operator
+    left = cell(expression.left, lookup, exact=exact)
+    if operator in ("in", "not in"):
+        return Cell(_member(left, expression.right, operator == "in", lookup, exact), "bool")
+    right = cell(expression.right, lookup, exact=exact)
+    if operator == "and":
+        return Cell(truth(left) & truth(right), "bool")
+    if operator == "or":
+        return Cell(truth(left) | truth(right), "bool")
+    if operator in COMPARISONS:
+        return Cell(compared(operator, left, right, exact=exact), "bool")
+    return computed(operator, left, right, exact=exact)
 
 
 def _member(wanted: Cell, right: Expression, positive: bool, lookup: Lookup, exact: bool) -> Column:

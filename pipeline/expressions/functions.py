@@ -71,6 +71,12 @@ def called(name: str, arguments: Sequence[Cell], written: Sequence[Expression], 
         return _round(arguments, written)
     if word == "matches":
         return _matches(arguments, written)
+    return _of_kinds(name, arguments)
+
+
+def _of_kinds(name: str, arguments: Sequence[Cell]) -> Cell:
+    """The value of a function whose arguments must be of the kinds that it declares."""
+    word = name.lower()
     wanted = BUILT_IN[word].parameters or ()
     for argument, kind in zip(arguments, wanted, strict=False):
         fits = argument.kind == kind or (kind == "float" and argument.kind in ("int", "bool"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -94,19 +94,15 @@ def find_files(run: Recorded) -> Found:
     gone: dict[str, list[str]] = {kind: [] for kind in FIELDS}
     torn: list[str] = []
     for node in run.shape.nodes:
-        numbers: dict[str, list[int]] = {kind: [] for kind in FIELDS}
-        folder = run.folders.get(node)
-        for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
-            found = _FILE.fullmatch(path.name)
-            if found is not None:
-                numbers[found[1]].append(int(found[2]))
-                files[found[1]].append(path)
-        if not any(numbers.values()):
+        numbered = _numbered_files(run.folders.get(node))
+        if not any(numbered.values()):
             missing.append(node)
-        for kind, given in numbers.items():
-            if given and min(given) > 1:
-                gone[kind].append(f"{node} ({min(given) - 1:,})")
-            if given and max(given) - min(given) + 1 != len(given):
+        for kind, by_number in numbered.items():
+            files[kind] += [path for _, path in by_number]
+            numbers = [number for number, _ in by_number]
+            if numbers and min(numbers) > 1:
+                gone[kind].append(f"{node} ({min(numbers) - 1:,})")
+            if numbers and max(numbers) - min(numbers) + 1 != len(numbers):
                 torn.append(f"{node}/{kind}")
     if not files["metrics"] and not files["matches"]:
         where = next(iter(run.folders.values()), "nowhere")
@@ -114,23 +110,28 @@ def find_files(run: Recorded) -> Found:
             f"{run.label}: no node has left records (looked in {where} and beside); a network writes them while it "
             "runs, and a simulation with --record"
         )
-    notes = []
+    return Found(files, [Note(run.label, text) for text in _absences(missing, gone, torn)])
+
+
+def _numbered_files(folder: Path | None) -> dict[str, list[tuple[int, Path]]]:
+    """The files of one node by kind, each with its number, in order of their names."""
+    found: dict[str, list[tuple[int, Path]]] = {kind: [] for kind in FIELDS}
+    for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
+        name = _FILE.fullmatch(path.name)
+        if name is not None:
+            found[name[1]].append((int(name[2]), path))
+    return found
+
+
+def _absences(missing: Sequence[str], gone: Mapping[str, Sequence[str]], torn: Sequence[str]) -> Iterator[str]:
     if missing:
-        notes.append(
-            Note(run.label, f"no records of {', '.join(missing)}: what they sent, held and delivered is not counted")
-        )
+        yield f"no records of {', '.join(missing)}: what they sent, held and delivered is not counted"
     for kind, nodes in gone.items():
         if nodes:
-            notes.append(
-                Note(
-                    run.label,
-                    f"the oldest files of {kind} have been rotated away: {', '.join(nodes)}; what stood in them is not "
-                    "covered",
-                )
-            )
+            rotated = f"the oldest files of {kind} have been rotated away: {', '.join(nodes)}"
+            yield f"{rotated}; what stood in them is not covered"
     if torn:
-        notes.append(Note(run.label, f"files are missing in between: {', '.join(torn)}"))
-    return Found(files, notes)
+        yield f"files are missing in between: {', '.join(torn)}"
 
 
 def read_lines(spark: SparkSession, kind: str, runs: Iterable[tuple[int, Sequence[Path]]]) -> DataFrame | None:

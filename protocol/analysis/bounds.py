@@ -7,7 +7,7 @@ never too tight; where nothing bounds a distance they are None.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -126,6 +126,24 @@ class _Bounds:
         """Greatest differences between units. The ends of operators inside a window are variables of their own."""
         branch, count = self.branch, len(self.branch.units)
         ends = [(spread, members, number) for spread in branch.spreads for number, members in enumerate(spread.parts)]
+        table = self._stated(ends)
+        changed = True
+        while changed:
+            _close(table)
+            self._difference = table
+            changed = False
+            for place, (_, members, _) in enumerate(ends, start=count):
+                for unit in members:
+                    # The end is the latest of the members, so it is no further from one than the furthest of them.
+                    furthest = max(self._apart(other, unit) for other in members)
+                    if furthest < table[place][unit]:
+                        table[place][unit] = furthest
+                        changed = True
+        return table
+
+    def _stated(self, ends: Sequence[tuple[Spread, Collection[int], int]]) -> list[list[float]]:
+        """The differences that order, windows and the ends of operators state directly."""
+        branch, count = self.branch, len(self.branch.units)
         size = count + len(ends)
         table = [[0.0 if row == column else UNBOUNDED for column in range(size)] for row in range(size)]
 
@@ -146,18 +164,6 @@ class _Bounds:
             for other, (other_spread, _, _) in enumerate(ends, start=count):
                 if other != place and other_spread is spread:
                     bound(place, other, spread.length)
-        changed = True
-        while changed:
-            _close(table)
-            self._difference = table
-            changed = False
-            for place, (_, members, _) in enumerate(ends, start=count):
-                for unit in members:
-                    # The end is the latest of the members, so it is no further from one than the furthest of them.
-                    furthest = max(self._apart(other, unit) for other in members)
-                    if furthest < table[place][unit]:
-                        table[place][unit] = furthest
-                        changed = True
         return table
 
     def _is_end(self, spread: Spread, number: int, unit: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -347,31 +347,39 @@ def _name_flaws(pattern: Pattern, expression: e.Expression) -> Iterator[Flaw]:
             case e.Attribute("", name):
                 if not in_same:
                     yield Flaw(f"unbound name {name!r}", "", expression)
+            case e.Attribute() | e.Fold() if part.role not in roles:
+                yield Flaw(f"unbound name {part.role!r}", "", expression)
             case e.Attribute(role, name, index):
-                if role not in roles:
-                    yield Flaw(f"unbound name {role!r}", "", expression)
-                elif index and role not in repeated:
+                if index and role not in repeated:
                     yield Flaw(f"{role!r} is a single event and has no elements", f"write {role}.{name}", expression)
-            case e.Fold(function, role, name):
-                if role not in roles:
-                    yield Flaw(f"unbound name {role!r}", "", expression)
-                elif role not in repeated:
-                    yield Flaw(f"{role!r} is a single event, so there is nothing to aggregate", "", expression)
-                elif function not in e.FOLDS or (name is None and function != "count"):
-                    yield Flaw(f"{function} needs an attribute", "", expression)
-            case e.Parameter(name):
-                if name not in parameters:
-                    yield Flaw(f"unbound parameter ${name}", "", expression)
-            case e.Binary(operator) if operator not in (*e.ARITHMETIC, *e.COMPARISONS, *e.CONNECTIVES):
-                yield Flaw(f"unknown operator {operator!r}", "", expression)
-            case e.Unary(operator) if operator not in ("-", "not"):
-                yield Flaw(f"unknown operator {operator!r}", "", expression)
-            case e.Remote(table, arguments):
-                if not any(isinstance(p, e.Attribute | e.Fold) for argument in arguments for p in e.walk(argument)):
-                    yield Flaw(
-                        f"the lookup in {table!r} names no event, so there is no time to look at the table",
-                        "name an attribute of an event in its arguments",
-                        expression,
-                    )
+            case e.Fold():
+                yield from _fold_flaws(part, repeated, expression)
+            case e.Parameter(name) if name not in parameters:
+                yield Flaw(f"unbound parameter ${name}", "", expression)
+            case e.Binary() | e.Unary() | e.Remote():
+                yield from _part_flaws(part, expression)
             case _:
                 pass
+
+
+def _fold_flaws(fold: e.Fold, repeated: Container[str], expression: e.Expression) -> Iterator[Flaw]:
+    if fold.role not in repeated:
+        yield Flaw(f"{fold.role!r} is a single event, so there is nothing to aggregate", "", expression)
+    elif fold.function not in e.FOLDS or (fold.name is None and fold.function != "count"):
+        yield Flaw(f"{fold.function} needs an attribute", "", expression)
+
+
+def _part_flaws(part: e.Binary | e.Unary | e.Remote, expression: e.Expression) -> Iterator[Flaw]:
+    """What is wrong with it whatever the roles of the pattern are."""
+    match part:
+        case e.Binary(operator) if operator not in (*e.ARITHMETIC, *e.COMPARISONS, *e.CONNECTIVES):
+            yield Flaw(f"unknown operator {operator!r}", "", expression)
+        case e.Unary(operator) if operator not in ("-", "not"):
+            yield Flaw(f"unknown operator {operator!r}", "", expression)
+        case e.Remote(table, arguments):
+            if not any(isinstance(p, e.Attribute | e.Fold) for argument in arguments for p in e.walk(argument)):
+                yield Flaw(
+                    f"the lookup in {table!r} names no event, so there is no time to look at the table",
+                    "name an attribute of an event in its arguments",
+                    expression,
+                )

@@ -118,21 +118,9 @@ def _foreign_word(language: Language, recent: Sequence[Token]) -> SyntaxMistake 
         after = recent[position + 1] if position + 1 < len(recent) else None
         if one.type != "NAME" or (after is not None and after.type == "COLON"):
             continue
-        if word in ("is", "like"):
-            if position < len(recent) - 2:
-                continue
-        elif word in ("no", "without"):
-            if after is None or after.type != "NAME":
-                continue
-        elif word in ("group", "partition", "order"):
-            if after is None or after.lower() != "by":
-                continue
-        elif word in ("select", "having", "match_recognize"):
-            if before in _INSIDE_A_LIST:
-                continue
-        elif language == "tesla" and before == "AND" and word in _STEPS_OF_TESLA and after is not None:
-            return SyntaxMistake(_start(one), f"unexpected {shorten(one)}", _STEPS_OF_TESLA[word])
-        else:
+        if not _is_of_sql(word, before, after, near_the_end=position >= len(recent) - 2):
+            if language == "tesla" and before == "AND" and word in _STEPS_OF_TESLA and after is not None:
+                return SyntaxMistake(_start(one), f"unexpected {shorten(one)}", _STEPS_OF_TESLA[word])
             continue
         hint = hint_for_word(word, language)
         if hint is not None and word in ("no", "without") and after is not None:
@@ -140,6 +128,21 @@ def _foreign_word(language: Language, recent: Sequence[Token]) -> SyntaxMistake 
         if hint is not None:
             return SyntaxMistake(_start(one), f"unexpected {shorten(one)}", hint)
     return None
+
+
+def _is_of_sql(word: str, before: str, after: Token | None, *, near_the_end: bool) -> bool:
+    """Whether a word stands as it does in SQL, between a token of this type and this token."""
+    match word:
+        case "is" | "like":
+            return near_the_end
+        case "no" | "without":
+            return after is not None and after.type == "NAME"
+        case "group" | "partition" | "order":
+            return after is not None and after.lower() == "by"
+        case "select" | "having" | "match_recognize":
+            return before not in _INSIDE_A_LIST
+        case _:
+            return False
 
 
 def _unclosed_or_unchosen(language: Language, fed: Sequence[Token]) -> SyntaxMistake | None:

@@ -120,6 +120,7 @@ class Meaning:
         return expression
 
     def value(self, node: s.Syntax) -> Typed:
+        """An expression with the kind of its values."""
         match node:
             case s.Literal():
                 return Typed(e.Constant(node.value), kind_of(node.value))
@@ -137,17 +138,25 @@ class Meaning:
                 return self._remote(node)
             case s.Negative():
                 return self._negative(node)
-            case s.Not():
-                return Typed(e.Unary("not", self.boolean(node.operand)), "bool")
             case s.Arithmetic():
                 return self._arithmetic(node)
-            case s.Chain():
-                return Typed(joined("and", [one for one, _ in self._comparisons(node)]), "bool")
-            case s.Range():
-                both = joined("and", [one for one, _ in self._bounds(node)])
-                return Typed(e.Unary("not", both) if node.negated else both, "bool")
             case s.In():
                 return self._in(node)
+            case s.FoldCall() | s.AggregateCall():
+                return self.aggregate(node)
+            case _:
+                return Typed(self._condition(node), "bool")
+
+    def _condition(self, node: s.Not | s.Chain | s.Range | s.All | s.Any | s.SameKeys) -> e.Expression:
+        """What is true or false."""
+        match node:
+            case s.Not():
+                return e.Unary("not", self.boolean(node.operand))
+            case s.Chain():
+                return joined("and", [one for one, _ in self._comparisons(node)])
+            case s.Range():
+                both = joined("and", [one for one, _ in self._bounds(node)])
+                return e.Unary("not", both) if node.negated else both
             case s.All():
                 if node.depth > DEPTH_MAX:
                     self.problems.add(
@@ -155,19 +164,17 @@ class Meaning:
                         f"this is nested more than {DEPTH_MAX} levels deep",
                         "write it flatter, or as several rules",
                     )
-                    return Typed(e.Constant(True), "bool")
-                return Typed(joined("and", [self.boolean(item) for item in node.items]), "bool")
+                    return e.Constant(True)
+                return joined("and", [self.boolean(item) for item in node.items])
             case s.Any():
-                return Typed(joined("or", [self.boolean(item) for item in node.items]), "bool")
+                return joined("or", [self.boolean(item) for item in node.items])
             case s.SameKeys():
                 self.problems.add(
                     node.at,
                     "SAME stands only for itself",
                     "join it to other conditions with AND at the outermost level",
                 )
-                return Typed(e.Constant(True), "bool")
-            case s.FoldCall() | s.AggregateCall():
-                return self.aggregate(node)
+                return e.Constant(True)
 
     def attribute(self, type_name: str, role: str, name: s.Word, index: e.Index = "") -> Typed:
         """An attribute of an event of a known role, checked against its type."""

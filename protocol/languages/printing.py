@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from headwater.protocol import expressions as e
@@ -51,24 +51,14 @@ class ExpressionPrinter:
                 inside = f"{self.role(role)}[]" + (f".{word(attribute)}" if attribute else "")
                 return ATOM, f"{function}({inside})"
             case e.Parameter(parameter):
-                if not self.parameters:
-                    raise PrintError(f"SASE has no parameters such as ${parameter}")
-                return ATOM, f"${word(parameter)}"
+                return self._parameter(parameter)
             case e.Call(function, arguments):
                 called = function if function in BUILT_IN else name(function, "a function", RESERVED_NAMES)
                 return ATOM, f"{called}({self.listed(arguments)})"
             case e.Remote(table, arguments):
-                if not arguments:
-                    raise PrintError("REMOTE needs something to look up")
-                return ATOM, (
-                    "REMOTE" if table == "remote" else f"REMOTE.{word(table)}"
-                ) + f"[{self.listed(arguments)}]"
-            case e.Unary("not", operand):
-                return NOT, f"not {self.text(operand, NOT)}"
-            case e.Unary(_, operand):
-                inside = self.text(operand, UNARY)
-                # Two minus signs would begin a comment, and a sign before a number would become part of it.
-                return UNARY, f"-({inside})" if inside[0] in "-0123456789" else f"-{inside}"
+                return self._remote(table, arguments)
+            case e.Unary(operator, operand):
+                return self._unary(operator, operand)
             case e.Binary(operator, left, right):
                 return self._binary(operator, left, right)
             case e.Items():
@@ -78,6 +68,24 @@ class ExpressionPrinter:
 
     def listed(self, expressions: Iterable[e.Expression]) -> str:
         return ", ".join(self.text(each) for each in expressions)
+
+    def _parameter(self, parameter: str) -> tuple[int, str]:
+        if not self.parameters:
+            raise PrintError(f"SASE has no parameters such as ${parameter}")
+        return ATOM, f"${word(parameter)}"
+
+    def _remote(self, table: str, arguments: Sequence[e.Expression]) -> tuple[int, str]:
+        if not arguments:
+            raise PrintError("REMOTE needs something to look up")
+        name_of_table = "REMOTE" if table == "remote" else f"REMOTE.{word(table)}"
+        return ATOM, f"{name_of_table}[{self.listed(arguments)}]"
+
+    def _unary(self, operator: str, operand: e.Expression) -> tuple[int, str]:
+        if operator == "not":
+            return NOT, f"not {self.text(operand, NOT)}"
+        inside = self.text(operand, UNARY)
+        # Two minus signs would begin a comment, and a sign before a number would become part of it.
+        return UNARY, f"-({inside})" if inside[0] in "-0123456789" else f"-{inside}"
 
     def _constant(self, value: object) -> tuple[int, str]:
         try:

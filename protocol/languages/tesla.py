@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -460,34 +460,33 @@ def flat(items: Iterable[s.Syntax]) -> Iterator[s.Syntax]:
 
 def aggregates_in(node: s.Syntax) -> Iterator[s.AggregateCall]:
     """The aggregates of an expression in the order of the text."""
+    if isinstance(node, s.AggregateCall):
+        yield node
+    for part in parts_of(node):
+        yield from aggregates_in(part)
+
+
+def parts_of(node: s.Syntax) -> Sequence[s.Syntax]:
+    """The expressions of which an expression is made, in the order of the text; what aggregates name is not of them."""
     match node:
-        case s.AggregateCall():
-            yield node
         case s.Inner():
-            yield from aggregates_in(node.inside)
+            return [node.inside]
         case s.Negative() | s.Not():
-            yield from aggregates_in(node.operand)
+            return [node.operand]
         case s.Arithmetic():
-            yield from aggregates_in(node.left)
-            yield from aggregates_in(node.right)
+            return [node.left, node.right]
         case s.Chain():
-            for operand in node.operands:
-                yield from aggregates_in(operand)
+            return node.operands
         case s.All() | s.Any():
-            for item in node.items:
-                yield from aggregates_in(item)
+            return node.items
         case s.Called() | s.Bracketed() | s.RemoteLookup():
-            for argument in node.arguments:
-                yield from aggregates_in(argument)
+            return node.arguments
         case s.Range():
-            for part in (node.operand, node.low, node.high):
-                yield from aggregates_in(part)
+            return [node.operand, node.low, node.high]
         case s.In():
-            yield from aggregates_in(node.operand)
-            for part in node.members if isinstance(node.members, list) else [node.members]:
-                yield from aggregates_in(part)
+            return [node.operand, *(node.members if isinstance(node.members, list) else [node.members])]
         case _:
-            return
+            return ()
 
 
 def next_name(name: str, taken: Container[str], numbers: dict[str, int]) -> str:

@@ -488,20 +488,28 @@ class Hub:
                     handler.link_down(name, reason)
                 case Reset(life, _, reason):
                     log.warning("%s: the link to %s begins anew: %s", self.name, name, reason)
-                    if self._deferred_resets:
-                        handler.link_reset(name, life)
-                    else:
-                        assert self._loop is not None
-                        opened = link.session.accept_reset(self._loop.time())
-                        handler.link_reset(name, life)
-                        self._tell(link, opened)
+                    self._tell_reset(link, life)
                 case Refused(key, text):
-                    if link.refusal != key:
-                        link.refusal = key
-                        who = f"{name} refused us" if link.session.dials else f"{name} was refused"
-                        log.warning("%s: %s: %s", self.name, who, text)
-                    if self._on_refused is not None and link.session.dials:
-                        self._on_refused(name, key, text)
+                    self._tell_refused(link, key, text)
+
+    def _tell_reset(self, link: Link, life: str) -> None:
+        name = link.session.peer
+        if self._deferred_resets:
+            self._handler.link_reset(name, life)
+            return
+        assert self._loop is not None
+        opened = link.session.accept_reset(self._loop.time())
+        self._handler.link_reset(name, life)
+        self._tell(link, opened)
+
+    def _tell_refused(self, link: Link, key: str, text: str) -> None:
+        name = link.session.peer
+        if link.refusal != key:
+            link.refusal = key
+            who = f"{name} refused us" if link.session.dials else f"{name} was refused"
+            log.warning("%s: %s: %s", self.name, who, text)
+        if self._on_refused is not None and link.session.dials:
+            self._on_refused(name, key, text)
 
     # -- strangers and bad frames
 

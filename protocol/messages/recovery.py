@@ -157,7 +157,7 @@ Noted: TypeAlias = (
 )  # fmt: skip
 
 
-def key_of(piece: Noted) -> str:
+def key_of(piece: Noted) -> str:  # noqa: C901, PLR0912 - a table: one line for each kind of piece
     """What a later piece replaces it by."""
     match piece:
         case NotedPlan():

@@ -78,14 +78,21 @@ def _value(plain: Any) -> Any:
         raise CodecError("an encoded value without a name")
     name, *inside = plain
     if name == _BIG:
-        if len(inside) != 1 or not isinstance(inside[0], str) or not inside[0].lstrip("-").isdecimal():
-            raise CodecError("a malformed integer in an encoded rule")
-        return int(inside[0])
+        return _integer(inside)
     if name == _TYPE:
         return _event_type(inside)
     values = tuple(map(_value, inside))
-    if name == _TUPLE:
-        return values
+    return values if name == _TUPLE else _part(name, values)
+
+
+def _integer(inside: list[Any]) -> int:
+    if len(inside) != 1 or not isinstance(inside[0], str) or not inside[0].lstrip("-").isdecimal():
+        raise CodecError("a malformed integer in an encoded rule")
+    return int(inside[0])
+
+
+def _part(name: str, values: tuple[Any, ...]) -> Any:
+    """A part of a rule, made of values that its class allows."""
     cls = _CLASSES.get(name)
     if cls is None:
         raise CodecError(f"unknown part {name!r} in an encoded rule; it may come from a newer version")

@@ -18,7 +18,7 @@ from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.messages import control
 from headwater.protocol.messages.plans import Adopt, PlannedRule, Share
-from headwater.protocol.pattern import leaves
+from headwater.protocol.pattern import Rule, leaves
 from headwater.protocol.streams import Filter, Part, Whole
 from tests.law.law import check
 from tests.law.layouts import twinned
@@ -28,7 +28,7 @@ TYPES = tuple(EventType(name, {"v": "int"}) for name in "ABCD")
 SOURCES = {"A": ("n1", "n2"), "B": ("n2",), "C": ("n3",), "D": ("n3", "n1")}
 
 
-def sase(text):
+def sase(text: str) -> Rule:
     (rule,) = parse_rules([Text(text, "r.sase", "sase")], TYPES).rules
     return rule
 

@@ -32,6 +32,7 @@ from headwater.protocol.edge import Broker, ClientFeed, ClientTo, FileTo, MqttFe
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import Control, Register, SubscribeClient, UnsubscribeClient
+from headwater.protocol.messages.plans import TreeDrained
 from headwater.protocol.network import Network, Sink, Source
 from headwater.protocol.subscriptions import Subscription
 from tests.kit.scripted_nodes import FIRE, HEAT, ScriptedNode, a_network, destinations_of, feeds_of
@@ -323,7 +324,7 @@ def test_an_input_that_fails_leaves_everything_as_it_was(monkeypatch: pytest.Mon
         raise ZeroDivisionError
 
     monkeypatch.setattr(room.machine.coordinator, "reported", broken)
-    room.say("n1", control.Reported(control.plan_messages.TreeDrained("n1", 7)))
+    room.say("n1", control.Reported(TreeDrained("n1", 7)))
     assert room.durable.counts["internal_errors"] == 1
     assert room.machine.coordinator.plan == 1
     assert room.machine.coordinator.reported.__func__ is real.__func__  # type: ignore[attr-defined]

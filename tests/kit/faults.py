@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from headwater.protocol.messages.control import COORDINATOR
 from headwater.protocol.network import Network
-from tests.kit.processes import COORDINATOR, Cluster, assert_exact, replayed
+from tests.kit.processes import Cluster, assert_exact, replayed
 from tests.law.law import identity_of, reference
 from tests.law.networks import NetworkCase
 from tests.simulation.test_simulator import LINKS, a_network, births_of

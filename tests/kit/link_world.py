@@ -6,7 +6,8 @@ from collections import Counter, deque
 from random import Random
 
 from headwater.protocol.links.frames import FrameError, decode
-from headwater.protocol.links.session import Happening, Identity, Phase, Received, Refused, Reset, Session
+from headwater.protocol.links.happenings import Happening, Identity, Received, Refused, Reset
+from headwater.protocol.links.session import Phase, Session
 from headwater.protocol.links.settings import LinkSettings, PeerState
 
 SETTINGS = LinkSettings(window_bytes=200, frame_bytes_max=4096)
@@ -154,7 +155,6 @@ class World:
         which = random.randrange(2)
         end = self.ends[which]
         what = random.choice(faults if faults and random.random() < FAULTS else USUAL)
-        queue = self.queues[which]
         match what:
             case "send":
                 end.send(random.randint(1, 4))
@@ -169,6 +169,15 @@ class World:
                 end.accept_reset(self.now)
             case "tick":
                 self.tick(random.choice((0.1, 0.2, 0.5, 0.5, 0.5, 0.5, 1.0, 3.0)))
+            case "drop" | "double" | "ghost":
+                self.disturb(which, what)
+            case _:
+                self.break_down(which, what)
+
+    def disturb(self, which: int, what: str) -> None:
+        """What a network may do to frames."""
+        random, queue = self.random, self.queues[which]
+        match what:
             case "drop":
                 if queue:
                     queue.popleft()
@@ -178,6 +187,11 @@ class World:
             case "ghost":
                 if self.ghosts:
                     self.arrive(*self.ghosts.pop(random.randrange(len(self.ghosts))))
+
+    def break_down(self, which: int, what: str) -> None:
+        """What may happen to connections and processes."""
+        end = self.ends[which]
+        match what:
             case "cut":
                 self.cut()
             case "crash":

@@ -9,8 +9,8 @@ from dataclasses import replace
 from headwater.protocol.events import Event
 from headwater.protocol.expressions import FOLDS, Attribute, Binary, Constant, Expression, Parameter
 from headwater.protocol.pattern import Absence, Aggregate, Chain, Leaf, OutputAttribute, Pattern, Rule, Selection, Step
-from tests.law.equal_values import chance_of_seed, drawn
-from tests.law.generators import Named, RuleMaker, comparison
+from tests.law.equal_values import Named, chance_of_seed, drawn
+from tests.law.generators import RuleMaker, comparison
 from tests.law.networks import UNSERVED, Birth, Maker, NetworkCase
 from tests.law.stretching import stretched
 
@@ -84,7 +84,7 @@ class AggregatedMaker(Maker):
     """Makes networks around at least one such rule; others may bring what it aggregates, or read what it finds."""
 
     def rules(self) -> tuple[Rule, ...]:
-        makers = [AggregatingMaker]
+        makers: list[type[RuleMaker]] = [AggregatingMaker]
         if self.chance(0.3):
             makers.insert(0, RuleMaker)
         if self.chance(0.3):

@@ -30,7 +30,7 @@ from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import DETECTION_US, simulate
 from headwater.node.core import NodeSettings
 from headwater.protocol.events import Event
-from headwater.protocol.network import Network
+from headwater.protocol.network import Network, Sink, Source
 from headwater.protocol.pattern import Rule, types_of
 from tests.law.law import (
     MATCHES_MAX,
@@ -86,17 +86,17 @@ def churn_case(seed: int, draw: Draw = small_case, *, faults: bool = False) -> C
             later.append((moment(), DeployRules((rule,))))
         elif rng.random() < 0.3:
             later.append((moment(), UndeployRule(rule.name)))
-    sinks, late_sinks = [], []
+    sinks: list[Sink] = []
+    late_sinks: list[Sink] = []
     for sink in network.sinks:
         (late_sinks if rng.random() < 0.4 else sinks).append(sink)
-    sources, late_sources = [], []
+    sources: list[tuple[int, Source]] = []
+    late_sources: list[tuple[int, Source]] = []
     for number, source in enumerate(network.sources):
         (late_sources if rng.random() < 0.3 else sources).append((number, source))
-    arrivals: list[tuple[int, Any]] = sorted(
-        [(moment(), AddSubscription(sink)) for sink in late_sinks]
-        + [(moment(), AddSource(source)) for _, source in late_sources],
-        key=lambda each: each[0],
-    )
+    arrivals: list[tuple[int, AddSubscription | AddSource]] = [(moment(), AddSubscription(sink)) for sink in late_sinks]
+    arrivals += [(moment(), AddSource(source)) for _, source in late_sources]
+    arrivals.sort(key=lambda arrival: arrival[0])
     added_sinks = [change.sink for _, change in arrivals if isinstance(change, AddSubscription)]
     added_sources = [change.source for _, change in arrivals if isinstance(change, AddSource)]
     place_of_sink, place_of_source = len(sinks), len(sources)
@@ -215,7 +215,7 @@ def expected(case: ChurnCase, outcome: Outcome) -> list[dict[Any, Any]]:
                 there.add(rule.name)
             case UndeployRule(name):
                 until[name] = held_from - 1
-            case AddSubscription(number=number):
+            case AddSubscription(_, int(number)):
                 sink_since[number] = held_from
                 there_sinks.add(number)
             case EndSubscription(number):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from headwater.protocol.expressions import Attribute, Binary, Expression
 from headwater.protocol.pattern import Chain, Leaf, Pattern, Policy, Selection, Step, Within
-from tests.law.generators import Named, RuleMaker
+from tests.law.equal_values import Named
+from tests.law.generators import RuleMaker
 
 
 class ContestedMaker(RuleMaker):

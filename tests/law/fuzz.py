@@ -8,16 +8,22 @@ import secrets
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
+from multiprocessing.pool import AsyncResult, Pool
 from pathlib import Path
 
+from tests.law.describing import describe
 from tests.law.fuzzing import IGNORED, Mismatch, Outcome, check_case, kept_case, minimise, report, run_seeds
-from tests.law.generators import describe
 
 SEEDS = Path(__file__).parent / "seeds"
 STRETCH = 50  # seeds that a worker takes at a time
 
 
-def stretch(task: tuple[int, int, int]) -> tuple[int, Outcome]:
+Task = tuple[int, int, int]
+"""The first seed, how many, and the failures after which to stop."""
+
+
+def stretch(task: Task) -> tuple[int, Outcome]:
     first, count, failures_max = task
     return first, run_seeds(first, count, None, failures_max)
 
@@ -77,9 +83,9 @@ def main() -> int:
     return 1 if total.failures else 0
 
 
-def map_lazily(pool, tasks, jobs):  # type: ignore[no-untyped-def]
+def map_lazily(pool: Pool, tasks: Iterable[Task], jobs: int) -> Iterator[tuple[int, Outcome]]:
     """Like imap, but takes tasks only as workers become free: the tasks are endless."""
-    running = []
+    running: list[AsyncResult[tuple[int, Outcome]]] = []
     for task in tasks:
         running.append(pool.apply_async(stretch, (task,)))
         while len(running) > jobs:

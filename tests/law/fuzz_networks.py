@@ -22,9 +22,9 @@ from headwater.protocol.network import Link, Network
 from headwater.protocol.pattern import types_of
 from headwater.protocol.strategy import STRATEGIES
 from tests.law import law
-from tests.law.fuzzing import smaller_rules
 from tests.law.law import SERVED, Verdict, check
 from tests.law.networks import Birth, NetworkCase, Size, describe, network_case, numbered
+from tests.law.shrinking import smaller_rules
 
 KEPT = Path(__file__).parent / "network_seeds"
 STRETCH = 4  # seeds that a worker takes at a time
@@ -143,10 +143,24 @@ def valid(network: Network) -> bool:
 
 def reductions(case: NetworkCase) -> Iterator[NetworkCase]:
     """Cases that are a little smaller than this one, what shrinks most first."""
-    network = case.network
-    read = {name for rule in network.rules for name in types_of(rule.pattern)}
-    primitive = {event_type.name for event_type in network.types}
     yield from fewer_births(case, (16, 4))
+    yield from fewer_rules_and_sinks(case)
+    yield from fewer_sources(case)
+    yield from fewer_links(case)
+    yield from fewer_births(case, (1,))
+    yield from calmer(case)
+    yield from fewer_faults(case)
+    yield from simpler_subscriptions(case)
+    yield from simpler_rules(case)
+
+
+def types_read(network: Network) -> set[str]:
+    return {name for rule in network.rules for name in types_of(rule.pattern)}
+
+
+def fewer_rules_and_sinks(case: NetworkCase) -> Iterator[NetworkCase]:
+    network = case.network
+    read, primitive = types_read(network), {event_type.name for event_type in network.types}
     for i, rule in enumerate(network.rules):
         others = network.rules[:i] + network.rules[i + 1 :]
         emitted = {other.emits for other in others}
@@ -156,12 +170,20 @@ def reductions(case: NetworkCase) -> Iterator[NetworkCase]:
     for i in range(len(network.sinks)):
         if len(network.sinks) > 1:
             yield replace(case, network=replace(network, sinks=network.sinks[:i] + network.sinks[i + 1 :]))
-    needed = read | {sink.subscription.type for sink in network.sinks}
+
+
+def fewer_sources(case: NetworkCase) -> Iterator[NetworkCase]:
+    network = case.network
+    needed = types_read(network) | {sink.subscription.type for sink in network.sinks}
     for i, source in enumerate(network.sources):
         rest = network.sources[:i] + network.sources[i + 1 :]
         if rest and (source.type not in needed or any(other.type == source.type for other in rest)):
             births = [(at_us, s - (s > i), event) for at_us, s, event in case.births if s != i]
             yield rebuilt(case, replace(network, sources=rest), births)
+
+
+def fewer_links(case: NetworkCase) -> Iterator[NetworkCase]:
+    network = case.network
     for link in network.links:
         yield merged(case, link.one, link.other)
         yield merged(case, link.other, link.one)
@@ -169,15 +191,20 @@ def reductions(case: NetworkCase) -> Iterator[NetworkCase]:
         rest_of_links = network.links[:i] + network.links[i + 1 :]
         if connected(network.nodes, rest_of_links):
             yield rebuilt(case, replace(network, links=rest_of_links), case.births)
-    yield from fewer_births(case, (1,))
-    yield from calmer(case)
-    yield from fewer_faults(case)
+
+
+def simpler_subscriptions(case: NetworkCase) -> Iterator[NetworkCase]:
+    network = case.network
     for i, sink in enumerate(network.sinks):
         for j in range(len(sink.subscription.where)):
             where = sink.subscription.where[:j] + sink.subscription.where[j + 1 :]
             simpler = replace(sink, subscription=replace(sink.subscription, where=where))
             yield replace(case, network=replace(network, sinks=(*network.sinks[:i], simpler, *network.sinks[i + 1 :])))
-    named = any(sink.subscription.where for sink in network.sinks)
+
+
+def simpler_rules(case: NetworkCase) -> Iterator[NetworkCase]:
+    network = case.network
+    read, named = types_read(network), any(sink.subscription.where for sink in network.sinks)
     for i, rule in enumerate(network.rules):
         for shorter in smaller_rules(rule, rule.emits not in read and not named):
             yield replace(case, network=replace(network, rules=(*network.rules[:i], shorter, *network.rules[i + 1 :])))

@@ -10,14 +10,16 @@ import random
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from headwater.protocol import expressions as ex
 from headwater.protocol import pattern as pt
 from headwater.protocol.events import Event
-from tests.law.generators import Case, case_of_seed, describe, has_lonely_limit
-from tests.oracle import Found, TooManyMatches, all_items, evaluate, items_in
+from tests.law.describing import describe
+from tests.law.generators import Case, case_of_seed
+from tests.law.shrinking import reductions
+from tests.law.timing import Timing, deciding_ts, timings
+from tests.oracle import Found, TooManyMatches, evaluate
 
 MATCHES_MAX = 3000
 READ_MAX = 40  # composites of one rule that others read: their combinations explode
@@ -115,104 +117,6 @@ def schedules(rng: random.Random, events: Sequence[Event], count: int = 2) -> It
     yield in_order_one_by_one(events)
     for _ in range(count):
         yield random_schedule(rng, events)
-
-
-# -- when a match must be emitted --------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What is known of when a rule's matches are emitted.
-
-    ``eager``: the pattern is monotone, so a match is out as soon as its parts are there (a composite part: as soon as
-    it was emitted itself). Otherwise by watermark: ``exact`` if ``deciding_ts`` is the very moment, else it is only a
-    moment before which nothing may be emitted. ``prompt``: all composites up to the watermark are out.
-    """
-
-    eager: bool
-    exact: bool
-    prompt: bool
-
-
-def timings(rules: Sequence[pt.Rule]) -> dict[str, Timing]:
-    made: dict[str, Timing] = {}
-    waiting = list(rules)
-    while waiting:
-        for rule in list(waiting):
-            read = [other for other in rules if other.emits in pt.types_of(rule.pattern)]
-            if all(other.name in made for other in read):
-                made[rule.name] = timing_of(rule, [made[other.name] for other in read])
-                waiting.remove(rule)
-    return made
-
-
-def timing_of(rule: pt.Rule, read: Sequence[Timing]) -> Timing:
-    root = rule.pattern.root
-    inputs_prompt = all(timing.prompt for timing in read)
-    if isinstance(root, pt.Chain):
-        monotone = all(isinstance(step, pt.Selection) and step.policy == "each" for step in root.steps)
-        return Timing(monotone, inputs_prompt, inputs_prompt)
-    window = root.window  # type: ignore[union-attr]
-    assert window is not None
-    counting = window.unit == "events"
-    limited = any(isinstance(part, pt.Repetition) and part.limit is not None for part in parts_of(root))
-    negated = any(isinstance(part, pt.Negation) for part in parts_of(root))
-    repeats = any(isinstance(part, pt.Repetition) for part in parts_of(root))
-    skips = rule.pattern.skip == "next"
-    if not (counting or limited or negated or skips):
-        return Timing(True, inputs_prompt, inputs_prompt)
-    intricate = counting or limited or (skips and repeats and (has_inner_operators(root) or bool(read)))
-    waits = any(negation_waits(part) for part in parts_of(root)) or (skips and repeats) or counting or limited
-    return Timing(False, inputs_prompt and not intricate, inputs_prompt and not waits)
-
-
-def parts_of(part: Any) -> Iterator[Any]:
-    yield part
-    if isinstance(part, pt.Negation):
-        yield from parts_of(part.part)
-    for inner in getattr(part, "parts", ()):
-        yield from parts_of(inner)
-
-
-def has_inner_operators(root: Any) -> bool:
-    return any(part is not root and isinstance(part, pt.Sequence | pt.Conjunction) for part in parts_of(root))
-
-
-def negation_waits(operator: Any) -> bool:
-    """Whether a negation in this operator looks past the parts of the match."""
-    if isinstance(operator, pt.Conjunction):
-        return any(isinstance(part, pt.Negation) for part in operator.parts)
-    return isinstance(operator, pt.Sequence) and isinstance(operator.parts[-1], pt.Negation)
-
-
-def deciding_ts(rule: pt.Rule, match: Found) -> int:
-    """The watermark at which nothing can change the match any more."""
-    root: Any = rule.pattern.root
-    decided = match.ts
-    if isinstance(root, pt.Chain) or root.window.unit == "events":
-        return decided
-
-    def visit(part: Any, owner: Any) -> None:
-        nonlocal decided
-        if not isinstance(part, pt.Sequence | pt.Conjunction | pt.Disjunction) or not items_in(
-            part, dict(match.binding)
-        ):
-            return
-        if getattr(part, "window", None) is not None:
-            owner = part
-        if negation_waits(part):
-            inside = items_in(owner, dict(match.binding))
-            decided = max(decided, min(item.start for item in inside)[0] + owner.window.length)
-        for inner in part.parts:
-            visit(inner, owner)
-
-    visit(root, root)
-    if rule.pattern.skip == "next" and not has_inner_operators(root):
-        items = all_items(match.binding)
-        latest = max(items, key=lambda item: item.own_key)
-        if any(isinstance(bound, tuple) and latest in bound for bound in match.binding.values()):
-            decided = max(decided, min(item.start for item in items)[0] + root.window.length)
-    return decided
 
 
 # -- the properties ----------------------------------------------------------------------------------------------------
@@ -456,93 +360,6 @@ def minimise(case: Case, mismatch: Mismatch, schedule_seed: int = 0, seconds: fl
 
 def kind_of_failure(mismatch: Mismatch) -> str:
     return mismatch.property.split(":")[0]
-
-
-def reductions(case: Case) -> Iterator[Case]:
-    """Cases that are a little smaller than this one."""
-    for i, dropped in enumerate(case.rules):
-        others = case.rules[:i] + case.rules[i + 1 :]
-        if others and not any(dropped.emits in pt.types_of(rule.pattern) for rule in others):
-            yield replace(case, rules=others)
-    for width in (4, 2, 1):
-        for i in range(0, len(case.events), width):
-            yield replace(case, events=case.events[:i] + case.events[i + width :])
-    read = {name for rule in case.rules for name in pt.types_of(rule.pattern)}
-    for i, rule in enumerate(case.rules):
-        for smaller in smaller_rules(rule, rule.emits not in read):
-            yield replace(case, rules=(*case.rules[:i], smaller, *case.rules[i + 1 :]))
-
-
-def smaller_rules(rule: pt.Rule, attributes_free: bool) -> Iterator[pt.Rule]:
-    pattern = rule.pattern
-    if attributes_free and rule.attributes:
-        for i in range(len(rule.attributes)):
-            yield replace(rule, attributes=rule.attributes[:i] + rule.attributes[i + 1 :])
-    if isinstance(pattern.root, pt.Chain):
-        roots: Iterable[Any] = [
-            replace(pattern.root, steps=pattern.root.steps[:i] + pattern.root.steps[i + 1 :])
-            for i in range(len(pattern.root.steps))
-        ]
-    else:
-        roots = smaller_parts(pattern.root)
-    for root in roots:
-        if (made := without_lost_names(rule, root)) is not None:
-            yield made
-    for i in range(len(pattern.where)):
-        yield replace(rule, pattern=replace(pattern, where=pattern.where[:i] + pattern.where[i + 1 :]))
-
-
-def smaller_parts(part: Any) -> Iterator[Any]:
-    """The part with one part fewer somewhere; never an operator without a positive part."""
-    match part:
-        case pt.Negation(inner):
-            for smaller in smaller_parts(inner):
-                yield pt.Negation(smaller)
-            if not isinstance(inner, pt.Leaf):
-                yield from (pt.Negation(leaf) for leaf in pt.leaves(inner))
-        case pt.Repetition(parts, limit):
-            if limit is not None:
-                yield pt.Repetition(parts)
-        case pt.Sequence(parts) | pt.Conjunction(parts) | pt.Disjunction(parts):
-            for i, inner in enumerate(parts):
-                rest = parts[:i] + parts[i + 1 :]
-                if any(not isinstance(p, pt.Negation) for p in rest):
-                    yield replace(part, parts=rest)
-                for smaller in smaller_parts(inner):
-                    yield replace(part, parts=(*parts[:i], smaller, *parts[i + 1 :]))
-                if isinstance(inner, pt.Sequence | pt.Conjunction | pt.Disjunction | pt.Repetition):
-                    for leaf in pt.positive_leaves(inner):
-                        yield replace(part, parts=(*parts[:i], leaf, *parts[i + 1 :]))
-
-
-def without_lost_names(rule: pt.Rule, root: Any) -> pt.Rule | None:
-    """The rule with another root and without what names a role or parameter that is gone; None if that cannot be."""
-    roles = {leaf.role for leaf in pt.leaves(root)}
-    positive = {leaf.role for leaf in pt.positive_leaves(root)}
-    parameters = set()
-    if isinstance(root, pt.Chain):
-        for step in root.steps:
-            reach = step.within if isinstance(step, pt.Selection) else step.range
-            named = {reach.origin} if isinstance(reach, pt.Within) else {reach.one, reach.other}
-            if not named <= positive:
-                return None
-            if isinstance(step, pt.Aggregate):
-                parameters.add(step.name)
-    if has_lonely_limit(root):
-        return None
-    repeated = pt.repeated_roles(root)
-
-    def known(expression: ex.Expression, allowed: set[str]) -> bool:
-        for part in ex.walk(expression):
-            if isinstance(part, ex.Fold) and part.role not in repeated:
-                return False
-            if isinstance(part, ex.Attribute) and part.index and part.role not in repeated:
-                return False
-        return ex.roles_of(expression) <= allowed and ex.parameters_of(expression) <= parameters
-
-    where = tuple(c for c in rule.pattern.where if known(c, roles))
-    kept = tuple(a if known(a.value, positive) else replace(a, value=ex.Constant(0)) for a in rule.attributes)
-    return replace(rule, pattern=replace(rule.pattern, root=root, where=where), attributes=kept)
 
 
 # -- reporting ---------------------------------------------------------------------------------------------------------

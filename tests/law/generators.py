@@ -7,10 +7,10 @@ have matches. ``Case.features`` says what a case exercises.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.expressions import (
@@ -46,10 +46,12 @@ from headwater.protocol.pattern import (
     Window,
     Within,
     leaves,
-    positive_leaves,
 )
 from headwater.protocol.pattern import Sequence as Seq
 from tests.law.equal_values import EqualValues, Named, alike, chance_of_seed, drawn, values_alike
+from tests.law.shapes import has_lonely_limit, named_roles, note_operator, without_limits
+
+POLICIES: Sequence[Literal["each", "last", "first"]] = ("each", "each", "last", "last", "first")
 
 FULL = {"id": "int", "v": "int", "w": "float?", "s": "string", "f": "bool?", "g": "bool?"}
 
@@ -239,7 +241,7 @@ class RuleMaker:
         made = [OutputAttribute(f"o{i}", "int", self.output(named, "v")) for i in range(self.rng.randint(0, 2))]
         if self.chance(0.2):
             role = self.rng.choice(named)
-            index = "last" if role.repetition is not None else ""
+            index: Literal["", "first", "last"] = "last" if role.repetition is not None else ""
             ratio = Binary("/", Attribute(role.role, "v", index), Constant(self.rng.randint(0, 2)))
             made.append(OutputAttribute("ratio", "float", ratio))
             self.features.add("output: division")
@@ -533,7 +535,7 @@ class RuleMaker:
             kind = self.rng.choices(("selection", "absence", "aggregate"), (55, 20, 25))[0]
             if kind == "selection":
                 leaf = self.leaf(" selected")
-                policy = self.rng.choice(("each", "each", "last", "last", "first"))
+                policy = self.rng.choice(POLICIES)
                 count = 1 if policy == "each" or self.chance(0.6) else self.rng.randint(2, 3)
                 self.features.add(f"chain: {'n-' if count > 1 else ''}{policy}")
                 within = self.within(known)
@@ -596,156 +598,3 @@ class RuleMaker:
                 parameter = Binary("+", parameter, Attribute(self.rng.choice(known).role, "id"))
             made.append(Binary(comparison(self.rng), Attribute(role.role, "v"), parameter))
         return made
-
-
-def has_lonely_limit(part: Any) -> bool:
-    """Whether a repetition with a limit can be all of a match: the whole trace would then be its range."""
-    match part:
-        case Repetition(_, limit):
-            return limit is not None
-        case Disjunction(parts):
-            return any(has_lonely_limit(inner) for inner in parts)
-        case Seq(parts) | Conjunction(parts):
-            positive = [inner for inner in parts if not isinstance(inner, Negation)]
-            return len(positive) == 1 and has_lonely_limit(positive[0])
-    return False
-
-
-def without_limits(part: Any) -> Any:
-    match part:
-        case Repetition(parts):
-            return Repetition(parts)
-        case Seq(parts) | Conjunction(parts) | Disjunction(parts):
-            return replace(part, parts=tuple(without_limits(inner) for inner in parts))
-    return part
-
-
-def named_roles(root: Part | Chain) -> list[Named]:
-    """The roles of a pattern; of a chain only those of the parts of a match."""
-    if isinstance(root, Chain):
-        return [Named(leaf.role, leaf.type) for leaf in positive_leaves(root)]
-    made: list[Named] = []
-    counter = iter(range(100))
-
-    def visit(part: Part, negation: int | None, in_or: bool) -> None:
-        match part:
-            case Leaf(role, kind):
-                made.append(Named(role, kind, None, negation, in_or))
-            case Repetition(parts):
-                number = next(counter)
-                made.extend(Named(leaf.role, leaf.type, number, negation, in_or) for leaf in parts)
-            case Negation(inner):
-                visit(inner, next(counter), in_or)
-            case Disjunction(parts):
-                for inner in parts:
-                    visit(inner, negation, True)
-            case _:
-                for inner in part.parts:
-                    visit(inner, negation, in_or)
-
-    visit(root, None, False)
-    return made
-
-
-def note_operator(part: Any, features: set[str], skips: bool, inside: str = "") -> None:
-    """Record which operators stand where."""
-    prefix = "next: " if skips else ""
-    match part:
-        case Seq(parts):
-            if inside:
-                features.add(f"{prefix}SEQ in {inside}")
-            positive = [i for i, p in enumerate(parts) if not isinstance(p, Negation)]
-            for i, inner in enumerate(parts):
-                if isinstance(inner, Negation):
-                    place = "leading" if i < positive[0] else "trailing" if i > positive[-1] else "middle"
-                    features.add(f"{prefix}negation: {place}" + (" in an inner SEQ" if inside else ""))
-                elif isinstance(inner, Repetition):
-                    features.add(f"{prefix}repetition: {'last' if i == positive[-1] else 'not last'} in SEQ")
-                note_operator(inner, features, skips, "SEQ")
-        case Conjunction(parts):
-            if inside:
-                features.add(f"{prefix}AND in {inside}")
-            for inner in parts:
-                if isinstance(inner, Negation):
-                    features.add(f"{prefix}negation: in AND")
-                note_operator(inner, features, skips, "AND")
-        case Disjunction(parts):
-            features.add(f"{prefix}OR in {inside}")
-            for inner in parts:
-                note_operator(inner, features, skips, "OR")
-        case Repetition(parts, limit):
-            features.add(f"{prefix}repetition" + (" of a group" if len(parts) > 1 else f" in {inside}"))
-            if limit is not None:
-                features.add(f"{prefix}repetition: limit")
-
-
-# -- printing ----------------------------------------------------------------------------------------------------------
-
-
-def describe(case: Case) -> str:
-    """The case as text for people and as Python to paste into a test."""
-    lines = [f"# seed {case.seed}"]
-    for rule in case.rules:
-        lines += ["# " + line for line in rule_text(rule).splitlines()]
-    lines += ["from headwater.protocol.events import Event, EventType", "from headwater.protocol.expressions import *"]
-    lines += [
-        "from headwater.protocol.pattern import *",
-        "from tests.law.generators import TYPES, Case, Sets, Table",
-        "",
-    ]
-    lines += ["rules = ("] + [f"    {rule!r}," for rule in case.rules] + [")"]
-    lines += ["events = ("] + [f"    {event_code(event)}," for event in case.events] + [")"]
-    lines += ['case = Case(rules, events, remote={"table": Table(), "sets": Sets()})']
-    return "\n".join(lines)
-
-
-def event_code(event: Event) -> str:
-    given = {name: value for name, value in event.attributes.items() if value is not None}
-    return f"Event(TYPES[{event.type!r}], {event.ts}, {event.node!r}, {event.seq}, {given!r})"
-
-
-def rule_text(rule: Rule) -> str:
-    """The rule in one of the languages where one can say it, else a compact rendering."""
-    try:
-        from headwater.protocol.languages import print_rule
-
-        return str(print_rule(rule, "tesla" if isinstance(rule.pattern.root, Chain) else "sase"))
-    except Exception:
-        where = " WHERE .." if rule.pattern.where else ""
-        return f"{rule.name}: {sketch(rule.pattern.root)}{where} SKIP TILL {rule.pattern.skip.upper()} MATCH"
-
-
-def sketch(part: Any) -> str:
-    """A pattern on one line, for people."""
-    window = getattr(part, "window", None)
-    suffix = f"; {window.length} {window.unit} {window.bounds}" if window else ""
-
-    def inside(parts: Iterable[Any]) -> str:
-        return ", ".join(sketch(p) for p in parts)
-
-    match part:
-        case Leaf(role, kind):
-            return f"{kind} {role}"
-        case Seq(parts):
-            return f"SEQ({inside(parts)}{suffix})"
-        case Conjunction(parts):
-            return f"AND({inside(parts)}{suffix})"
-        case Disjunction(parts):
-            return f"OR({inside(parts)})"
-        case Negation(inner):
-            return f"!{sketch(inner)}"
-        case Repetition(parts, limit):
-            return f"({inside(parts)})+" + (f" LIMIT {limit}" if limit is not None else "")
-        case Chain(anchor, steps):
-            return " and ".join([sketch(anchor), *(sketch(step) for step in steps)])
-        case Selection(leaf, policy, within, count):
-            return f"{count}-{policy} {sketch(leaf)} {sketch(within)}"
-        case Absence(leaf, reach):
-            return f"not {sketch(leaf)} {sketch(reach)}"
-        case Aggregate(name, function, leaf, attribute, reach):
-            return f"${name} = {function}({sketch(leaf)}.{attribute} {sketch(reach)})"
-        case Within(length, origin):
-            return f"within {length} from {origin}"
-        case Between(one, other):
-            return f"between {one} and {other}"
-    return repr(part)

@@ -164,7 +164,7 @@ class Verdict:
 @contextmanager
 def columns_from(count: int) -> Iterator[None]:
     """Within it, so many events that come together are kept as columns, and batches of any size are read by pieces."""
-    before = wire_rows.LAZY_LEAST, wire.PIECEWISE_BYTES
+    before = vars(wire_rows)["LAZY_LEAST"], wire.PIECEWISE_BYTES
     vars(wire_rows)["LAZY_LEAST"], vars(wire)["PIECEWISE_BYTES"] = count, 0
     try:
         yield

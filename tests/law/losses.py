@@ -112,63 +112,80 @@ def storm(network: Network, seed: int, from_us: int, span_us: int, *, busy: bool
     Only nodes without sources and sinks forget or are lost (``busy``: one that has some, too), and what is left stays
     connected.
     """
-    rng = random.Random(f"storm {seed}")
-    detection_us = max(1, int(span_us * rng.random() ** 3))
-    usual = random_faults(network, seed, span_us, from_us=from_us) if rng.random() < 0.5 else Faults()
+    return Storm(network, seed, from_us, span_us).gathered(busy=busy)
 
-    def moment() -> int:
-        return from_us + rng.randrange(span_us)
 
-    def length() -> int:
-        return max(1, int(span_us * rng.random() ** 2 / 2))
+class Storm:
+    """Draws what goes wrong, one thing after the other, as long as what is left stays connected."""
 
-    bare = _bare(network)
-    links, nodes, amnesias = list(usual.link_outages), list(usual.node_outages), list[Amnesia]()
-    gone: set[Missing] = set()
-    maybe: set[Missing] = set()
+    def __init__(self, network: Network, seed: int, from_us: int, span_us: int) -> None:
+        self.network = network
+        self.from_us, self.span_us = from_us, span_us
+        self.rng = rng = random.Random(f"storm {seed}")
+        self.detection_us = max(1, int(span_us * rng.random() ** 3))
+        self.usual = random_faults(network, seed, span_us, from_us=from_us) if rng.random() < 0.5 else Faults()
+        self.links = list(self.usual.link_outages)
+        self.nodes = list(self.usual.node_outages)
+        self.amnesias: list[Amnesia] = []
+        self.gone: set[Missing] = set()
+        self.maybe: set[Missing] = set()
 
-    def may_miss(what: Missing, *, returns: bool) -> bool:
+    def gathered(self, *, busy: bool) -> tuple[Faults, int]:
+        rng, bare = self.rng, _bare(self.network)
+        if busy:
+            self._strike(rng.choice([node for node in self.network.nodes if node not in bare]))
+        for node in bare:
+            if rng.random() < 0.2 and self._may_miss(node, returns=False):
+                self._lose(node)
+            elif rng.random() < 0.7:
+                for _ in range(rng.choice((1, 1, 2))):
+                    self._forget(node)
+        self._cut_links()
+        slow = (SlowCoordinator(self._length()),) if rng.random() < 0.7 else ()
+        return replace(
+            self.usual,
+            link_outages=tuple(self.links),
+            node_outages=tuple(self.nodes),
+            amnesias=tuple(self.amnesias),
+            slow_coordinators=slow,
+        ), self.detection_us
+
+    def _moment(self) -> int:
+        return self.from_us + self.rng.randrange(self.span_us)
+
+    def _length(self) -> int:
+        return max(1, int(self.span_us * self.rng.random() ** 2 / 2))
+
+    def _may_miss(self, what: Missing, *, returns: bool) -> bool:
         """Whether what is left stays connected without it; then it is taken for missing from now on."""
-        if not _always_connected(network, gone | {what}, maybe):
+        if not _always_connected(self.network, self.gone | {what}, self.maybe):
             return False
-        (maybe if returns else gone).add(what)
+        (self.maybe if returns else self.gone).add(what)
         return True
 
-    def lose(node: str) -> None:
-        nodes[:] = [outage for outage in nodes if outage.node != node]
-        nodes.append(NodeOutage(node, moment()))
-
-    def forget(node: str) -> None:
-        start = moment()
-        given_up = rng.random() < 0.3 and may_miss(node, returns=True)
-        amnesias.append(Amnesia(node, start, start + length() + detection_us * given_up, given_up))
-
-    if busy:
-        one = rng.choice([node for node in network.nodes if node not in bare])
-        if rng.random() < 0.5 and may_miss(one, returns=False):
-            lose(one)
+    def _strike(self, node: str) -> None:
+        if self.rng.random() < 0.5 and self._may_miss(node, returns=False):
+            self._lose(node)
         else:
-            forget(one)
-    for node in bare:
-        if rng.random() < 0.2 and may_miss(node, returns=False):
-            lose(node)
-        elif rng.random() < 0.7:
-            for _ in range(rng.choice((1, 1, 2))):
-                forget(node)
-    for link in network.links:
-        returns = rng.random() < 0.5
-        if rng.random() < 0.25 and may_miss(frozenset((link.one, link.other)), returns=returns):
-            start = moment()
-            end = start + detection_us + length() if returns else FOREVER
-            links.append(LinkOutage(link.one, link.other, start, end, given_up=returns))
-    slow = (SlowCoordinator(length()),) if rng.random() < 0.7 else ()
-    return replace(
-        usual,
-        link_outages=tuple(links),
-        node_outages=tuple(nodes),
-        amnesias=tuple(amnesias),
-        slow_coordinators=slow,
-    ), detection_us
+            self._forget(node)
+
+    def _lose(self, node: str) -> None:
+        self.nodes[:] = [outage for outage in self.nodes if outage.node != node]
+        self.nodes.append(NodeOutage(node, self._moment()))
+
+    def _forget(self, node: str) -> None:
+        start = self._moment()
+        given_up = self.rng.random() < 0.3 and self._may_miss(node, returns=True)
+        end = start + self._length() + self.detection_us * given_up
+        self.amnesias.append(Amnesia(node, start, end, given_up))
+
+    def _cut_links(self) -> None:
+        for link in self.network.links:
+            returns = self.rng.random() < 0.5
+            if self.rng.random() < 0.25 and self._may_miss(frozenset((link.one, link.other)), returns=returns):
+                start = self._moment()
+                end = start + self.detection_us + self._length() if returns else FOREVER
+                self.links.append(LinkOutage(link.one, link.other, start, end, given_up=returns))
 
 
 def storm_case(seed: int, draw: Draw = small_case, *, changes: bool = False) -> ChurnCase | None:

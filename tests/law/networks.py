@@ -21,8 +21,9 @@ from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.pattern import Rule, leaves, types_of
 from headwater.protocol.subscriptions import SUBJECT, Subscription
 from tests.law.contested import ContestedMaker
+from tests.law.describing import event_code, rule_text
 from tests.law.equal_values import chance_of_seed, drawn
-from tests.law.generators import NODES, TYPES, RuleMaker, comparison, event_code, rule_text, values_of
+from tests.law.generators import NODES, TYPES, RuleMaker, comparison, values_of
 from tests.law.stretching import stretched
 
 Size = Literal["small", "large"]

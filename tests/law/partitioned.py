@@ -18,8 +18,8 @@ from headwater.protocol.composites import Composite
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.expressions import Attribute, Binary, Expression, Parameter
 from headwater.protocol.pattern import Absence, Aggregate, Chain, Leaf, Pattern, Rule, Selection, Step, Within, leaves
-from tests.law.equal_values import chance_of_seed, drawn
-from tests.law.generators import REMOTE, TYPES, Named, RuleMaker, values_of
+from tests.law.equal_values import Named, chance_of_seed, drawn
+from tests.law.generators import REMOTE, TYPES, RuleMaker, values_of
 
 MORE_TYPES: Mapping[str, EventType] = {
     **TYPES,

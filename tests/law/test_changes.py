@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from headwater.coordinator.core import Coordinator
+from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.requests import (
     AddSource,
     AddSubscription,
+    Change,
     DeployRules,
     EndSubscription,
     TidyUp,
     UndeployRule,
 )
 from headwater.deploy.simulation.faults import Faults, NodeOutage
+from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import Simulation, simulate
+from headwater.node.plans.tree_tasks import TreeTasks
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
@@ -35,10 +39,12 @@ from headwater.protocol.messages.plans import (
     TreeStands,
 )
 from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.subscriptions import Subscription
 from tests.kit.first_seed import first_seed
 from tests.law.fuzz_changes import KINDS, judge
+from tests.law.networks import Birth
 
 SECONDS = 60.0
 KEPT = (
@@ -80,19 +86,25 @@ define Hot(value: float) from Temp(value > 50) where value = Temp.value
 """
 
 
-def rule(text):
+def rule(text: str) -> Rule:
     (found,) = parse_rules([RuleText(text, "rule.tesla", "tesla")]).rules
     return found
 
 
-def a_network(*, rules=(), sinks=(), sources=None, strategy="st"):
+def a_network(
+    *,
+    rules: Sequence[Rule] = (),
+    sinks: Sequence[Sink] = (),
+    sources: Sequence[Source] | None = None,
+    strategy: str = "st",
+) -> Network:
     links = (Link("p1", "p2", 5000), Link("p2", "p3", 5000), Link("p1", "p3", 20000))
     sources = (Source("p2", "Smoke"), Source("p3", "Temp")) if sources is None else sources
     return Network((SMOKE, TEMP), ("p1", "p2", "p3"), links, tuple(sources), tuple(sinks), tuple(rules), strategy)
 
 
-def every_second(until_s, *, temp_source=1):
-    births = []
+def every_second(until_s: int, *, temp_source: int = 1) -> list[Birth]:
+    births: list[Birth] = []
     for second in range(1, until_s + 1):
         at = second * S
         births.append((at, temp_source, Event(TEMP, at, "p3", second, {"area": "a", "value": 60.0})))
@@ -100,12 +112,12 @@ def every_second(until_s, *, temp_source=1):
     return births
 
 
-def times(outcome, sink=0):
+def times(outcome: Outcome, sink: int = 0) -> list[int]:
     return [delivery.item.ts for delivery in outcome.delivered if delivery.sink == sink]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_rule_that_is_deployed_later_sees_nothing_from_before(strategy):
+def test_a_rule_that_is_deployed_later_sees_nothing_from_before(strategy: str) -> None:
     network = a_network(sinks=[Sink("p1", Subscription("Fire"))])
     outcome = simulate(
         network,
@@ -115,14 +127,14 @@ def test_a_rule_that_is_deployed_later_sees_nothing_from_before(strategy):
         check=True,
     )
     ((_, held_from),) = outcome.held_from
-    fires = [delivery.item for delivery in outcome.delivered]
+    fires = outcome.composites()
     assert fires
     assert min(part.ts for fire in fires for _, part in fire.events) >= held_from
     assert len({fire.id for fire in fires}) == len(fires)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_rule_that_goes_delivers_what_ends_before(strategy):
+def test_a_rule_that_goes_delivers_what_ends_before(strategy: str) -> None:
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
     outcome = simulate(
         network, every_second(20), strategy=strategy, changes=[(8 * S, UndeployRule("Fire"))], check=True
@@ -133,18 +145,18 @@ def test_a_rule_that_goes_delivers_what_ends_before(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_late_sink_gets_composites_whose_parts_are_older(strategy):
+def test_a_late_sink_gets_composites_whose_parts_are_older(strategy: str) -> None:
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
     change = AddSubscription(Sink("p3", Subscription("Fire")))
     outcome = simulate(network, every_second(20), strategy=strategy, changes=[(8 * S, change)], check=True)
     ((_, held_from),) = outcome.held_from
     assert sorted(times(outcome, 1)) == sorted(ts for ts in times(outcome, 0) if ts >= held_from)
-    late = [delivery.item for delivery in outcome.delivered if delivery.sink == 1]
+    late = outcome.composites(1)
     assert min(part.ts for fire in late for _, part in fire.events) < held_from
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_sink_that_goes_leaves_the_others_alone(strategy):
+def test_a_sink_that_goes_leaves_the_others_alone(strategy: str) -> None:
     sinks = [Sink("p1", Subscription("Fire")), Sink("p3", Subscription("Fire"))]
     network = a_network(rules=[rule(FIRE)], sinks=sinks)
     outcome = simulate(network, every_second(20), strategy=strategy, changes=[(8 * S, EndSubscription(0))], check=True)
@@ -154,7 +166,7 @@ def test_a_sink_that_goes_leaves_the_others_alone(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_source_that_comes_later_is_heard_from_then_on(strategy):
+def test_a_source_that_comes_later_is_heard_from_then_on(strategy: str) -> None:
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], sources=[Source("p2", "Smoke")])
     outcome = simulate(
         network, every_second(20), strategy=strategy, changes=[(8 * S, AddSource(Source("p3", "Temp")))], check=True
@@ -172,20 +184,20 @@ Alone: SEQ(Smoke s, !(Temp t)) WHERE t.area = s.area WITHIN 5 s RETURN Alone(are
 """
 
 
-def alone():
+def alone() -> Rule:
     (found,) = parse_rules([RuleText(ALONE.replace("!(Temp t)", "!Temp t"), "alone.sase", "sase")]).rules
     return found
 
 
-def smokes_and_a_temperature(temperature_s):
-    births = [(at * S, 0, Event(SMOKE, at * S, "p2", at, {"area": "a"})) for at in range(1, 30)]
+def smokes_and_a_temperature(temperature_s: int) -> list[Birth]:
+    births: list[Birth] = [(at * S, 0, Event(SMOKE, at * S, "p2", at, {"area": "a"})) for at in range(1, 30)]
     at = temperature_s * S
     births.append((at, 1, Event(TEMP, at, "p3", 1, {"area": "a", "value": 1.0})))
     return sorted(births)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_what_is_undecided_when_the_plan_changes_is_decided_by_the_next(strategy):
+def test_what_is_undecided_when_the_plan_changes_is_decided_by_the_next(strategy: str) -> None:
     """Each Smoke waits 5 s for a Temp that forbids it; plans follow each other faster than that."""
     network = a_network(rules=[alone()], sinks=[Sink("p1", Subscription("Alone"))])
     changes = [(at * S + 500_000, AddSubscription(Sink("p3", Subscription("Alone")))) for at in (10, 12, 14, 16)]
@@ -197,7 +209,7 @@ def test_what_is_undecided_when_the_plan_changes_is_decided_by_the_next(strategy
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_new_source_may_forbid_what_ended_before_it_came(strategy):
+def test_a_new_source_may_forbid_what_ended_before_it_came(strategy: str) -> None:
     network = a_network(rules=[alone()], sinks=[Sink("p1", Subscription("Alone"))], sources=[Source("p2", "Smoke")])
     births = smokes_and_a_temperature(15)
     change = AddSource(Source("p3", "Temp"))
@@ -206,7 +218,7 @@ def test_a_new_source_may_forbid_what_ended_before_it_came(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_nothing_is_promised_while_a_source_is_being_added(strategy):
+def test_nothing_is_promised_while_a_source_is_being_added(strategy: str) -> None:
     """p1 is down when it is asked; until it answers, the others must not decide what the new source may forbid."""
     network = a_network(rules=[alone()], sinks=[Sink("p2", Subscription("Alone"))], sources=[Source("p2", "Smoke")])
     births = [birth for birth in smokes_and_a_temperature(15) if birth[1] == 0]
@@ -224,15 +236,16 @@ def test_nothing_is_promised_while_a_source_is_being_added(strategy):
     assert sorted(times(outcome)) == [at * S for at in range(1, 30) if not 10 <= at <= 15]
 
 
-def test_what_went_is_forgotten():
+def test_what_went_is_forgotten() -> None:
     network = a_network(rules=[rule(FIRE), rule(HOT)], sinks=[Sink("p1", Subscription("Fire"))])
-    changes = [(5 * S, UndeployRule("Fire")), (6 * S, EndSubscription(0)), (18 * S, TidyUp())]
+    changes: list[tuple[int, Change]] = [(5 * S, UndeployRule("Fire")), (6 * S, EndSubscription(0)), (18 * S, TidyUp())]
     simulation = Simulation(network, "st", 0, Faults())
     simulation.set_up(-S)
     simulation.run(every_second(30), None, changes)
     for core in simulation.nodes.values():
         assert len(core.works) == 1
         (work,) = core.works.values()
+        assert isinstance(work, TreeTasks)
         assert not any("Fire" in str(stream) for stream in work.feeds)
     assert sum(core.held() for core in simulation.nodes.values()) < 100
 
@@ -240,17 +253,23 @@ def test_what_went_is_forgotten():
 # -- the coordinator ---------------------------------------------------------------------------------------------------
 
 
-def a_coordinator(**options):
+def a_coordinator() -> Coordinator:
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
-    coordinator = Coordinator(network, "st", **options)
+    coordinator = Coordinator(network, "st")
     coordinator.begin()
-    coordinator.reported(coordinator.trees.leader, TreeStands(coordinator.trees.leader, 1))
+    coordinator.reported(leader_of(coordinator), TreeStands(leader_of(coordinator), 1))
     return coordinator
 
 
-def tell(coordinator, orders, marks):
+def leader_of(coordinator: Coordinator) -> str:
+    leader = coordinator.trees.leader
+    assert leader is not None
+    return leader
+
+
+def tell(coordinator: Coordinator, orders: Orders, marks: Mapping[str, Sequence[tuple[str, int, float]]]) -> Orders:
     """Have every node that is asked answer with its marks; the orders that follow."""
-    found = []
+    found: Orders = []
     for node, order in orders:
         if isinstance(order, TellDelivered):
             known = tuple(DeliveredMark(*mark) for mark in marks.get(node, ()))
@@ -258,7 +277,7 @@ def tell(coordinator, orders, marks):
     return found
 
 
-def test_a_change_holds_from_above_the_greatest_promise():
+def test_a_change_holds_from_above_the_greatest_promise() -> None:
     coordinator = a_coordinator()
     orders = coordinator.request(DeployRules((rule(HOT),)))
     assert [order for _, order in orders] == [Prepare(1, False, False)] * 3
@@ -271,7 +290,7 @@ def test_a_change_holds_from_above_the_greatest_promise():
     assert coordinator.held_from == [(DeployRules((rule(HOT),)), 901)]
 
 
-def test_without_all_acknowledgements_there_is_no_change():
+def test_without_all_acknowledgements_there_is_no_change() -> None:
     coordinator = a_coordinator()
     coordinator.request(DeployRules((rule(HOT),)))
     coordinator.reported("p1", Prepared(1, 500))
@@ -280,26 +299,26 @@ def test_without_all_acknowledgements_there_is_no_change():
     assert coordinator.reported("p2", Prepared(1, 500)) == []
 
 
-def test_changes_are_made_one_after_the_other():
+def test_changes_are_made_one_after_the_other() -> None:
     coordinator = a_coordinator()
     coordinator.request(DeployRules((rule(HOT),)))
     assert coordinator.request(UndeployRule("Fire")) == []
     for node in ("p1", "p2", "p3"):
         orders = coordinator.reported(node, Prepared(1, 500))
     assert not any(isinstance(order, Prepare) for _, order in orders), "the new tree does not stand yet"
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     orders = coordinator.reported(leader, TreeStands(leader, coordinator.trees.epoch(leader)))
     assert any(isinstance(order, BeginTree) for _, order in orders)
     assert sum(isinstance(order, Prepare) for _, order in orders) == 3
 
 
-def test_no_change_holds_from_before_an_earlier_one():
+def test_no_change_holds_from_before_an_earlier_one() -> None:
     """A replayed source has ended meanwhile, and with it the greatest promise is gone."""
     coordinator = a_coordinator()
     coordinator.request(DeployRules((rule(HOT),)))
     for node in ("p1", "p2", "p3"):
         coordinator.reported(node, Prepared(1, 900))
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     coordinator.request(AddSubscription(Sink("p1", Subscription("Hot"))))
     coordinator.reported(leader, TreeStands(leader, coordinator.trees.epoch(leader)))
     for node in ("p1", "p2", "p3"):
@@ -307,11 +326,11 @@ def test_no_change_holds_from_before_an_earlier_one():
     assert [from_us for _, from_us in coordinator.held_from] == [901, 901]
 
 
-def test_a_change_waits_when_a_link_is_lost_while_it_is_prepared():
+def test_a_change_waits_when_a_link_is_lost_while_it_is_prepared() -> None:
     coordinator = a_coordinator()
     coordinator.request(DeployRules((rule(HOT),)))
     coordinator.reported("p1", Prepared(1, 500))
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     other = next(node for node in ("p1", "p3") if node != leader)
     orders = coordinator.lost_link(leader, other)
     assert sum(isinstance(order, Abort) for _, order in orders) == 3
@@ -323,20 +342,20 @@ def test_a_change_waits_when_a_link_is_lost_while_it_is_prepared():
     assert [order.change for _, order in orders if isinstance(order, Prepare)] == [2, 2, 2]
 
 
-def test_the_tree_of_a_new_leader_takes_up_where_the_lost_one_ended():
+def test_the_tree_of_a_new_leader_takes_up_where_the_lost_one_ended() -> None:
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], sources=[Source("p3", "Temp")])
     coordinator = Coordinator(network, "st")
     coordinator.begin()
-    lost = coordinator.trees.leader
+    lost = leader_of(coordinator)
     assert lost == "p2"
     coordinator.reported(lost, TreeStands(lost, 1))
     tell(coordinator, coordinator.lost_node(lost), {"p3": [(lost, 1, 400.0)], "p1": [(lost, 1, 300.0)]})
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     orders = coordinator.reported(leader, TreeStands(leader, 1))
     assert [order.from_us for _, order in orders if isinstance(order, BeginTree)] == [401]
 
 
-def test_changes_that_make_no_sense_are_refused_with_a_sentence():
+def test_changes_that_make_no_sense_are_refused_with_a_sentence() -> None:
     coordinator = a_coordinator()
     for change in (
         DeployRules((rule(FIRE),)),
@@ -349,7 +368,7 @@ def test_changes_that_make_no_sense_are_refused_with_a_sentence():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_trees_may_be_computed_instead_of_built(strategy):
+def test_trees_may_be_computed_instead_of_built(strategy: str) -> None:
     network = a_network(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))])
     changes = [(8 * S, AddSubscription(Sink("p3", Subscription("Fire"))))]
     built = simulate(network, every_second(20), strategy=strategy, changes=changes)
@@ -362,13 +381,13 @@ def test_trees_may_be_computed_instead_of_built(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(("kind", "seed"), KEPT)
-def test_kept_seeds(kind, seed, strategy):
+def test_kept_seeds(kind: str, seed: int, strategy: str) -> None:
     verdict = judge(kind, seed, strategy)
     assert verdict is not None
     assert not verdict.wrong
 
 
-def test_random_seeds():
+def test_random_seeds() -> None:
     """The law under random changes, with and without faults, and under losses of all sorts."""
     seed = first_seed()
     ends = time.monotonic() + float(os.environ.get("HEADWATER_CHANGES_SECONDS", SECONDS))

@@ -19,7 +19,7 @@ from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.search.space import Space
 from headwater.coordinator.layout.cost_watch import watched_stages
 from headwater.coordinator.layout.fallback import all_fallen_back, fallen_back, home_of, name_of, position_of
-from headwater.coordinator.layout.graphs import Ground, Routes, drafted, shortest_routes
+from headwater.coordinator.layout.graphs import Draft, Ground, Routes, drafted, shortest_routes
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.layout.stages import Home, Layout, Stage, at_one_node, divided
 from headwater.coordinator.requests import AddSubscription, FallBack, PlanAnew
@@ -34,7 +34,7 @@ from headwater.node.streams.feeds import Merge
 from headwater.protocol.edge import FileTo
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.graphs import BornHere, TakenFrom, Watch, Weight
-from headwater.protocol.messages.control import Reported
+from headwater.protocol.messages.control import COORDINATOR, Reported
 from headwater.protocol.messages.plans import CostsMore, PlannedRule, TreeStands
 from headwater.protocol.network import Sink
 from headwater.protocol.streams import Filter
@@ -42,7 +42,7 @@ from headwater.protocol.subscriptions import Subscription
 from tests.coordinator.test_layouts import LAST, PLAIN, SOURCES, sase
 from tests.coordinator.test_machine import Room
 from tests.kit.faults import finish, under_load
-from tests.kit.processes import COORDINATOR, until
+from tests.kit.processes import until
 from tests.law.fuzz_changes import judge
 from tests.law.law import check, reference
 from tests.law.layouts import random_planner, strike, twinned
@@ -135,7 +135,7 @@ def _ground() -> Ground:
 # What nodes are told to watch ----------------------------------------------------------------------------------------
 
 
-def a_watched_line() -> Any:
+def a_watched_line() -> tuple[Draft, Routes]:
     """a and b are put together at n1 and n2, where A is born; c joins them at n3. The links are n1 - n2 - n3."""
     links = (("n1", "n2"), ("n2", "n3"))
     ground = Ground(("n1", "n2", "n3"), links, SOURCES, (("n3", "R"),), (PlannedRule(PLAIN),))
@@ -149,7 +149,8 @@ def a_watched_line() -> Any:
 
 
 def test_a_node_compares_what_it_sees_and_takes_the_others_to_be_as_planned() -> None:
-    (watched,) = watched_stages(*a_watched_line(), ())
+    draft, routes = a_watched_line()
+    (watched,) = watched_stages(draft, routes, ())
     assert (watched.home, watched.nodes) == ("n3", ("n1", "n2"))
     first, second = (dict(watched.weights[node]) for node in ("n1", "n2"))
     # B is born at n2: now it goes to n1, instead it would go to n3.
@@ -193,7 +194,8 @@ def a_detour(pair: str, rest: str) -> tuple[Stage, Stage]:
 
 
 def test_what_has_fallen_back_is_not_watched_again() -> None:
-    assert not list(watched_stages(*a_watched_line(), {(PLAIN.name, ("a", "b"))}))
+    draft, routes = a_watched_line()
+    assert not list(watched_stages(draft, routes, {(PLAIN.name, ("a", "b"))}))
 
 
 # What nodes notice ---------------------------------------------------------------------------------------------------
@@ -410,8 +412,8 @@ def test_a_network_mends_itself_when_rates_change_and_a_new_plan_begins_anew() -
     planned = InevPlanner(known(BEFORE))
     anew = [(50_000_000, PlanAnew(InevPlanner(known(AFTER))))]
     outcome = simulate(case.network, case.births, lay_out=planned, changes=anew, check=True)
-    must = sorted(delivery.item.id for delivery in reference(case).delivered)
-    assert sorted(delivery.item.id for delivery in outcome.delivered) == must
+    must = sorted(found.id for found in reference(case).composites())
+    assert sorted(found.id for found in outcome.composites()) == must
     *fallen, last = [change for change, _ in outcome.held_from]
     assert [(type(change), change.home) for change in fallen] == [(FallBack, "n0")]
     assert isinstance(last, PlanAnew)
@@ -429,8 +431,8 @@ def test_a_projection_that_lets_everything_pass_is_left_out() -> None:
         return {"Trio": (pair, last)}, shortest_routes(ground)
 
     outcome = simulate(case.network, case.births, lay_out=lay_out, check=True)
-    assert sorted(each.item.id for each in outcome.delivered) == sorted(
-        each.item.id for each in reference(case).delivered
+    assert sorted(found.id for found in outcome.composites()) == sorted(
+        found.id for found in reference(case).composites()
     )
     ((change, _),) = outcome.held_from
     assert isinstance(change, FallBack)
@@ -526,6 +528,7 @@ def test_the_network_file_says_whether_stages_fall_back(
 
 
 def test_what_has_no_conditions_of_its_own_is_watched_as_it_is() -> None:
+    draft, routes = a_watched_line()
     draft, routes = a_watched_line()
     (watched,) = watched_stages(draft, routes, ())
     assert {weight.source for _, weight in watched.weights["n2"]} >= {BornHere(Filter("A")), BornHere(Filter("B"))}

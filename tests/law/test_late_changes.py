@@ -14,13 +14,13 @@ import pytest
 
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.graphs import at_the_middle
-from headwater.coordinator.requests import AddSubscription, DeployRules, EndSubscription, PlanAnew, UndeployRule
+from headwater.coordinator.layout.graphs import Planner, at_the_middle
+from headwater.coordinator.requests import AddSubscription, Change, DeployRules, EndSubscription, PlanAnew, UndeployRule
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.effects import Send
 from headwater.protocol.analysis.bounds import horizon_us
-from headwater.protocol.events import Event, EventType
+from headwater.protocol.events import Event, EventType, Value
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.messages.neighbour import Batch
@@ -83,7 +83,7 @@ def some_births(network: Network, seconds: int = 40, events: int = 500) -> list[
     return births
 
 
-def counts(births: list[Birth]) -> Counter[tuple[int, int, int]]:
+def counts(births: list[Birth]) -> Counter[tuple[int, Value, Value]]:
     """For each A: when it was, its key, and how many B of that key there were in the window before."""
     events = sorted(event for _, _, event in births)
     return Counter(
@@ -103,7 +103,7 @@ def counts(births: list[Birth]) -> Counter[tuple[int, int, int]]:
     )
 
 
-def told(outcome: Outcome, sink: int = 0) -> Counter[tuple[int, int, int]]:
+def told(outcome: Outcome, sink: int = 0) -> Counter[tuple[int, Value, Value]]:
     items = [delivery.item for delivery in outcome.delivered if delivery.sink == sink]
     return Counter((item.ts, item.attributes["k"], item.attributes["n"]) for item in items)
 
@@ -141,10 +141,10 @@ def test_counts_are_right_that_a_child_finds_alone(sources: str, strategy: str) 
 
 
 @pytest.mark.parametrize("lay_out", [at_the_middle, PLANNED, random_planner(1), random_planner(2)])
-def test_counts_are_right_however_often_a_graph_changes(lay_out) -> None:
+def test_counts_are_right_however_often_a_graph_changes(lay_out: Planner) -> None:
     network = a_line(COUNTED, PAIR, late="AB")
     births = some_births(network)
-    changes = [
+    changes: list[tuple[int, Change]] = [
         (14 * S, MORE),
         (16 * S, PlanAnew(random_planner(4))),
         (18 * S, DeployRules((rule(LONELY),))),
@@ -162,7 +162,7 @@ def test_counts_are_right_however_often_a_graph_changes(lay_out) -> None:
 
 @pytest.mark.parametrize("late", ["A", "B"])
 @pytest.mark.parametrize("lay_out", [at_the_middle, PLANNED, random_planner(2)])
-def test_a_new_plan_of_the_same_content_changes_no_count(late: str, lay_out) -> None:
+def test_a_new_plan_of_the_same_content_changes_no_count(late: str, lay_out: Planner) -> None:
     network = a_line(COUNTED, PAIR, late=late)
     births = some_births(network)
     outcome = simulate(
@@ -196,7 +196,7 @@ def test_a_rule_over_counts_reads_the_right_ones(strategy: str) -> None:
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_the_body_of_a_late_event_crosses_each_link_once(strategy: str, monkeypatch) -> None:
+def test_the_body_of_a_late_event_crosses_each_link_once(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where no source of the nodes at its ends is ever late."""
     crossed: Counter[tuple[str, str, object]] = Counter()
     send = Simulation._send

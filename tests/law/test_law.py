@@ -9,25 +9,39 @@ from __future__ import annotations
 import os
 import random
 import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 
-from headwater.deploy.simulation.outcome import Delivery
+from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.node.engine import compile_rules
 from headwater.protocol.events import Event
 from headwater.protocol.expressions import Attribute, walk
-from headwater.protocol.pattern import types_of
+from headwater.protocol.pattern import Rule, types_of
 from headwater.protocol.strategy import STRATEGIES
 from tests.kit.first_seed import first_seed
 from tests.law.fuzz_networks import Task, connected, reductions, report, run_seeds, shrink
 from tests.law.generators import TYPES, random_case
-from tests.law.law import SERVED, Unjudged, check, compare, expected, promised, reference, run, time_limit
-from tests.law.networks import UNSERVED, describe, kept_case, network_case
+from tests.law.law import (
+    SERVED,
+    Identity,
+    Unjudged,
+    Verdict,
+    check,
+    compare,
+    expected,
+    promised,
+    reference,
+    run,
+    time_limit,
+)
+from tests.law.networks import UNSERVED, NetworkCase, describe, kept_case, network_case
 from tests.law.stretching import stretched
-from tests.oracle import TooManyMatches, evaluate
+from tests.oracle import Found, TooManyMatches, evaluate
 
 LAW_SECONDS = 180.0
 STRETCH = 10  # seeds in a row with, then without faults
@@ -39,8 +53,11 @@ SEEDS = range(400)
 
 # -- the generator -----------------------------------------------------------------------------------------------------
 
+Must: TypeAlias = list[dict[Identity, Found | Event]]
+"""What each sink must receive, by identity."""
 
-def test_a_seed_always_gives_the_same_case():
+
+def test_a_seed_always_gives_the_same_case() -> None:
     for seed in range(30):
         assert describe(network_case(seed)) == describe(network_case(seed))
         assert network_case(seed) == network_case(seed)
@@ -48,14 +65,14 @@ def test_a_seed_always_gives_the_same_case():
 
 
 @pytest.mark.parametrize("size", [None, "small", "large"])
-def test_generated_networks_are_sound(size):
+def test_generated_networks_are_sound(size: Literal["small", "large"] | None) -> None:
     for seed in range(150):
         network, births = network_case(seed, size).network, network_case(seed, size).births
         assert connected(network.nodes, network.links), seed
         pairs = {frozenset((link.one, link.other)) for link in network.links}
         assert len(pairs) == len(network.links), "a link twice"
         assert all(len(pair) == 2 and pair <= set(network.nodes) for pair in pairs)
-        assert {place.node for place in (*network.sources, *network.sinks)} <= set(network.nodes)
+        assert {source.node for source in network.sources} | {sink.node for sink in network.sinks} <= set(network.nodes)
         compile_rules(list(network.rules), network.types)
         emitted, present = {rule.emits for rule in network.rules}, {source.type for source in network.sources}
         assert {name for rule in network.rules for name in types_of(rule.pattern)} <= emitted | present
@@ -67,7 +84,7 @@ def test_generated_networks_are_sound(size):
             assert at_us >= event.ts
 
 
-def test_every_operator_size_and_circumstance_appears():
+def test_every_operator_size_and_circumstance_appears() -> None:
     cases = [network_case(seed) for seed in range(1000)]
     seen = frozenset().union(*(case.features for case in cases))
     assert not {feature for feature in seen if feature in UNSERVED}
@@ -92,7 +109,7 @@ def test_every_operator_size_and_circumstance_appears():
     assert sum(size <= 6 for size in sizes) > 0.7 * len(sizes)
 
 
-def test_stretching_time_changes_no_match():
+def test_stretching_time_changes_no_match() -> None:
     compared = 0
     for seed in range(400):
         case = random_case(random.Random(f"stretch {seed}"))
@@ -109,13 +126,13 @@ def test_stretching_time_changes_no_match():
     assert compared > 200
 
 
-def reads_ts(rules):
+def reads_ts(rules: Iterable[Rule]) -> bool:
     """Whether a composite carries a timestamp as a value, which another rule would then compare."""
     values = [output.value for rule in rules for output in rule.attributes]
     return any(isinstance(part, Attribute) and part.name == "ts" for value in values for part in walk(value))
 
 
-def test_a_described_case_can_be_made_again():
+def test_a_described_case_can_be_made_again() -> None:
     for seed in range(40):
         case = network_case(seed)
         assert kept_case(describe(case))["case"] == case
@@ -126,7 +143,7 @@ def test_a_described_case_can_be_made_again():
 # -- the harness -------------------------------------------------------------------------------------------------------
 
 
-def test_one_engine_for_the_whole_network_keeps_the_law():
+def test_one_engine_for_the_whole_network_keeps_the_law() -> None:
     compared = unjudged = 0
     for seed in range(300):
         verdict = check(network_case(seed, "small"), "", False, reference)
@@ -137,7 +154,7 @@ def test_one_engine_for_the_whole_network_keeps_the_law():
     assert unjudged < 30
 
 
-def judged_cases():
+def judged_cases() -> Iterator[tuple[NetworkCase, Must]]:
     """Small cases that the oracle can finish, each with what must be received."""
     for seed in SEEDS:
         case = network_case(seed, "small")
@@ -145,11 +162,11 @@ def judged_cases():
             yield case, expected(case, promised(case))
 
 
-def a_case_with_matches():
+def a_case_with_matches() -> tuple[NetworkCase, Must]:
     return next((case, must) for case, must in judged_cases() if sum(map(len, must)) >= 3)
 
 
-def test_what_a_network_does_wrong_is_told():
+def test_what_a_network_does_wrong_is_told() -> None:
     case, must = a_case_with_matches()
     right = reference(case).delivered
     first = right[0]
@@ -157,7 +174,7 @@ def test_what_a_network_does_wrong_is_told():
     event = case.births[0][2]
     foreign = Delivery(first.sink, first.node, Event(TYPES["A"], 1, "nobody", 0, {"id": 0, "v": 0, "s": "x"}), 0)
 
-    def kinds(delivered):
+    def kinds(delivered: list[Delivery]) -> set[str]:
         return {
             sentence.split(":")[0] for sentence in compare(case, replace(reference(case), delivered=delivered), must)
         }
@@ -171,7 +188,7 @@ def test_what_a_network_does_wrong_is_told():
     assert any("birth lost" in sentence and str(event.ts) in sentence for sentence in lost.wrong)
 
 
-def test_wrong_attributes_are_told():
+def test_wrong_attributes_are_told() -> None:
     case, must = next(
         (case, must)
         for case, must in judged_cases()
@@ -185,8 +202,8 @@ def test_wrong_attributes_are_told():
     assert [sentence.split(":")[0] for sentence in compare(case, outcome, must)] == ["wrong content"]
 
 
-def test_a_run_that_raises_is_a_failure_that_says_where():
-    def broken(case, strategy, faults):
+def test_a_run_that_raises_is_a_failure_that_says_where() -> None:
+    def broken(case: NetworkCase, strategy: str, faults: bool) -> Outcome:
         raise KeyError("tree")
 
     case, _ = a_case_with_matches()
@@ -196,8 +213,8 @@ def test_a_run_that_raises_is_a_failure_that_says_where():
     )
 
 
-def test_a_run_that_never_ends_is_a_failure():
-    def endless(case, strategy, faults):
+def test_a_run_that_never_ends_is_a_failure() -> None:
+    def endless(case: NetworkCase, strategy: str, faults: bool) -> Outcome:
         with time_limit(0.05):
             while True:
                 with suppress(Exception):
@@ -207,14 +224,14 @@ def test_a_run_that_never_ends_is_a_failure():
     assert check(case, "st", False, endless).kind == "too slow"
 
 
-def test_failing_cases_are_made_small():
+def test_failing_cases_are_made_small() -> None:
     """A network that loses the composites of every second event needs no more than one node and a few events."""
 
-    def lossy(case, strategy, faults):
+    def lossy(case: NetworkCase, strategy: str, faults: bool) -> Outcome:
         outcome = reference(case)
         return replace(outcome, delivered=[d for d in outcome.delivered if d.item.ts % 2])
 
-    def checked(case, strategy, faults):
+    def checked(case: NetworkCase, strategy: str, faults: bool) -> Verdict:
         return check(case, strategy, faults, lossy)
 
     case, _ = a_case_with_matches()
@@ -227,31 +244,35 @@ def test_failing_cases_are_made_small():
     assert len(small.births) <= 3
 
 
-def test_faults_are_dropped_with_what_they_concern():
+def test_faults_are_dropped_with_what_they_concern() -> None:
     case = next(case for case in map(network_case, SEEDS) if len(case.network.nodes) > 3 and case.chosen_faults())
-    case = replace(case, faults=case.chosen_faults())
+    faults = case.chosen_faults()
+    case = replace(case, faults=faults)
+    smaller_faults = []
     for smaller in reductions(case):
+        assert smaller.faults is not None
         smaller.faults.check(smaller.network)
-    assert any(len(smaller.faults.describe()) < len(case.faults.describe()) for smaller in reductions(case))
+        smaller_faults.append(smaller.faults)
+    assert any(len(fewer.describe()) < len(faults.describe()) for fewer in smaller_faults)
 
 
 # -- the law -----------------------------------------------------------------------------------------------------------
 
 
-def test_only_known_strategies_are_served():
+def test_only_known_strategies_are_served() -> None:
     assert set(SERVED) == set(STRATEGIES)
 
 
 @pytest.mark.parametrize("strategy", SERVED)
 @pytest.mark.parametrize("path", KEPT, ids=[path.stem for path in KEPT])
-def test_kept_cases(path, strategy):
+def test_kept_cases(path: Path, strategy: str) -> None:
     kept = kept_case(path.read_text(encoding="utf-8"))
     verdict = check(kept["case"], strategy, kept["faults"])
     assert not verdict.wrong
     assert not verdict.unjudged
 
 
-def test_a_kept_case_of_the_design_expects_what_the_design_says():
+def test_a_kept_case_of_the_design_expects_what_the_design_says() -> None:
     """The parent must not fall back to B@4: the last B has no C, so there is no composite at all."""
     path = next(path for path in KEPT if path.stem == "no-fallback-to-an-earlier-last")
     case = kept_case(path.read_text(encoding="utf-8"))["case"]
@@ -259,7 +280,7 @@ def test_a_kept_case_of_the_design_expects_what_the_design_says():
 
 
 @pytest.mark.parametrize("strategy", SERVED)
-def test_the_same_seed_gives_the_same_run(strategy):
+def test_the_same_seed_gives_the_same_run(strategy: str) -> None:
     for seed in range(5):
         case = network_case(seed, "small")
         one, other = run(case, strategy), run(case, strategy)
@@ -268,7 +289,7 @@ def test_the_same_seed_gives_the_same_run(strategy):
         assert one.finished_us == other.finished_us
 
 
-def test_random_seeds():
+def test_random_seeds() -> None:
     seconds = float(os.environ.get("HEADWATER_LAW_SECONDS", LAW_SECONDS))
     first = first_seed()
     until = time.monotonic() + seconds

@@ -3,15 +3,25 @@ answers and keeps, and what becomes of it in a whole network."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
 import pytest
 
-from headwater.coordinator.core import Coordinator
-from headwater.coordinator.requests import AddSource, AddSubscription, DeployRules, EndSubscription, UndeployRule
+from headwater.coordinator.core import Coordinator, Orders
+from headwater.coordinator.requests import (
+    AddSource,
+    AddSubscription,
+    Change,
+    DeployRules,
+    EndSubscription,
+    UndeployRule,
+)
 from headwater.deploy.simulation.faults import Amnesia, Faults, LinkOutage, NodeOutage, SlowCoordinator
 from headwater.deploy.simulation.happenings import GiveUp
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.core import NodeCore
-from headwater.node.effects import LinkReset, Ordered, Received, Report, Send, Tell
+from headwater.node.effects import Effect, LinkReset, Ordered, Received, Report, Send, Tell
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
 from headwater.protocol.messages import control
@@ -25,55 +35,65 @@ from headwater.protocol.messages.plans import (
     PlannedTree,
     Prepare,
     Prepared,
+    ReportToCoordinator,
     TellDelivered,
     TreeBroken,
     TreeStands,
 )
 from headwater.protocol.messages.trees import CreateTree, DropLink, ForgetTree, StartTree, TreeNack, UseLink
 from headwater.protocol.network import Link, Network, Sink, Source
+from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import STRATEGIES
 from headwater.protocol.subscriptions import Subscription
-from tests.law.test_changes import FIRE, HOT, SMOKE, TEMP, S, every_second, rule, tell, times
+from tests.law.test_changes import FIRE, HOT, SMOKE, TEMP, S, every_second, leader_of, rule, tell, times
+
+Kind = TypeVar("Kind")
 
 RING = ("p1", "p2", "p3", "p4")
 
 
-def a_ring(*, rules=(), sinks=(), sources=None, strategy="st"):
+def a_ring(
+    *,
+    rules: Sequence[Rule] = (),
+    sinks: Sequence[Sink] = (),
+    sources: Sequence[Source] | None = None,
+    strategy: str = "st",
+) -> Network:
     links = tuple(Link(one, other, 5000) for one, other in zip(RING, (*RING[1:], "p1"), strict=True))
     sources = (Source("p2", "Smoke"), Source("p3", "Temp")) if sources is None else sources
     return Network((SMOKE, TEMP), RING, links, tuple(sources), tuple(sinks), tuple(rules), strategy)
 
 
-def fires(**options):
-    return a_ring(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], **options)
+def fires(sources: Sequence[Source] | None = None, strategy: str = "st") -> Network:
+    return a_ring(rules=[rule(FIRE)], sinks=[Sink("p1", Subscription("Fire"))], sources=sources, strategy=strategy)
 
 
-def standing(network, strategy="st"):
+def standing(network: Network, strategy: str = "st") -> Coordinator:
     """A coordinator whose first trees stand."""
     coordinator = Coordinator(network, strategy)
     stand(coordinator, coordinator.begin())
     return coordinator
 
 
-def stand(coordinator, orders):
+def stand(coordinator: Coordinator, orders: Orders) -> Orders:
     """Have all trees that are ordered stand; the orders that follow."""
-    found = []
+    found: Orders = []
     for node, order in orders:
         if isinstance(order, StartTree):
             found += coordinator.reported(node, TreeStands(order.tree, order.epoch))
     return found
 
 
-def of_kind(orders, kind):
+def of_kind(orders: Orders, kind: type[Kind]) -> list[tuple[str, Kind]]:
     return [(node, order) for node, order in orders if isinstance(order, kind)]
 
 
 # -- the coordinator ---------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_rebuilt_before_every_node_has_told_how_far_trees_have_delivered():
+def test_nothing_is_rebuilt_before_every_node_has_told_how_far_trees_have_delivered() -> None:
     coordinator = standing(fires())
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     other = next(iter(node for node, parent in coordinator.trees.expected(leader).items() if parent == leader))
     asked = coordinator.lost_link(leader, other)
     assert asked == [(node, TellDelivered(1)) for node in RING]
@@ -91,7 +111,7 @@ def test_nothing_is_rebuilt_before_every_node_has_told_how_far_trees_have_delive
     assert begin == BeginTree(leader, 2, 2, 401, 400 - 2 * coordinator.horizon_us())
 
 
-def test_losses_that_follow_while_nodes_are_asked_are_dealt_with_by_the_same_answers():
+def test_losses_that_follow_while_nodes_are_asked_are_dealt_with_by_the_same_answers() -> None:
     coordinator = standing(fires())
     coordinator.lost_link("p1", "p2")
     assert coordinator.rejoined("p4") == []
@@ -105,19 +125,19 @@ def test_losses_that_follow_while_nodes_are_asked_are_dealt_with_by_the_same_ans
     assert not coordinator.sources.keys() & {1}, "its source went with it"
 
 
-def test_what_begins_after_a_loss_goes_on_from_there_if_the_next_loss_comes_first():
+def test_what_begins_after_a_loss_goes_on_from_there_if_the_next_loss_comes_first() -> None:
     coordinator = standing(fires())
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     orders = tell(coordinator, coordinator.rejoined("p4"), {"p1": [(leader, 1, 400.0)]})
     assert of_kind(orders, StartTree)
     orders = tell(coordinator, coordinator.rejoined("p4"), {})
-    (begin,) = [order for _, order in stand(coordinator, orders)]
+    ((_, begin),) = of_kind(stand(coordinator, orders), BeginTree)
     assert begin.from_us == 401
 
 
-def test_a_tree_that_a_node_finds_broken_is_built_anew_once():
+def test_a_tree_that_a_node_finds_broken_is_built_anew_once() -> None:
     coordinator = standing(fires())
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     asked = coordinator.reported("p3", TreeBroken(leader, 1))
     assert coordinator.reported("p2", TreeBroken(leader, 1)) == []
     orders = tell(coordinator, asked, {"p2": [(leader, 1, 400.0)]})
@@ -126,7 +146,7 @@ def test_a_tree_that_a_node_finds_broken_is_built_anew_once():
     assert late == [(node, ForgetTree(leader, 1)) for node in RING], "that was the build before"
 
 
-def test_a_node_that_remembers_nothing_gets_the_plan_and_what_is_lost():
+def test_a_node_that_remembers_nothing_gets_the_plan_and_what_is_lost() -> None:
     coordinator = standing(fires())
     tell(coordinator, coordinator.lost_link("p3", "p4"), {})
     orders = tell(coordinator, coordinator.rejoined("p4"), {})
@@ -135,9 +155,9 @@ def test_a_node_that_remembers_nothing_gets_the_plan_and_what_is_lost():
     assert DropLink("p3") in to_it
 
 
-def test_a_link_that_is_back_is_used_in_later_builds_and_nothing_is_rebuilt_for_it():
+def test_a_link_that_is_back_is_used_in_later_builds_and_nothing_is_rebuilt_for_it() -> None:
     coordinator = standing(fires())
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     before = dict(coordinator.trees.expected(leader))
     stand(coordinator, tell(coordinator, coordinator.lost_link("p1", "p2"), {}))
     assert coordinator.link_back("p2", "p1") == [("p2", UseLink("p1", 1)), ("p1", UseLink("p2", 1))]
@@ -149,9 +169,9 @@ def test_a_link_that_is_back_is_used_in_later_builds_and_nothing_is_rebuilt_for_
         coordinator.link_back("p1", "p3")
 
 
-def test_nodes_that_were_cut_off_are_reached_again_when_their_link_is_back():
+def test_nodes_that_were_cut_off_are_reached_again_when_their_link_is_back() -> None:
     coordinator = standing(fires())
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     stand(coordinator, tell(coordinator, coordinator.lost_link("p3", "p4"), {}))
     orders = tell(coordinator, coordinator.lost_link("p4", "p1"), {})
     assert coordinator.trees.cut_off(leader) == ("p4",)
@@ -164,7 +184,7 @@ def test_nodes_that_were_cut_off_are_reached_again_when_their_link_is_back():
     assert coordinator.trees.cut_off(leader) == ()
 
 
-def test_a_node_that_is_back_takes_up_its_sources_and_sinks_under_their_numbers():
+def test_a_node_that_is_back_takes_up_its_sources_and_sinks_under_their_numbers() -> None:
     coordinator = standing(fires())
     stand(coordinator, tell(coordinator, coordinator.lost_node("p3"), {}))
     with pytest.raises(ConfigError, match="given up as lost"):
@@ -184,9 +204,9 @@ def test_a_node_that_is_back_takes_up_its_sources_and_sinks_under_their_numbers(
     assert coordinator.sources[1][1].from_us == 901
 
 
-def test_what_was_removed_is_taken_back_when_its_last_tree_is_lost_before_it_has_drained():
+def test_what_was_removed_is_taken_back_when_its_last_tree_is_lost_before_it_has_drained() -> None:
     coordinator = standing(fires())
-    leader = coordinator.trees.leader
+    leader = leader_of(coordinator)
     coordinator.request(EndSubscription(0))
     for node in RING:
         orders = coordinator.reported(node, Prepared(1, 900))
@@ -194,14 +214,14 @@ def test_what_was_removed_is_taken_back_when_its_last_tree_is_lost_before_it_has
     stand(coordinator, orders)
     orders = tell(coordinator, coordinator.rejoined("p4"), {"p1": [(leader, 1, 400.0), (leader, 2, 900.0)]})
     assert coordinator.sinks[0][1].until_us == 900
-    (begin,) = [order for _, order in stand(coordinator, orders)]
+    ((_, begin),) = of_kind(stand(coordinator, orders), BeginTree)
     assert begin.from_us == 401
 
 
 # -- changes that are given up -----------------------------------------------------------------------------------------
 
 
-def test_a_change_that_waits_for_a_loss_can_be_given_up():
+def test_a_change_that_waits_for_a_loss_can_be_given_up() -> None:
     coordinator = standing(fires())
     coordinator.request(DeployRules((rule(HOT),)))
     asked = coordinator.lost_link("p1", "p2")
@@ -215,7 +235,7 @@ def test_a_change_that_waits_for_a_loss_can_be_given_up():
     assert coordinator.held_from == []
 
 
-def test_a_loss_cannot_be_given_up():
+def test_a_loss_cannot_be_given_up() -> None:
     coordinator = standing(fires())
     asked = coordinator.lost_link("p1", "p2")
     assert coordinator.abort() == []
@@ -223,7 +243,7 @@ def test_a_loss_cannot_be_given_up():
     assert of_kind(tell(coordinator, asked, {}), Adopt)
 
 
-def test_a_change_that_makes_no_sense_any_more_when_its_turn_comes_is_given_up_with_a_sentence():
+def test_a_change_that_makes_no_sense_any_more_when_its_turn_comes_is_given_up_with_a_sentence() -> None:
     coordinator = standing(fires())
     coordinator.request(UndeployRule("Fire"))
     coordinator.request(UndeployRule("Fire"))
@@ -237,13 +257,20 @@ def test_a_change_that_makes_no_sense_any_more_when_its_turn_comes_is_given_up_w
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_changes_that_are_given_up_again_and_again_leave_no_trace(strategy):
+def test_changes_that_are_given_up_again_and_again_leave_no_trace(strategy: str) -> None:
     network = fires()
     births = every_second(20)
-    changes = [(8 * S, AddSource(Source("p4", "Temp"))), (9 * S, EndSubscription(0))]
+    changes: list[tuple[int, Change | GiveUp]] = [(8 * S, AddSource(Source("p4", "Temp"))), (9 * S, EndSubscription(0))]
     changes += [(8 * S + n * S // 10, GiveUp()) for n in range(1, 40)]
     slow = Faults(slow_coordinators=(SlowCoordinator(400_000),))
-    outcome = simulate(network, births, strategy=strategy, changes=sorted(changes, key=_at), check=True, faults=slow)
+    outcome = simulate(
+        network,
+        births,
+        strategy=strategy,
+        changes=sorted(changes, key=lambda change: change[0]),
+        check=True,
+        faults=slow,
+    )
     assert outcome.counters["given_up"] > 0
     (_, (removed, held_from)) = outcome.held_from
     assert isinstance(removed, EndSubscription)
@@ -251,25 +278,21 @@ def test_changes_that_are_given_up_again_and_again_leave_no_trace(strategy):
     assert sorted(times(outcome)) == sorted(ts for ts in alone if ts < held_from)
 
 
-def _at(change):
-    return change[0]
-
-
 # -- a node ------------------------------------------------------------------------------------------------------------
 
 
-def reports(effects):
+def reports(effects: Iterable[Effect]) -> list[str]:
     return [effect.counter for effect in effects if isinstance(effect, Report)]
 
 
-def told(effects):
+def told(effects: Iterable[Effect]) -> list[ReportToCoordinator]:
     return [effect.report for effect in effects if isinstance(effect, Tell)]
 
 
-def test_a_neighbour_that_remembers_nothing_breaks_the_trees_it_is_part_of():
+def test_a_neighbour_that_remembers_nothing_breaks_the_trees_it_is_part_of() -> None:
     simulation = Simulation(fires(), "st", 0, Faults())
     simulation.set_up(-S)
-    leader = simulation.coordinator.trees.leader
+    leader = leader_of(simulation.coordinator)
     parents = simulation.coordinator.trees.expected(leader)
     child = next(node for node, parent in parents.items() if parent == leader)
     core = simulation.nodes[leader]
@@ -277,22 +300,22 @@ def test_a_neighbour_that_remembers_nothing_breaks_the_trees_it_is_part_of():
     assert told(effects) == [TreeBroken(leader, 1)]
     assert core.works == {}
     assert reports(core.handle(Received(child, TreeReady(leader, 1, 1)), 0)) == ["forgotten_tree"]
-    assert [report.marks for report in told(core.handle(Ordered(TellDelivered(1)), 0))] == [
-        (DeliveredMark(leader, 1, -float("inf")),)
+    assert told(core.handle(Ordered(TellDelivered(1)), 0)) == [
+        DeliveredTo(1, (DeliveredMark(leader, 1, -float("inf")),))
     ], "how far it had come is not forgotten"
     core.handle(Ordered(ForgetTree(leader, 1)), 0)
-    assert [report.marks for report in told(core.handle(Ordered(TellDelivered(2)), 0))] == [()]
+    assert told(core.handle(Ordered(TellDelivered(2)), 0)) == [DeliveredTo(2, ())]
     assert core.handle(LinkReset("nobody"), 0) == []
 
 
-def test_a_node_that_remembers_nothing_takes_what_concerns_its_former_life_for_forgotten():
+def test_a_node_that_remembers_nothing_takes_what_concerns_its_former_life_for_forgotten() -> None:
     core = NodeCore("x", {"y": 1})
     effects = core.handle(Received("y", CreateTree("x", 3, 0)), 0)
     assert reports(effects) == ["forgotten_tree"]
     assert [effect.message for effect in effects if isinstance(effect, Send)] == [TreeNack("x", 3, 0)]
 
 
-def test_orders_and_reports_about_losses_travel():
+def test_orders_and_reports_about_losses_travel() -> None:
     for order in (TellDelivered(3), UseLink("p1", 1)):
         assert control.decode(control.encode(control.Ordered(order))) == control.Ordered(order)
     for report in (TreeBroken("p1", 2), DeliveredTo(3, (DeliveredMark("p1", 2, float("inf")),))):
@@ -304,7 +327,7 @@ def test_orders_and_reports_about_losses_travel():
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("node", ["p1", "p2", "p3", "p4"])
-def test_what_other_nodes_have_is_found_although_one_has_forgotten_everything(strategy, node):
+def test_what_other_nodes_have_is_found_although_one_has_forgotten_everything(strategy: str, node: str) -> None:
     network, births = fires(), every_second(20)
     faults = Faults(amnesias=(Amnesia(node, 8 * S + 500_000, 11 * S + 500_000),))
     outcome = simulate(network, births, strategy=strategy, faults=faults, check=True)
@@ -316,11 +339,11 @@ def test_what_other_nodes_have_is_found_although_one_has_forgotten_everything(st
         assert set(times(outcome)) <= set(alone)
         assert {ts for ts in alone if not 3 * S <= ts <= 18 * S} <= set(times(outcome))
     if node != "p1":
-        assert len(outcome.delivered) == len({each.item.id for each in outcome.delivered}), "nothing is repeated"
+        assert len(outcome.delivered) == len({fire.id for fire in outcome.composites()}), "nothing is repeated"
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_link_that_was_given_up_and_is_back_carries_again(strategy):
+def test_a_link_that_was_given_up_and_is_back_carries_again(strategy: str) -> None:
     network, births = fires(), every_second(30)
     cuts = (
         LinkOutage("p2", "p3", 5 * S, 9 * S, given_up=True),
@@ -336,7 +359,7 @@ def test_a_link_that_was_given_up_and_is_back_carries_again(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_root_that_was_cut_off_and_is_reached_again_finds_what_the_others_kept(strategy):
+def test_a_root_that_was_cut_off_and_is_reached_again_finds_what_the_others_kept(strategy: str) -> None:
     """Alone it had no sources, and so nothing to wait for: that must not count as having delivered everything."""
     sources = (Source("p2", "Smoke"), Source("p2", "Temp"))
     sinks = (Sink("p2", Subscription("Fire")),)
@@ -351,7 +374,7 @@ def test_a_root_that_was_cut_off_and_is_reached_again_finds_what_the_others_kept
     assert sorted(times(outcome)) == sorted(times(simulate(network, births, strategy=strategy)))
 
 
-def test_a_leader_that_reaches_fewer_nodes_than_another_could_is_replaced():
+def test_a_leader_that_reaches_fewer_nodes_than_another_could_is_replaced() -> None:
     links = (Link("p1", "p2", 5000), Link("p2", "p3", 5000), Link("p3", "p4", 5000))
     network = Network((SMOKE, TEMP), ("p1", "p2", "p3", "p4"), links, (), (), (), "st")
     coordinator = standing(network)
@@ -366,7 +389,7 @@ def test_a_leader_that_reaches_fewer_nodes_than_another_could_is_replaced():
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_slow_node_goes_on_although_one_of_its_links_is_lost(strategy):
+def test_a_slow_node_goes_on_although_one_of_its_links_is_lost(strategy: str) -> None:
     from headwater.deploy.simulation.faults import SlowNode
 
     network, births = fires(), every_second(20)
@@ -376,7 +399,7 @@ def test_a_slow_node_goes_on_although_one_of_its_links_is_lost(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_a_lost_node_takes_its_sources_with_it_and_what_others_had_counts(strategy):
+def test_a_lost_node_takes_its_sources_with_it_and_what_others_had_counts(strategy: str) -> None:
     network, births = fires(sources=(Source("p2", "Smoke"), Source("p3", "Temp"))), every_second(20)
     faults = Faults(node_outages=(NodeOutage("p3", 10 * S + 500_000),))
     outcome = simulate(network, births, strategy=strategy, faults=faults, check=True)
@@ -388,7 +411,7 @@ def test_a_lost_node_takes_its_sources_with_it_and_what_others_had_counts(strate
 
 @pytest.mark.parametrize("strategy", ["mt", "mt-pp"])
 @pytest.mark.parametrize("name", ["Fire", "Blaze", "Flame", "Glow"])
-def test_each_part_of_a_network_that_has_fallen_apart_finds_its_rules(name, strategy):
+def test_each_part_of_a_network_that_has_fallen_apart_finds_its_rules(name: str, strategy: str) -> None:
     """Rules are kept by their names at any node: here perhaps at one that a part cannot reach any more."""
     links = (Link("p1", "p2", 5000), Link("p2", "p3", 5000), Link("p3", "p4", 5000))
     sinks = (Sink("p1", Subscription(name)), Sink("p4", Subscription(name)))

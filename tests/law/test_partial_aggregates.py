@@ -14,9 +14,11 @@ from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.core import NodeCore
+from headwater.node.effects import Effect, Input
 from headwater.node.engine import Engine
 from headwater.node.engine.runtime import FOLD_FUNCTIONS
 from headwater.node.plans.catalog import Catalog
+from headwater.node.plans.tree_tasks import TreeTasks
 from headwater.node.tasks.aggregates.planning import asking_rule
 from headwater.node.tasks.aggregates.tallies import TallyStore
 from headwater.protocol.errors import RuleError
@@ -30,6 +32,7 @@ from headwater.protocol.wire.messages import Wire
 from tests.kit.builders import absent, aggregate, chain, cond, each, last, rule, seq
 from tests.law import law
 from tests.law.aggregated import AWKWARD, aggregated_case
+from tests.law.networks import NetworkCase
 
 ANY = EventType("E", {"v": "any?"})
 COLUMN = 4
@@ -38,7 +41,7 @@ FAULT_SEEDS = range(1000, 1030)
 
 # -- exact pieces ------------------------------------------------------------------------------------------------------
 
-KINDS = {
+KINDS: dict[str, list[int | float]] = {
     "integers": [0, 1, -3, 7, 2**53 + 1, -(2**70), 10**25],
     "floats": [*AWKWARD, 1e-300, 2.0**-1074, 123456.789],
     "overflowing": [1e308, 1.7e308, -1.7e308, -1e308, 1e292, 0.1],
@@ -68,7 +71,7 @@ def put_together(function: str, rows: list[Event], rng: random.Random) -> Part:
 
 @pytest.mark.parametrize("function", ["count", "sum", "avg", "min", "max"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_put_together_give_what_one_engine_computes(kind, function):
+def test_pieces_put_together_give_what_one_engine_computes(kind: str, function: str) -> None:
     rng = random.Random(f"{kind} {function}")
     for _ in range(300):
         values = [rng.choice([*KINDS[kind], None]) for _ in range(rng.randint(0, 12))]
@@ -78,21 +81,21 @@ def test_pieces_put_together_give_what_one_engine_computes(kind, function):
         assert repr(found) == repr(FOLD_FUNCTIONS[function](present)), values
 
 
-def test_a_sum_is_rounded_once():
+def test_a_sum_is_rounded_once() -> None:
     pieces = [total([0.1] * 3), total([0.2]), total([1e16, 0.3]), total([-1e16])]
     together: Part = nothing("sum")
     for piece in pieces:
         together = merged("sum", together, piece)
     assert value("sum", together) == math.fsum([0.1, 0.1, 0.1, 0.2, 1e16, 0.3, -1e16])
-    assert sum(float(value("sum", piece)) for piece in pieces) != value("sum", together)
+    assert sum(float(value("sum", piece) or 0) for piece in pieces) != value("sum", together)
 
 
-def test_equal_sums_are_equal_tallies_however_they_came_about():
+def test_equal_sums_are_equal_tallies_however_they_came_about() -> None:
     assert merged("sum", total([0.75]), total([0.25, 1.0])) == total([0.5, 0.5, 1.0])
     assert total([1e300, -1e300, 0.0]) == Total(count=3, reals=3)
 
 
-def test_rows_without_a_value_count_only_where_no_attribute_is_named():
+def test_rows_without_a_value_count_only_where_no_attribute_is_named() -> None:
     rows = rows_of([None, 1, None])
     assert tally("count", rows, None) == 3
     assert tally("count", rows, COLUMN) == 1
@@ -101,14 +104,14 @@ def test_rows_without_a_value_count_only_where_no_attribute_is_named():
     assert value("max", tally("max", [], COLUMN)) is None
 
 
-def test_of_equal_values_the_first_in_the_trace_is_the_extreme():
+def test_of_equal_values_the_first_in_the_trace_is_the_extreme() -> None:
     early, late = Extreme(1.0, (3, "a", 1)), Extreme(1, (3, "b", 1))
     for function in ("min", "max"):
         assert merged(function, early, late) is early
         assert merged(function, late, early) is early
 
 
-def test_values_that_cannot_be_compared_are_the_rule_s_fault():
+def test_values_that_cannot_be_compared_are_the_rule_s_fault() -> None:
     with pytest.raises(RuleError, match="max over values that cannot be compared"):
         tally("max", rows_of([1, "x"]), COLUMN)
     with pytest.raises(RuleError, match="cannot be compared"):
@@ -117,7 +120,7 @@ def test_values_that_cannot_be_compared_are_the_rule_s_fault():
         tally("sum", rows_of(["x"]), COLUMN)
 
 
-def test_messages_survive_the_wire():
+def test_messages_survive_the_wire() -> None:
     wire = Wire([ANY])
     huge = 10**40
     asked = TallyRequest(
@@ -147,7 +150,7 @@ def asked_of(of: Rule, below: Iterable[str] = EVERYTHING) -> list[str]:
 AVERAGE = aggregate("p", "avg", "E e", "v", within=9, of="a")
 
 
-def test_an_aggregate_that_accepts_and_gives_values_is_asked_for():
+def test_an_aggregate_that_accepts_and_gives_values_is_asked_for() -> None:
     of = rule(chain("A a", last("B b", 5, "a"), AVERAGE), "$p > b.v", "e.id = b.id", "e.v > 3", out={"x": "$p"})
     found = asking_rule(of, EVERYTHING)
     assert found is not None
@@ -172,15 +175,15 @@ def test_an_aggregate_that_accepts_and_gives_values_is_asked_for():
     ],
     ids=["selection looks", "absence looks", "selected", "absent", "anchor", "no aggregate", "tree"],
 )
-def test_what_a_later_step_looks_at_or_what_must_come_anyway_is_not_asked_for(of):
+def test_what_a_later_step_looks_at_or_what_must_come_anyway_is_not_asked_for(of: Rule) -> None:
     assert asked_of(of) == []
 
 
-def test_a_type_that_only_this_node_produces_is_not_asked_for():
+def test_a_type_that_only_this_node_produces_is_not_asked_for() -> None:
     assert asked_of(rule(chain("A a", AVERAGE)), ["A", "B"]) == []
 
 
-def test_an_aggregate_on_which_another_depends_stays():
+def test_an_aggregate_on_which_another_depends_stays() -> None:
     more = aggregate("q", "max", "D d", "v", within=4, of="a")
     of = rule(chain("A a", AVERAGE, more), "d.v > $p", "$p + $q > 3", out={"p": "$p", "q": "$q"})
     assert asked_of(of) == []  # q looks at p, and its question would have to wait
@@ -191,7 +194,7 @@ def test_an_aggregate_on_which_another_depends_stays():
     assert [output.name for output in kept.base.attributes] == ["p"], "its value comes with the candidate"
 
 
-def test_two_aggregates_of_one_type_are_asked_for_together_or_not_at_all():
+def test_two_aggregates_of_one_type_are_asked_for_together_or_not_at_all() -> None:
     more = aggregate("q", "max", "E e2", "v", within=4, of="a")
     assert asked_of(rule(chain("A a", AVERAGE, more))) == ["p", "q"]
     assert asked_of(rule(chain("A a", AVERAGE, more, each("B b", 3, "a")), "b.v > $q")) == []
@@ -233,7 +236,11 @@ def crossed(outcome: Outcome, kind: str) -> dict[tuple[str, str], int]:
 
 
 def found_by(outcome: Outcome) -> Counter[tuple[object, ...]]:
-    return Counter((d.sink, d.item.id, repr(d.item.attributes)) for d in outcome.delivered)
+    return Counter(
+        (sink, found.id, repr(found.attributes))
+        for sink in {delivery.sink for delivery in outcome.delivered}
+        for found in outcome.composites(sink)
+    )
 
 
 def by_one_engine(network: Network, trace: Iterable[Event]) -> Counter[tuple[object, ...]]:
@@ -243,7 +250,7 @@ def by_one_engine(network: Network, trace: Iterable[Event]) -> Counter[tuple[obj
     return Counter((sink, each.id, repr(each.attributes)) for sink in range(2) for each in found)
 
 
-def test_aggregated_events_stay_and_answers_are_merged_on_their_way_up():
+def test_aggregated_events_stay_and_answers_are_merged_on_their_way_up() -> None:
     anchors = 8
     network = a_tree()
     outcome = agrees_with_one_engine(network, births(network, anchors=anchors))
@@ -258,7 +265,7 @@ def test_aggregated_events_stay_and_answers_are_merged_on_their_way_up():
     }
 
 
-def test_without_push_pull_aggregated_events_are_sent_as_before():
+def test_without_push_pull_aggregated_events_are_sent_as_before() -> None:
     network = a_tree()
     outcome = simulate(network, births(network), strategy="mt", check=True)
     assert crossed(outcome, "aggregate") == {}
@@ -277,7 +284,7 @@ def agrees_with_one_engine(network: Network, given: list[tuple[int, int, Event]]
     return outcome
 
 
-def test_candidates_with_the_same_question_ask_it_once():
+def test_candidates_with_the_same_question_ask_it_once() -> None:
     of = rule(
         chain("A a", each("F f", 50_000, "a"), aggregate("p", "sum", "E e", "v", within=50_000, of="a")),
         out={"sum": "$p"},
@@ -285,10 +292,10 @@ def test_candidates_with_the_same_question_ask_it_once():
     network = with_sources(a_tree(of), *a_tree().sources, Source("root", "F"))
     outcome = agrees_with_one_engine(network, births(network, anchors=4))
     asked = crossed(outcome, "awakening")["root", "middle"]
-    assert len({delivery.item.id for delivery in outcome.delivered}) > 2 * asked > 0
+    assert len({found.id for found in outcome.composites()}) > 2 * asked > 0
 
 
-def test_candidates_that_know_other_values_ask_another_question():
+def test_candidates_that_know_other_values_ask_another_question() -> None:
     of = rule(
         chain("A a", each("F f", 50_000, "a"), aggregate("p", "count", "E e", within=50_000, of="a")),
         "e.id = f.id",
@@ -299,7 +306,7 @@ def test_candidates_that_know_other_values_ask_another_question():
     assert len({delivery.item.attributes["count"] for delivery in outcome.delivered}) > 2
 
 
-def test_all_conjuncts_must_hold():
+def test_all_conjuncts_must_hold() -> None:
     of = rule(
         chain(
             "A a",
@@ -315,7 +322,7 @@ def test_all_conjuncts_must_hold():
     assert 0 < len(outcome.delivered) < 2 * 11
 
 
-def test_an_answer_waits_for_events_that_arrive_late_and_keeps_what_it_needs_meanwhile():
+def test_an_answer_waits_for_events_that_arrive_late_and_keeps_what_it_needs_meanwhile() -> None:
     lateness_us = 400_000  # many windows: the marks of the rule pass long before
     network = with_sources(a_tree(), Source("root", "A"), *(Source(f"leaf{n}", "E", lateness_us) for n in range(3)))
     rng = random.Random("late")
@@ -326,7 +333,7 @@ def test_an_answer_waits_for_events_that_arrive_late_and_keeps_what_it_needs_mea
     agrees_with_one_engine(network, sorted(given, key=lambda birth: birth[0]))
 
 
-def test_a_composite_that_ends_with_an_end_of_the_range_does_not_lie_in_it():
+def test_a_composite_that_ends_with_an_end_of_the_range_does_not_lie_in_it() -> None:
     inner = rule(chain("E e"), name="inner", emits="Y")
     of = rule(
         chain("A a", last("E b", 50_000, "a"), aggregate("p", "count", "Y y", between="b a")), out={"count": "$p"}
@@ -337,14 +344,14 @@ def test_a_composite_that_ends_with_an_end_of_the_range_does_not_lie_in_it():
     assert {delivery.item.attributes["count"] for delivery in outcome.delivered} == {0}
 
 
-def test_a_rule_that_is_delegated_asks_further_down():
+def test_a_rule_that_is_delegated_asks_further_down() -> None:
     network = with_sources(a_tree(), Source("middle", "A"), *a_tree().sources[1:])
     outcome = agrees_with_one_engine(network, births(network))
     assert ("middle", "root") not in crossed(outcome, "aggregate")
     assert crossed(outcome, "aggregate")["leaf0", "middle"] == 8
 
 
-def test_what_nobody_can_ask_about_any_more_is_freed():
+def test_what_nobody_can_ask_about_any_more_is_freed() -> None:
     network = a_tree()
     made = Simulation(network, "mt-pp", 0, Faults())
     made.set_up(-1_000_000)
@@ -353,6 +360,7 @@ def test_what_nobody_can_ask_about_any_more_is_freed():
         point.store.held()
         for core in made.nodes.values()
         for found in core.works.values()
+        if isinstance(found, TreeTasks)
         for point in found.tallies.points.values()
         if point.store is not None
     ]
@@ -361,9 +369,9 @@ def test_what_nobody_can_ask_about_any_more_is_freed():
     assert 0 < sum(kept) < 400
 
 
-def test_a_node_may_be_saved_and_restored_at_any_moment():
+def test_a_node_may_be_saved_and_restored_at_any_moment() -> None:
     class Restless(Simulation):
-        def _handle(self, node, received):
+        def _handle(self, node: str, received: Input) -> list[Effect]:
             self.nodes[node] = NodeCore.restored(self.nodes[node].save())
             return super()._handle(node, received)
 
@@ -374,7 +382,7 @@ def test_a_node_may_be_saved_and_restored_at_any_moment():
     assert found_by(made.run(given)) == by_one_engine(network, (event for _, _, event in given))
 
 
-def test_a_message_for_a_stream_that_nobody_asked_for_is_counted():
+def test_a_message_for_a_stream_that_nobody_asked_for_is_counted() -> None:
     core = NodeCore("n", {"m": 0})
     from headwater.node.effects import Received, Report
 
@@ -382,7 +390,7 @@ def test_a_message_for_a_stream_that_nobody_asked_for_is_counted():
         assert core.handle(Received("m", message), 0) == [Report("unknown_stream")]
 
 
-def test_attributes_of_every_event_can_be_aggregated_and_others_cannot():
+def test_attributes_of_every_event_can_be_aggregated_and_others_cannot() -> None:
     catalog = Catalog(TYPES.values())
     TallyStore(Tally("E", "max", "ts"), catalog.type("E"), False, ())
     with pytest.raises(RuleError, match="E has no attribute 'w'"):
@@ -394,11 +402,11 @@ def test_attributes_of_every_event_can_be_aggregated_and_others_cannot():
 
 @pytest.mark.parametrize("strategy", ["st-pp", "mt-pp"])
 @pytest.mark.parametrize(("seeds", "faults"), [(LAW_SEEDS, False), (FAULT_SEEDS, True)], ids=["calm", "faults"])
-def test_rules_that_ask_for_aggregates_keep_the_law(strategy, seeds, faults):
+def test_rules_that_ask_for_aggregates_keep_the_law(strategy: str, seeds: range, faults: bool) -> None:
     answers = matches = 0
     outcomes: list[Outcome] = []
 
-    def run(case, chosen, broken):
+    def run(case: NetworkCase, chosen: str, broken: bool) -> Outcome:
         outcomes.append(law.run(case, chosen, broken))
         return outcomes[-1]
 
@@ -412,7 +420,7 @@ def test_rules_that_ask_for_aggregates_keep_the_law(strategy, seeds, faults):
     assert matches > 50
 
 
-def test_generated_rules_ask_for_every_function_and_bring_every_obstacle():
+def test_generated_rules_ask_for_every_function_and_bring_every_obstacle() -> None:
     cases = [aggregated_case(seed) for seed in range(200)]
     rules = [rule for case in cases for rule in case.network.rules if isinstance(rule.pattern.root, Chain)]
     found = [asking_rule(rule, [*TYPES, "A", "B", "C", "D", "X", "Y"]) for rule in rules]

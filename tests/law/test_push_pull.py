@@ -14,7 +14,7 @@ from headwater.node.core import NodeSettings
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.streams.feeds import Inlet
 from headwater.node.tasks.task import JoinTask
-from headwater.protocol.events import Event, EventType
+from headwater.protocol.events import Event, EventType, Value
 from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, walk
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
@@ -62,6 +62,11 @@ def a_network(
     )
 
 
+def is_hot(event: Event) -> bool:
+    value = event.attributes.get("value")
+    return event.type == "Temp" and isinstance(value, float) and value > 45
+
+
 def births_of(network: Network, every_us: Sequence[int], until_us: int = 4 * SECOND, seed: int = 1) -> list[Birth]:
     """Events of each source at about this distance from each other, in two areas."""
     chance = random.Random(seed)
@@ -72,7 +77,7 @@ def births_of(network: Network, every_us: Sequence[int], until_us: int = 4 * SEC
         while ts < until_us:
             seq += 1
             second = chance.uniform(20, 60)
-            values = dict(zip(kind.attributes, (chance.choice("xy"), second), strict=True))
+            values: dict[str, Value] = dict(zip(kind.attributes, (chance.choice("xy"), second), strict=True))
             born.append((ts, number, Event(kind, ts, source.node, seq, values)))
             ts += chance.randrange(distance_us // 2, 3 * distance_us // 2)
     return sorted(born, key=lambda birth: birth[0])
@@ -107,7 +112,7 @@ def by_pushing(network: Network, births: Sequence[Birth]) -> list[Any]:
 # -- who is master -----------------------------------------------------------------------------------------------------
 
 
-def test_rare_events_become_the_master_and_frequent_ones_are_pulled():
+def test_rare_events_become_the_master_and_frequent_ones_are_pulled() -> None:
     network = a_network()
     births = births_of(network, RARE_SMOKE)
     run = overheard(network, births, "mt-pp", CALM)
@@ -119,7 +124,7 @@ def test_rare_events_become_the_master_and_frequent_ones_are_pulled():
     assert matches(run) == by_pushing(network, births) != []
 
 
-def test_when_the_rates_are_the_other_way_round_so_are_the_roles():
+def test_when_the_rates_are_the_other_way_round_so_are_the_roles() -> None:
     network = a_network()
     births = births_of(network, RARE_TEMP)
     run = overheard(network, births, "mt-pp", CALM)
@@ -129,7 +134,7 @@ def test_when_the_rates_are_the_other_way_round_so_are_the_roles():
     assert matches(run) == by_pushing(network, births) != []
 
 
-def test_where_pulling_saves_nothing_everything_is_pushed():
+def test_where_pulling_saves_nothing_everything_is_pushed() -> None:
     network = a_network()
     run = overheard(network, births_of(network, (10 * MS, 10 * MS)), "mt-pp", CALM)
     manager = the_manager(run)
@@ -138,7 +143,7 @@ def test_where_pulling_saves_nothing_everything_is_pushed():
     assert run.of(Awakening) == []
 
 
-def test_the_master_changes_when_the_rates_do():
+def test_the_master_changes_when_the_rates_do() -> None:
     network = a_network()
     before = births_of(network, RARE_SMOKE)
     after = [
@@ -175,7 +180,7 @@ def attributes(expression: Expression) -> set[tuple[str, str]]:
     return {(part.role, part.name) for part in walk(expression) if isinstance(part, Attribute)}
 
 
-def test_an_awakening_carries_the_values_of_shared_parameters():
+def test_an_awakening_carries_the_values_of_shared_parameters() -> None:
     network = a_network()
     births = births_of(network, RARE_SMOKE)
     areas = {event.ts: event.attributes["area"] for _, _, event in births if event.type == "Smoke"}
@@ -188,7 +193,7 @@ def test_an_awakening_carries_the_values_of_shared_parameters():
         assert constants(conjunct) == [areas[message.greatest_us]]
 
 
-def test_predicates_compare_with_what_the_master_says():
+def test_predicates_compare_with_what_the_master_says() -> None:
     network = a_network(
         """
         define Fire(area: string)
@@ -206,7 +211,7 @@ def test_predicates_compare_with_what_the_master_says():
     assert matches(run) == by_pushing(network, births) != []
 
 
-def test_what_fails_the_conditions_of_an_awakening_does_not_cross():
+def test_what_fails_the_conditions_of_an_awakening_does_not_cross() -> None:
     network = a_network()
     births = births_of(network, RARE_SMOKE)
     run = overheard(network, births, "mt-pp", CALM)
@@ -232,7 +237,7 @@ def first_pull(run: Overheard, parent: str, child: str) -> float:
     raise AssertionError(f"{child} never kept anything back")
 
 
-def test_the_past_of_a_master_is_asked_for_in_one_window():
+def test_the_past_of_a_master_is_asked_for_in_one_window() -> None:
     network = a_network()
     births = births_of(network, RARE_SMOKE)
     run = overheard(network, births, "mt-pp", CALM)
@@ -242,7 +247,7 @@ def test_the_past_of_a_master_is_asked_for_in_one_window():
         assert message.least_us == message.greatest_us - 50 * MS
 
 
-def test_the_future_of_a_master_is_asked_for_in_one_window():
+def test_the_future_of_a_master_is_asked_for_in_one_window() -> None:
     network = a_network()
     births = births_of(network, RARE_TEMP)
     run = overheard(network, births, "mt-pp", CALM)
@@ -256,7 +261,7 @@ def test_the_future_of_a_master_is_asked_for_in_one_window():
     assert any(message.greatest_us > sent[id(message)] for message in found)
 
 
-def test_a_window_is_decided_on_only_when_its_answer_is_complete():
+def test_a_window_is_decided_on_only_when_its_answer_is_complete() -> None:
     """The last Temp before a Smoke is still on its way when the Smoke is there: the decision waits for it."""
     text = FIRE.replace("each Temp(area = $a and value > 45)", "last Temp(area = $a)")
     network = a_network(text, delay_us=40 * MS)
@@ -271,7 +276,7 @@ def test_a_window_is_decided_on_only_when_its_answer_is_complete():
 # -- buffers -----------------------------------------------------------------------------------------------------------
 
 
-def test_reverse_marks_free_what_is_kept():
+def test_reverse_marks_free_what_is_kept() -> None:
     network = a_network()
     short = overheard(network, births_of(network, RARE_SMOKE, 4 * SECOND), "mt-pp", CALM)
     long = overheard(network, births_of(network, RARE_SMOKE, 16 * SECOND), "mt-pp", CALM)
@@ -285,7 +290,7 @@ def test_reverse_marks_free_what_is_kept():
         assert long.checkers.held_max[node] < 1.3 * short.checkers.held_max[node] + 20, node
 
 
-def test_nothing_is_kept_twice_where_a_stream_only_passes():
+def test_nothing_is_kept_twice_where_a_stream_only_passes() -> None:
     """m hands modes and questions on, so what nobody asks for is kept at t alone."""
     network = a_network()
     run = Middle(network, births_of(network, RARE_SMOKE))
@@ -316,7 +321,7 @@ class Middle(Overheard):
 
 @pytest.mark.parametrize("strategy", ["st-pp", "mt-pp"])
 @pytest.mark.parametrize("seed", range(6))
-def test_changing_masters_all_the_time_loses_and_doubles_nothing(strategy, seed):
+def test_changing_masters_all_the_time_loses_and_doubles_nothing(strategy: str, seed: int) -> None:
     network = a_network()
     births = births_of(network, (60 * MS, 15 * MS), 2 * SECOND, seed)
     run = overheard(network, births, strategy, RESTLESS, seed=seed)
@@ -327,7 +332,7 @@ def test_changing_masters_all_the_time_loses_and_doubles_nothing(strategy, seed)
     assert len(must) > 10
 
 
-def test_what_was_kept_comes_when_the_stream_is_pushed_again():
+def test_what_was_kept_comes_when_the_stream_is_pushed_again() -> None:
     network = a_network()
     births = births_of(network, (60 * MS, 15 * MS), 2 * SECOND)
     run = overheard(network, births, "mt-pp", RESTLESS)
@@ -337,7 +342,7 @@ def test_what_was_kept_comes_when_the_stream_is_pushed_again():
     assert back
     pushed = {row[1:3] for row in run.rows("t", "m")}
     upto = max(mark.ts for mark in back if mark.ts < float("inf"))
-    hot = {(event.node, event.seq) for _, _, event in births if event.type == "Temp" and event.attributes["value"] > 45}
+    hot = {(event.node, event.seq) for _, _, event in births if is_hot(event)}
     early = {(event.node, event.seq) for _, _, event in births if event.ts <= upto - 200 * MS}
     missing = (hot & early) - pushed
     freed = [message.ts for message in run.of(ReverseMark, "m", "t")]
@@ -354,7 +359,7 @@ def marks(run: Overheard, sender: str) -> Iterator[Mark]:
 # -- relays and steps --------------------------------------------------------------------------------------------------
 
 
-def test_nothing_crosses_until_it_is_asked_for():
+def test_nothing_crosses_until_it_is_asked_for() -> None:
     """No Smoke at all in the second half: no Temp crosses any link any more."""
     network = a_network()
     births = [
@@ -370,7 +375,7 @@ def test_nothing_crosses_until_it_is_asked_for():
     assert early
 
 
-def test_a_pulled_part_may_itself_be_made_of_pulled_parts():
+def test_a_pulled_part_may_itself_be_made_of_pulled_parts() -> None:
     """r asks m for what m has put together, and m has asked t for its share: w is rarer than t, and s than both."""
     text = """
     define Storm(area: string)
@@ -395,7 +400,7 @@ def test_a_pulled_part_may_itself_be_made_of_pulled_parts():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_steps_survive_changes_of_masters_too(seed):
+def test_steps_survive_changes_of_masters_too(seed: int) -> None:
     text = """
     define Storm(area: string)
     from Smoke(area = $a)

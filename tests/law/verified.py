@@ -30,7 +30,8 @@ from headwater.protocol.events import Event
 from headwater.protocol.pattern import Rule, types_of
 from tests.kit.builders import TYPES as BUILDER_TYPES
 from tests.kit.builders import Rules, listed, trace
-from tests.law.generators import TYPES, case_of_seed, random_trace, rule_text
+from tests.law.describing import rule_text
+from tests.law.generators import TYPES, case_of_seed, random_trace
 from tests.oracle import Found, TooManyMatches, evaluate
 
 TRACES: Final = 12

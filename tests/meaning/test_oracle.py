@@ -10,8 +10,9 @@ from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.validate import check_rule
 from headwater.protocol.events import Event
 from tests.kit.builders import by_oracle, chain, last, rule, seq, trace
+from tests.law.describing import describe
 from tests.law.fuzzing import expected_of, kept_case
-from tests.law.generators import case_of_seed, describe
+from tests.law.generators import case_of_seed
 from tests.oracle import TooManyMatches, evaluate
 
 

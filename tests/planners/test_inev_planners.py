@@ -92,31 +92,9 @@ def check_printed(printed: dict[str, Any], given: dict[str, Any]) -> None:
     for each in printed["transfers"]:
         assert {tuple(sorted(edge)) for edge in each["edges"]} <= links
         assert len({tuple(sorted(edge)) for edge in each["edges"]}) == len(each["edges"])
-        placement, left_out = each["placement"], tuple(each["output_selector_types_not_sent"])
-        split = placement if isinstance(placement, str) else None
-        if left_out:
-            expected = 0.0
-            name = "".join(sorted(types_in(each["projection"])))
-            for type in set(types_in(each["projection"])) - set(left_out):
-                sources = 1 if type == split else len(given["event_types"][type]["sources"])
-                share = given["single_selectivities"][f"{type}|{name}"]
-                expected += share * given["event_types"][type]["local_rate"] * sources
-        else:
-            expected = total_rate(each["projection"], given)
-            expected /= len(given["event_types"][split]["sources"]) if split else 1
-        assert each["rate"] == pytest.approx(expected, rel=1e-9)
-        inside = {each["from"]}
-        waiting = deque(each["edges"])
-        for _ in range(len(waiting) ** 2 + 1):
-            if not waiting:
-                break
-            edge = waiting.popleft()
-            if set(edge) & inside:
-                inside |= set(edge)
-            else:
-                waiting.append(edge)
-        assert not waiting, "the links of a transfer hang together and start at its node"
-        reached[each["projection"], placement, left_out, each["from"]] = inside
+        assert each["rate"] == pytest.approx(expected_rate(each, given), rel=1e-9)
+        left_out = tuple(each["output_selector_types_not_sent"])
+        reached[each["projection"], each["placement"], left_out, each["from"]] = nodes_along(each)
     places = {
         (task["projection"], task["partitioning_type"] or task["nodes"][0]): task for task in printed["projections"]
     }
@@ -130,21 +108,58 @@ def check_printed(printed: dict[str, Any], given: dict[str, Any]) -> None:
         if split is not None:
             assert sorted(task["nodes"]) == sorted(given["event_types"][split]["sources"])
             assert split in task["inputs"]
-        covered: set[str] = set()
-        for name, placement in zip(task["inputs"], task["input_placements"], strict=True):
-            covered |= set(types_in(name))
-            sent = task["output_selectors"].get(name)
-            left_out = tuple(sorted(set(types_in(name)) - set(sent))) if sent else ()
-            assert set(left_out) <= set(task["inputs"]), "what is left out comes as it is born"
-            senders = given["event_types"][placement]["sources"] if isinstance(placement, str) else [placement]
-            if len(types_in(name)) > 1:
-                assert (name, placement) in places
-            if placement == split and not left_out:
-                continue
-            for sender in senders:
-                got = reached.get((name, placement, left_out, sender), {sender})
-                assert set(task["nodes"]) <= got, f"{name} of {sender} does not reach all of {task['nodes']}"
-        assert covered == set(task["types"])
+        check_inputs(task, given, reached, places)
+
+
+def expected_rate(transfer: dict[str, Any], given: dict[str, Any]) -> float:
+    projection, placement = transfer["projection"], transfer["placement"]
+    split = placement if isinstance(placement, str) else None
+    left_out = transfer["output_selector_types_not_sent"]
+    if not left_out:
+        return total_rate(projection, given) / (len(given["event_types"][split]["sources"]) if split else 1)
+    expected = 0.0
+    name = "".join(sorted(types_in(projection)))
+    for type in set(types_in(projection)) - set(left_out):
+        sources = 1 if type == split else len(given["event_types"][type]["sources"])
+        share = given["single_selectivities"][f"{type}|{name}"]
+        expected += share * given["event_types"][type]["local_rate"] * sources
+    return expected
+
+
+def nodes_along(transfer: dict[str, Any]) -> set[Any]:
+    """The nodes that the links of a transfer reach: they hang together and start at its node."""
+    inside = {transfer["from"]}
+    waiting = deque(transfer["edges"])
+    for _ in range(len(waiting) ** 2 + 1):
+        if not waiting:
+            break
+        edge = waiting.popleft()
+        if set(edge) & inside:
+            inside |= set(edge)
+        else:
+            waiting.append(edge)
+    assert not waiting, "the links of a transfer hang together and start at its node"
+    return inside
+
+
+def check_inputs(task: dict[str, Any], given: dict[str, Any], reached: dict[Any, set[Any]], places: Any) -> None:
+    """Every input of a task reaches all of its nodes, and together they are what it is made of."""
+    split = task["partitioning_type"]
+    covered: set[str] = set()
+    for name, placement in zip(task["inputs"], task["input_placements"], strict=True):
+        covered |= set(types_in(name))
+        sent = task["output_selectors"].get(name)
+        left_out = tuple(sorted(set(types_in(name)) - set(sent))) if sent else ()
+        assert set(left_out) <= set(task["inputs"]), "what is left out comes as it is born"
+        senders = given["event_types"][placement]["sources"] if isinstance(placement, str) else [placement]
+        if len(types_in(name)) > 1:
+            assert (name, placement) in places
+        if placement == split and not left_out:
+            continue
+        for sender in senders:
+            got = reached.get((name, placement, left_out, sender), {sender})
+            assert set(task["nodes"]) <= got, f"{name} of {sender} does not reach all of {task['nodes']}"
+    assert covered == set(task["types"])
 
 
 @pytest.mark.parametrize("name", ["c01", "c13", "c22", "c43"])

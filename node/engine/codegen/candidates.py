@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 
 from headwater.node.engine.codegen.code import Piece
 from headwater.node.engine.codegen.equalities import of_role
@@ -11,6 +11,34 @@ from headwater.node.engine.codegen.negations import Negations
 from headwater.node.engine.codegen.reading import Bound, Level
 from headwater.protocol.analysis.units import Reach
 from headwater.protocol.expressions import Expression
+
+
+@dataclass(slots=True)
+class _Slice:
+    """What bounds the candidates of one leaf of a level, as it is found out."""
+
+    level: Level
+    leaf: int
+    known: Sequence[int]
+    """Units that are bound before this one."""
+    row: str
+    composite: bool
+    plain: dict[int, bool]
+    """Of the known units: whether both it and the candidates are primitive events, so that rows compare as keys."""
+    lower: list[Bound] = field(default_factory=list)
+    upper: list[Bound] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    """Conditions that bisection cannot express."""
+
+    @property
+    def takes_last(self) -> bool:
+        return self.level.choice is not None and self.level.choice.policy == "last"
+
+    def bound_below(self, step: int, source: str) -> None:
+        self.lower.append(Bound(step, f"lo{self.level.unit}_{self.leaf}_{len(self.lower)}", source))
+
+    def bound_above(self, step: int, source: str) -> None:
+        self.upper.append(Bound(step, f"hi{self.level.unit}_{self.leaf}_{len(self.upper)}", source))
 
 
 class Candidates(Negations):
@@ -64,70 +92,78 @@ class Candidates(Negations):
         """Lower and upper index bounds of a level's candidates, and conditions bisection cannot express."""
         unit = level.unit
         own_step = self.step_of[unit]
-        fetched = level.fetch_step[leaf]
-        name = level.names[leaf]
         known = [u for u, step in self.element_step.items() if step < own_step and u != unit]
         self.complete = {u for u, step in self.step_of.items() if step < own_step}
-        many = self.units[unit].many
-        row = self._element(unit, leaf) if many else f"r{unit}"
-        mine_composite = self.buffers.columns(self.units[unit].leaves[leaf].type).composite
-        plain = {u: not mine_composite and not self.is_composite(u) for u in known}
-        lower: list[Bound] = []
-        upper: list[Bound] = []
-        extra: list[str] = []
+        composite = self.buffers.columns(self.units[unit].leaves[leaf].type).composite
+        candidates = _Slice(
+            level,
+            leaf,
+            known,
+            row=self._element(unit, leaf) if self.units[unit].many else f"r{unit}",
+            composite=composite,
+            plain={u: not composite and not self.is_composite(u) for u in known},
+        )
+        self._bound_by_order(candidates)
+        self._bound_by_windows(candidates)
+        if self.branch.count is not None:
+            span, row = self.branch.count - 1, candidates.row
+            candidates.extra += [f"-{span} <= {self.row_of(u, 'last')}[-1] - {row}[-1] <= {span}" for u in known]
+            many = [u for u in known if self.units[u].many]
+            candidates.extra += [f"{row}[-1] - {self.row_of(u, 'first')}[-1] <= {span}" for u in many]
+        for hoisted in self._hoisted_negations(level, candidates.plain):
+            candidates.bound_below(own_step - 1, hoisted)
+        self.complete = set()
+        return candidates.lower, candidates.upper, candidates.extra
 
-        def add(found: list[Bound], u: int, source: str) -> None:
-            tag = "lo" if found is lower else "hi"
-            variable = f"{tag}{unit}_{leaf}_{len(found)}"
-            known_at = self.step_of[u] if u in self.complete else self.element_step[u]
-            found.append(Bound(max(fetched, known_at), variable, source))
+    def _known_at(self, found: _Slice, u: int) -> int:
+        """The step at which a bound that another unit sets can be computed."""
+        known_at = self.step_of[u] if u in self.complete else self.element_step[u]
+        return max(found.level.fetch_step[found.leaf], known_at)
 
-        preceding = [u for u in known if (u, unit) in self.branch.before]
+    def _bound_by_order(self, found: _Slice) -> None:
+        """Candidates come after the units that precede this one, and before those that follow it."""
+        unit, name, before = found.level.unit, found.level.names[found.leaf], self.branch.before
+        preceding = [u for u in found.known if (u, unit) in before]
         for u in preceding:
-            if any((u, w) in self.branch.before for w in preceding):
+            if any((u, w) in before for w in preceding):
                 continue
             last = self.row_of(u, "last")
-            if plain[u]:
-                add(lower, u, f"bisect_right({name}, {last})")
+            if found.plain[u]:
+                found.bound_below(self._known_at(found, u), f"bisect_right({name}, {last})")
             else:
-                add(lower, u, f"bisect_left({name}, ({last}[0], {last}[1], {last}[2] + 1))")
-                if mine_composite and self.branch.before[u, unit] == "start":
-                    extra.append(f"start_of({row}) > {last}[:3]")
-        following = [u for u in known if (unit, u) in self.branch.before]
+                after = f"({last}[0], {last}[1], {last}[2] + 1)"
+                found.bound_below(self._known_at(found, u), f"bisect_left({name}, {after})")
+                if found.composite and before[u, unit] == "start":
+                    found.extra.append(f"start_of({found.row}) > {last}[:3]")
+        following = [u for u in found.known if (unit, u) in before]
         for u in following:
-            if any((w, u) in self.branch.before for w in following):
+            if any((w, u) in before for w in following):
                 continue
-            if self.mode.newest and u == self.trigger and plain[u] and not self.units[u].many:
+            if self.mode.newest and u == self.trigger and found.plain[u] and not self.units[u].many:
                 continue
-            if plain[u]:
-                add(upper, u, f"bisect_left({name}, {self.row_of(u, 'first')})")
-                if level.choice is not None and level.choice.policy == "last":
-                    upper[-1] = replace(upper[-1], step=own_step)
-            elif self.branch.before[unit, u] == "start":
-                add(upper, u, f"bisect_left({name}, {self.start_key(u)})")
+            step = self._known_at(found, u)
+            if found.plain[u]:
+                key, step = self.row_of(u, "first"), self.step_of[unit] if found.takes_last else step
             else:
-                add(upper, u, f"bisect_left({name}, {self.end_key(u)})")
+                key = self.start_key(u) if before[unit, u] == "start" else self.end_key(u)
+            found.bound_above(step, f"bisect_left({name}, {key})")
+
+    def _bound_by_windows(self, found: _Slice) -> None:
+        """Candidates are no older and no newer than the windows around them allow."""
+        unit, name = found.level.unit, found.level.names[found.leaf]
         for reach in self.branch.reaches:
             if unit not in reach.units:
                 continue
-            for u in self._latest_to_reach(unit, reach, known):
+            for u in self._latest_to_reach(unit, reach, found.known):
                 ts = self.end_ts(u)
-                add(lower, u, f"bisect_left({name}, ({ts} - {reach.length},))")
-                if level.choice is not None and level.choice.policy == "last":  # looked at only once it is needed
-                    lower[-1] = replace(lower[-1], step=own_step)
-                if reach.from_start and mine_composite:
-                    extra.append(f"{ts} - start_of({row})[0] <= {reach.length}")
-            for u in self._earliest_to_reach(unit, reach, known):
+                # What takes the last looks at this bound only once it is needed.
+                step = self.step_of[unit] if found.takes_last else self._known_at(found, u)
+                found.bound_below(step, f"bisect_left({name}, ({ts} - {reach.length},))")
+                if reach.from_start and found.composite:
+                    found.extra.append(f"{ts} - start_of({found.row})[0] <= {reach.length}")
+            for u in self._earliest_to_reach(unit, reach, found.known):
                 ts = self.first_ts(u, reach.from_start)
-                add(upper, u, f"bisect_left({name}, ({ts} + {reach.length + 1},))")
-        if self.branch.count is not None:
-            span = self.branch.count - 1
-            extra += [f"-{span} <= {self.row_of(u, 'last')}[-1] - {row}[-1] <= {span}" for u in known]
-            extra += [f"{row}[-1] - {self.row_of(u, 'first')}[-1] <= {span}" for u in known if self.units[u].many]
-        for hoisted in self._hoisted_negations(level, plain):
-            lower.append(Bound(own_step - 1, f"lo{unit}_{leaf}_{len(lower)}", hoisted))
-        self.complete = set()
-        return lower, upper, extra
+                found.bound_above(self._known_at(found, u), f"bisect_left({name}, ({ts} + {reach.length + 1},))")
 
     def _latest_to_reach(self, unit: int, reach: Reach, known: Sequence[int]) -> list[int]:
         """The known units that limit how old this one may be: none if one that is older still is near enough."""

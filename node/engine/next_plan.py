@@ -1,0 +1,315 @@
+"""Skip-till-next, compiled: the states of a rule and the code that moves runs between them.
+
+The OR combinations of a pattern are merged into a tree of states. `next_match` keeps the runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headwater.node.engine.codegen.code import Writer
+from headwater.node.engine.codegen.joins import JoinWriter
+from headwater.node.engine.codegen.reading import Mode
+from headwater.node.engine.codegen.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
+from headwater.node.engine.codegen.store_builder import StoreBuilder
+from headwater.protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
+from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, Index, rewritten, roles_of, walk
+from headwater.protocol.pattern import Leaf
+
+Run = tuple[Any, ...]
+
+REFUSED, ACCEPTED, OUTSIDE = 0, 1, 2
+
+
+@dataclass(slots=True)
+class Stage:
+    """A state: the last unit bound is ``depth`` of ``branch``, which is any branch that passes here."""
+
+    number: int
+    depth: int
+    branch: Branch
+    leaf: Leaf
+    many: bool
+    complete: bool
+    check: int | None = None
+    keyed: bool = False
+    next: list[Stage] = field(default_factory=list)
+
+
+class NextPlan:
+    """The stages of one rule and the code that moves runs between them."""
+
+    def __init__(self, builder: StoreBuilder, plan: RulePlan) -> None:
+        self.plan = plan
+        self.name = f"m{plan.number}"
+        self.stages: list[Stage] = []
+        self.first: list[Stage] = []
+        self.counted = builder.counted
+        self.horizon = max(branch.horizon for branch in plan.logical.branches)
+        self.exports: list[tuple[int, str, str]] = []
+        """(stage, purpose, name) of every generated function."""
+        for branch in plan.logical.branches:
+            self._add(builder, branch)
+        for stage in self.stages:
+            self._index(builder, stage)
+        types = sorted({stage.leaf.type for stage in self.stages})
+        forbidden_types = {
+            name for branch in plan.logical.branches for name in _forbidden_types(branch) if name not in types
+        }
+        builder.machines.append((self.name, types))
+        builder.completing |= {stage.leaf.type for stage in self.stages if stage.complete}
+        for name in forbidden_types | set(types):
+            builder.groups.setdefault(name, {})
+
+    # -------------------------------------------------------------------------------------------------------- building
+
+    def _add(self, builder: StoreBuilder, branch: Branch) -> None:
+        add_negated_patterns(builder, branch)
+        check = add_late_check(builder, self.plan, branch) if waits(branch) else None
+        level = self.first
+        for depth, unit in enumerate(branch.units):
+            complete = depth == len(branch.units) - 1
+            stage = next((s for s in level if s.leaf == unit.leaves[0]), None)
+            if stage is None:
+                stage = Stage(len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check)
+                self.stages.append(stage)
+                level.append(stage)
+                self._write(builder, stage)
+            level = stage.next
+
+    def _write(self, builder: StoreBuilder, stage: Stage) -> None:
+        if any(_is_own(condition, stage) for condition in stage.branch.where):
+            self._function(builder, stage, "own", "x", self._own)
+        self._function(builder, stage, "accept", "run, x", self._accept)
+        if stage.many:
+            self._function(builder, stage, "take", "run, x", self._take)
+        if stage.complete:
+            self._function(builder, stage, "finish", "run", self._finish)
+            if stage.many:
+                self._function(builder, stage, "deadline", "run", self._deadline)
+
+    def _index(self, builder: StoreBuilder, stage: Stage) -> None:
+        """Find an equality that every event that concerns runs at this stage must satisfy: runs are then kept by it.
+
+        The function ``key_of_run`` gives a run's value, ``key_of_row`` (one per event type) that of an event.
+        """
+        concerned = [*stage.next, *([stage] if stage.many else [])]
+        found: dict[Expression, dict[str, Expression]] | None = None
+        for other in concerned:
+            mine = {known: (other.leaf.type, of_row) for known, of_row in self._equalities(stage, other)}
+            if found is None:
+                found = {known: {event_type: of_row} for known, (event_type, of_row) in mine.items()}
+                continue
+            both = {}
+            for known, rows in found.items():
+                if known in mine and rows.get(mine[known][0], mine[known][1]) == mine[known][1]:
+                    both[known] = {**rows, mine[known][0]: mine[known][1]}
+            found = both
+        if not found:
+            return
+        known = min(found, key=repr)
+        stage.keyed = True
+
+        def of_run(out: Writer, join: JoinWriter, stage: Stage) -> None:
+            self._unpack(out, stage, stage.depth + 1)
+            out.line(f"return {join.scope.value(known).source}")
+
+        self._function(builder, stage, "key_of_run", "run", of_run)
+        for event_type, of_row in found[known].items():
+            role = next(iter(roles_of(of_row)))
+            leaf = next(other.leaf for other in concerned if other.leaf.role == role)
+
+            def of_event(
+                out: Writer, join: JoinWriter, stage: Stage, of_row: Expression = of_row, leaf: Leaf = leaf
+            ) -> None:
+                join.types[leaf.role] = leaf.type
+                with join.reading({(leaf.role, ""): "x"}):
+                    out.line(f"return {join.scope.value(of_row).source}")
+
+            self._function(builder, stage, f"key_of_row {event_type}", "x", of_event)
+
+    def _equalities(self, stage: Stage, other: Stage) -> Iterator[tuple[Expression, Expression]]:
+        """(value known at the stage, value of the event) for equalities that an event at ``other`` must satisfy."""
+        branch, role = other.branch, other.leaf.role
+        fixed = {  # what does not change any more while a run stands at the stage
+            (leaf.role, "first" if unit.many else "")
+            for unit in branch.units[: stage.depth + 1]
+            for leaf in unit.leaves
+        }
+        for condition in branch.where:
+            if not isinstance(condition, Binary) or condition.operator != "=":
+                continue
+            if self._home(branch, condition) != other.depth or any(isinstance(p, Fold) for p in walk(condition)):
+                continue
+            for known, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
+                if _places(of_row) != {(role, "")}:
+                    continue
+                if other is stage and _places(known) == {(role, "i-1")} and _moved(known, "") == of_row:
+                    yield _moved(known, "first"), of_row  # equal to its predecessor, so to the first of all
+                elif _places(known) and _places(known) <= fixed - {(role, "")}:
+                    yield known, of_row
+
+    def _function(
+        self,
+        builder: StoreBuilder,
+        stage: Stage,
+        purpose: str,
+        arguments: str,
+        body: Callable[[Writer, JoinWriter, Stage], None],
+    ) -> None:
+        join = JoinWriter(builder, stage.branch, 0, 0, Mode(ordered=True, newest=False), in_text_order=True)
+        if stage.complete and stage.many:
+            join.extra_horizon = stage.branch.horizon
+        join.all_bound()
+        name = f"{self.name}_{len(self.exports)}"
+        out = Writer()
+        out.line(f"def {name}({arguments}):")
+        out.depth += 1
+        body(out, join, stage)
+        builder.functions.append(str(out))
+        builder.owners[name] = self.plan.rule.name
+        builder.exports.append(name)
+        self.exports.append((stage.number, purpose, name))
+
+    @staticmethod
+    def _unpack(out: Writer, stage: Stage, bound: int) -> None:
+        names = [f"k{n}_0" if unit.many else f"r{n}" for n, unit in enumerate(stage.branch.units[:bound])]
+        if names:
+            out.line(f"{', '.join(names)}, = run")
+
+    @staticmethod
+    def _home(branch: Branch, condition: Expression) -> int:
+        """The depth at which a conjunct is judged; one past the last for those that need a last repetition whole."""
+        units = branch.units_in(condition)
+        last = max(units, default=0)
+        unit = branch.units[last]
+        return last + 1 if unit.many and needs_whole(condition, unit.roles) else last
+
+    def _own(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+        """What an event must satisfy for itself: judged once, not for every run."""
+        with join.reading({(stage.leaf.role, ""): "x"}):
+            tests = [join.scope.truth(condition) for condition in stage.branch.where if _is_own(condition, stage)]
+        out.line(f"return {' and '.join(tests)}")
+
+    def _accept(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+        depth, branch = stage.depth, stage.branch
+        self._unpack(out, stage, depth)
+        variable = f"x{depth}_0" if stage.many else f"r{depth}"
+        out.line(f"{variable} = x")
+        if depth and join.is_composite(depth):
+            out.line(f"if not start_of(x) > {join.end_key(depth - 1)}: return {REFUSED}")
+        elif depth and join.is_composite(depth - 1):
+            out.line(f"if not x[:3] > {join.end_key(depth - 1)}: return {REFUSED}")
+        roles = branch.units[depth].roles
+        for condition in branch.where:
+            if self._home(branch, condition) != depth or (stage.many and needs_previous(condition, roles)):
+                continue
+            if _is_own(condition, stage):
+                continue
+            names = {(stage.leaf.role, ""): variable} if stage.many else {}
+            with join.reading(names):
+                out.line(f"if not ({self._judge(join, condition, stage)}): return {REFUSED}")
+        if stage.many:
+            out.line(f"k{depth}_0 = (x,)")
+        for test in self._windows(join, stage):
+            out.line(f"if not ({test}): return {OUTSIDE}")
+        out.line(f"return {ACCEPTED}")
+
+    @staticmethod
+    def _judge(join: JoinWriter, condition: Expression, stage: Stage) -> str:
+        if stage.many and stage.leaf.role in roles_of(condition):
+            return join.scope.truth(condition)
+        return join.over_elements(condition)
+
+    def _windows(self, join: JoinWriter, stage: Stage) -> list[str]:
+        depth, branch = stage.depth, stage.branch
+        tests = [
+            f"x[0] - {join.first_ts(gap.earlier, gap.from_start)} <= {gap.length}" for gap in branch.gaps_to(depth)
+        ]
+        tests += [
+            f"x[0] - {join.first_ts(depth, from_start)} <= {length}"
+            for unit, length, from_start in branch.own_spans
+            if unit == depth
+        ]
+        tests += [
+            join.spread_condition(spread)
+            for spread in branch.spreads
+            if max(unit for part in spread.parts for unit in part) == depth
+        ]
+        if branch.count is not None:
+            tests.append(f"x[-1] - {join.row_of(0, 'first')}[-1] <= {branch.count - 1}")
+        return tests
+
+    def _take(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+        depth, branch = stage.depth, stage.branch
+        self._unpack(out, stage, depth + 1)
+        element = f"x{depth}_0"
+        out.line(f"{element} = x")
+        if join.is_composite(depth):
+            out.line(f"if not start_of(x) > k{depth}_0[-1][:3]: return False")
+        role = stage.leaf.role
+        with join.reading({(role, ""): element, (role, "i-1"): f"k{depth}_0[-1]"}):
+            for condition in branch.where:
+                if _is_own(condition, stage):
+                    continue
+                if self._home(branch, condition) == depth and role in roles_of(condition):
+                    out.line(f"if not ({join.scope.truth(condition)}): return False")
+        if branch.spreads:
+            out.line(f"k{depth}_0 = (*k{depth}_0, x)")
+        for test in self._windows(join, stage):
+            out.line(f"if not ({test}): return False")
+        out.line("return True")
+
+    def _finish(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+        branch = stage.branch
+        self._unpack(out, stage, len(branch.units))
+        for condition in branch.where:
+            if self._home(branch, condition) == len(branch.units):
+                out.line(f"if not ({join.over_elements(condition)}): return")
+        for forbidden in branch.forbidden:
+            if not forbidden.waits:
+                out.line(f"if {join.negation_found(forbidden)}: return")
+        emit(self.plan, branch, stage.check, out, join)
+
+    def _deadline(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+        branch, depth = stage.branch, stage.depth
+        self._unpack(out, stage, len(branch.units))
+        if branch.count is not None:
+            out.line(f"return {join.row_of(0, 'first')}[-1] + {branch.count - 1}")
+            return
+        ends = [f"{join.first_ts(gap.earlier, gap.from_start)} + {gap.length}" for gap in branch.gaps_to(depth)]
+        ends += [
+            f"{join.first_ts(unit, from_start)} + {length}"
+            for unit, length, from_start in branch.own_spans
+            if unit == depth
+        ]
+        ends.append(f"{join.first_ts(0, from_start=False)} + {branch.horizon}")
+        out.line(f"return min({', '.join(ends)}, {ends[0]})")
+
+
+def _places(expression: Expression) -> set[tuple[str, str]]:
+    """Which events an expression names: (role, index)."""
+    return {(part.role, part.index) for part in walk(expression) if isinstance(part, Attribute)}
+
+
+def _moved(expression: Expression, to: Index) -> Expression:
+    """The same expression about other elements of its repetition."""
+    return rewritten(expression, lambda attribute: replace(attribute, index=to))
+
+
+def _is_own(condition: Expression, stage: Stage) -> bool:
+    """A conjunct about the event of the stage alone."""
+    roles = frozenset((stage.leaf.role,))
+    return roles_of(condition) == roles and (not stage.many or elementwise(condition, roles))
+
+
+def _forbidden_types(branch: Branch) -> set[str]:
+    found = set()
+    for forbidden in branch.forbidden:
+        if forbidden.leaf is not None:
+            found.add(forbidden.leaf.type)
+        for sub in forbidden.sub:
+            found |= {leaf.type for unit in sub.units for leaf in unit.leaves}
+    return found

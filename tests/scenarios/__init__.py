@@ -1,0 +1,1 @@
+"""Stories of networks: commands, and the outcome they print."""
