@@ -53,7 +53,7 @@ from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Call, walk
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
-from headwater.protocol.languages.diagnostics import closest, listed, suggestion
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN_FUNCTION, closest, listed, suggestion
 from headwater.protocol.languages.emitted import composite_types
 from headwater.protocol.languages.meaning import Types
 from headwater.protocol.languages.sources import LANGUAGES
@@ -66,6 +66,9 @@ __all__ = [
     "ReplayFeed", "TraceFeed",
     "check_running", "read_network", "running_feeds", "running_network",
 ]  # fmt: skip
+
+NEVER_ENDS = "never_ends"
+"""The code of the warning that a simulation of a source would never end."""
 
 DEFAULT_STRATEGY = "st"
 DURABILITIES = ("none", "async", "sync")
@@ -284,7 +287,9 @@ class _Reading:
             return self.given_duration_us
         endless = next((entry for entry in sources if isinstance(entry.feed, RateFeed)), None)
         if endless is not None:
-            self.sheet.warn(endless.place, "this source never ends", "say how long it runs, as in duration: 10 min")
+            self.sheet.warn(
+                endless.place, "this source never ends", "say how long it runs, as in duration: 10 min", NEVER_ENDS
+            )
         return None
 
     def _lost_after(self) -> int | None:
@@ -356,9 +361,9 @@ class _Reading:
         """Note what was found in a rule text; what stands in the network file is shown there."""
         inline = {entry.source.name: entry.place for entry in entries if entry.inline}
         hint = _readable(made.hint, inline)
-        if made.message.startswith("unknown event type") and not hint.startswith("did"):
+        if made.code == UNKNOWN_EVENT_TYPE and not hint.startswith("did"):
             hint = f"declare it under events: or with a rule; {hint}"
-        elif made.message.startswith("unknown function"):
+        elif made.code == UNKNOWN_FUNCTION:
             hint = f"a network has only the built-in ones; {hint}"
         hinted = replace(made, hint=hint)
         place = inline.get(made.file)
@@ -375,7 +380,7 @@ class _Reading:
                         self.sheet.error(entry.subscribe, *no_such_function(part.function))
             except RuleTextError as error:
                 for made in error.diagnostics:
-                    if made.message.startswith("unknown event type") and not made.hint.startswith("did"):
+                    if made.code == UNKNOWN_EVENT_TYPE and not made.hint.startswith("did"):
                         made = replace(made, hint=f"no rule emits it and events: does not declare it; {made.hint}")
                     self.sheet.adopt(self.sheet.relocated(made, entry.subscribe))
         return found
