@@ -286,7 +286,6 @@ class SourcePart(Part):
     speed: Annotated[float, Quantity("speed", "", speed_of, NUMBER)] = Field(
         1.0, description="How many times faster than its timestamps say a trace runs; max: as fast as it can."
     )
-    time: Annotated[TimePart | None, Given()] = None
     type_column: Annotated[Scalar | None, Text("type_column", "write the name of a column")] = None
     delimiter: Annotated[str, Text("delimiter", "write one character in quotes, or tab", _delimiter)] = ","
     values: Annotated[Any, Field(json_schema_extra={"type": ["object", "null"], "additionalProperties": GENERATOR})] = (
@@ -306,6 +305,7 @@ class SourcePart(Part):
     each: Annotated[Scalar | None, Text("each", "write each: payload.readings")] = None
     when: Annotated[When | None, Given()] = None
     unknown: Annotated[Literal["ignore", "keep", "refuse"], OneOf("unknown")] = "ignore"
+    time: Annotated[TimePart | None, Given()] = None
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:

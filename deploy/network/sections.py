@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Final, TypeVar
 
 import yaml
 
@@ -24,6 +24,8 @@ from headwater.protocol.languages import Source as RuleSource
 from headwater.protocol.languages import language_of
 from headwater.protocol.languages.diagnostics import suggestion
 from headwater.protocol.network import Link, Source
+
+T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[^\W\d]\w*")
 _FILE_NAME: Final = re.compile(r"[^\s()\[\],;]+")
@@ -62,17 +64,19 @@ class RuleEntry:
 
 def event_types(sheet: Sheet, events: Names[Names[Scalar]] | None) -> dict[str, EventType]:
     types: dict[str, EventType] = {}
-    for name, declared in (events or {}).items():
+    for name, declared in written(events).items():
         if not _NAME.fullmatch(name):
             sheet.error(name.node, f"{str(name)!r} cannot be the name of an event type", "use letters, digits and _")
             continue
         attributes: dict[str, str] = {}
-        for attribute, kind in declared.items():
+        for attribute, kind in written(declared).items():
             if attribute in RESERVED_ATTRIBUTES:
                 sheet.error(attribute.node, f"every event has {str(attribute)!r} already", "choose another name")
             elif not _NAME.fullmatch(attribute):
                 message = f"{str(attribute)!r} cannot be the name of an attribute"
                 sheet.error(attribute.node, message, "use letters, digits and _")
+            elif kind is None:
+                continue
             elif kind.rstrip("?").strip().lower() not in KIND_ALIASES:
                 sheet.error(kind.node, f"unknown kind {str(kind)!r}", KINDS)
                 attributes[str(attribute)] = "any"
@@ -82,12 +86,19 @@ def event_types(sheet: Sheet, events: Names[Names[Scalar]] | None) -> dict[str, 
     return types
 
 
+def written(names: Names[T] | None) -> dict[Scalar, T | None]:
+    """All entries of a mapping, those that were left out for a mistake too: what names them finds them."""
+    entries = [] if names is None else [key for key in names.table.entries if isinstance(key, Scalar)]
+    return {key: names.get(key) for key in entries} if names is not None else {}
+
+
 def nodes_of(sheet: Sheet, network: NetworkPart) -> tuple[dict[str, yaml.Node], dict[str, str]]:
     """The nodes in the order of the file, each with its place; and where those listen that say so."""
     found: dict[str, yaml.Node] = {}
     listen: dict[str, str] = {}
-    given = network.nodes if network.nodes is not None else ()
-    for name in given:
+    given = written(network.nodes) if isinstance(network.nodes, Names) else dict.fromkeys(network.nodes or ())
+    items = network.nodes if isinstance(network.nodes, tuple) else given
+    for name in items:
         if not name.strip():
             sheet.error(name.node, "a node needs a name")
         elif name.startswith("@"):
@@ -96,7 +107,7 @@ def nodes_of(sheet: Sheet, network: NetworkPart) -> tuple[dict[str, yaml.Node], 
         if name in found:
             sheet.error(name.node, f"there is already a node {str(name)!r}", "leave one out")
         found.setdefault(str(name), name.node)
-        options = given[name] if isinstance(given, dict) else None
+        options = given[name]
         if options is not None and options.listen is not None:
             _listens(sheet, options, str(name), listen)
     if not found and "nodes" not in network.broken:

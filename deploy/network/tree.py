@@ -38,7 +38,7 @@ class Table(dict[str, Any]):
         broken: frozenset[str] = frozenset(),
     ) -> None:
         super().__init__(values or {})
-        self.entries = dict(entries or {})
+        self.entries: dict[str, tuple[yaml.Node, yaml.Node]] = dict(entries or {})
         self.broken = broken
         self.odd: list[yaml.Node] = []
         self.node: yaml.MappingNode = _NOWHERE
@@ -124,7 +124,9 @@ def without(tree: Any, steps: list[int | str]) -> Any:
         return items
     table = Table(tree, tree.entries, tree.broken)
     table.node, table.odd = tree.node, tree.odd if steps != [ODD] else []
-    if steps != [ODD]:
+    if steps == [ODD]:
+        table.broken |= {""}
+    else:
         name, *rest = steps
         table.broken |= {str(name)}
         if rest:
