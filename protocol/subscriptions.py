@@ -19,7 +19,7 @@ from headwater.protocol.events import EventType, Value
 from headwater.protocol.expressions import Expression
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems, RuleTextError, Text
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems, RuleTextError, Text
 from headwater.protocol.languages.habits import shorten
 from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types
 from headwater.protocol.languages.parser import NESTING_MAX, expectation, too_deep
@@ -129,7 +129,7 @@ class _SubscriptionMeaning(Meaning):
             self._refuse(selector.alias.at, "a subscription is about one event, which needs no other name", "leave out")
         if not self.types.has(self.type):
             hint = suggestion(self.type, self.types.names, "event types") or "there is no event type at all"
-            self.problems.add(selector.type.at, f"unknown event type {self.type!r}", hint)
+            self.problems.add(selector.type.at, f"unknown event type {self.type!r}", hint, UNKNOWN_EVENT_TYPE)
             return
         for item in selector.constraints:
             for made in self.conjuncts(item):

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from headwater.deploy.cli.common import RunFailed
-from headwater.deploy.network.brokers import host_and_port
+from headwater.deploy.network.units import host_and_port
 from headwater.protocol.errors import ConfigError
 
 

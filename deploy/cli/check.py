@@ -24,6 +24,7 @@ from headwater.deploy.cli.common import (
 )
 from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
+from headwater.deploy.network.schema import kept_schema
 from headwater.node.traces.reader import TraceSource
 from headwater.protocol.edge import USUAL
 from headwater.protocol.errors import ConfigError, HeadwaterError
@@ -38,8 +39,9 @@ NETWORK_FILES = (".yaml", ".yml")
 
 def check(
     files: Annotated[
-        list[Path], typer.Argument(help="Rule files (.tesla, .sase) or network files (.yaml).", metavar="FILE")
-    ],
+        list[Path] | None,
+        typer.Argument(help="Rule files (.tesla, .sase) or network files (.yaml).", metavar="FILE"),
+    ] = None,
     events: Annotated[
         list[str] | None,
         typer.Option("--events", "-e", help="Check against the event types of this trace.", metavar="FILE"),
@@ -52,6 +54,9 @@ def check(
     functions: Annotated[
         Path | None, typer.Option(help="A Python file whose functions the rules may call.", metavar="FILE.py")
     ] = None,
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON schema of network files, for editors, and stop.")
+    ] = False,
 ) -> None:
     """Check rules and networks and say what they do.
 
@@ -61,6 +66,11 @@ def check(
     All mistakes of all files are shown, each with its place in the text. Without --events, types that no file declares
     are taken on trust.
     """
+    if schema:
+        print(kept_schema(), end="")
+        return
+    if not files:
+        raise typer.BadParameter("name the files to check, or --schema", param_hint="FILE")
     networks = [file for file in files if file.suffix.lower() in NETWORK_FILES]
     if networks and events:
         raise ConfigError("--events is for rule files; a network file names its own traces (trace: FILE)")

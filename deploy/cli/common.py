@@ -22,7 +22,7 @@ from headwater.protocol.edge import TIME_UNITS, Layout
 from headwater.protocol.errors import ConfigError, HeadwaterError, RuleError
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import RuleSet, RuleTextError, Source, parse_rules
-from headwater.protocol.languages.diagnostics import Text
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Text
 from headwater.protocol.languages.parser import parse_text
 from headwater.protocol.languages.reader import SyntaxMistake
 from headwater.protocol.languages.sources import decode
@@ -246,7 +246,7 @@ def _patience(waiting: bool) -> Iterator[None]:
 def _hints(error: RuleTextError, source: TraceSource, found: Survey) -> Iterator[str]:
     """What the trace has to do with mistakes in rules that were read with its types."""
     text = str(error)
-    if any(each.message.startswith("unknown event type") for each in error.diagnostics):
+    if any(each.code == UNKNOWN_EVENT_TYPE for each in error.diagnostics):
         yield (
             f"types that no rule file declares are taken from {source.shown}; if it just holds none of these, "
             "declare them: event Name(attribute: kind, ..)"

@@ -12,7 +12,7 @@ import typer
 
 from headwater.deploy.cli.common import RunFailed, say
 from headwater.deploy.cli.progress import Progress
-from headwater.deploy.network.ends import speed_of
+from headwater.deploy.network.units import speed_of
 from headwater.pipeline.prepare.prepared import Manifest, open_prepared
 from headwater.protocol.errors import ConfigError
 

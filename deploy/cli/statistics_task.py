@@ -17,6 +17,7 @@ from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Attribute, Same, walk
 from headwater.protocol.languages import RuleTextError, parse_rules
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE
 from headwater.protocol.pattern import Rule, leaves, types_of
 from headwater.protocol.text import listed
 
@@ -79,7 +80,7 @@ def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple
     try:
         return parse_rules(sources, types).rules
     except RuleTextError as error:
-        if any(each.message.startswith("unknown event type") for each in error.diagnostics):
+        if any(each.code == UNKNOWN_EVENT_TYPE for each in error.diagnostics):
             raise RuleError(f"{error}\n{trace} has events of type {listed(manifest.types, 20)}") from None
         raise
 

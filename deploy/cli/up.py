@@ -74,7 +74,7 @@ def up(
     from headwater.deploy.cluster.stage import Wishes
     from headwater.deploy.cluster.stages import stage_of
     from headwater.deploy.cluster.start import start
-    from headwater.deploy.network.file import check_running, read_network
+    from headwater.deploy.network.file import NEVER_ENDS, check_running, read_network
 
     if on not in KINDS:
         near = closest(on, KINDS)
@@ -87,7 +87,7 @@ def up(
     file = read_network(network, strategy=strategy)
     check_running(file)
     for warning in file.warnings:
-        if "never ends" not in warning.message:  # of a simulation; here that is what sources do
+        if warning.code != NEVER_ENDS:  # of a simulation; here that is what sources do
             say(str(warning))
     given = name or network.stem
     if not re.fullmatch(r"[^\W_][\w.\- ]{0,99}", given):

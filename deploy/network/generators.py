@@ -7,7 +7,8 @@ from typing import Final
 
 import yaml
 
-from headwater.deploy.network.sheet import Sheet, is_null
+from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.tree import is_null
 from headwater.node.traces.types import BOOLEANS
 from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from headwater.protocol.events import EventType, Value

@@ -64,14 +64,19 @@ class Sheet:
     def error(self, node: yaml.Node | int, message: str, cure: str = "") -> None:
         self._note(self.errors, node, message, cure)
 
-    def warn(self, node: yaml.Node | int, message: str, cure: str = "") -> None:
-        self._note(self.warned, node, f"warning: {message}", cure)
+    def warn(self, node: yaml.Node | int, message: str, cure: str = "", code: str = "") -> None:
+        self._note(self.warned, node, f"warning: {message}", cure, code)
 
     def _note(
-        self, to: list[tuple[tuple[int, int], Diagnostic]], node: yaml.Node | int, message: str, cure: str
+        self,
+        to: list[tuple[tuple[int, int], Diagnostic]],
+        node: yaml.Node | int,
+        message: str,
+        cure: str,
+        code: str = "",
     ) -> None:
         at = node if isinstance(node, int) else node.start_mark.index
-        made = self.source.diagnostic(at, message, cure)
+        made = self.source.diagnostic(at, message, cure, code)
         to.append(((made.line, made.column), made))
 
     def adopt(self, made: Diagnostic, *, warning: bool = False) -> None:
@@ -94,7 +99,7 @@ class Sheet:
             offset = node.start_mark.column + (node.style is not None)
         else:
             offset = len(lines[number]) - len(lines[number].lstrip(" "))
-        placed = self.source.diagnostic(start + offset + made.column - 1, made.message, made.hint)
+        placed = self.source.diagnostic(start + offset + made.column - 1, made.message, made.hint, made.code)
         return replace(placed, line=number + 1)
 
     def finished(self) -> None:

@@ -1,4 +1,4 @@
-"""Durations, rates and bandwidths as people write them."""
+"""Durations, rates, bandwidths and addresses as people write them."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ BYTES: Final = {"B": 8, "kB": 8_000, "KB": 8_000, "MB": 8_000_000, "GB": 8_000_0
 DURATION_MOST_US: Final = 366_000 * 86_400_000_000
 RATE_LEAST_PER_S: Final = 1e6 / DURATION_MOST_US
 RATE_MOST_PER_S: Final = 1e6  # an event has its own microsecond
+LOSS_MOST: Final = 0.99  # a link that loses more is an outage
+SPEED_MOST: Final = 1e9
 
 _BANDWIDTH: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*(/\s*s(?:ec|econd)?)?\s*")
 _RATE: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)\s*(?:/|per\s)\s*([a-zµ]+)\s*", re.IGNORECASE)
@@ -85,3 +87,40 @@ def rate_per_s(text: str) -> float:
             f"{text!r} is out of bounds; write from one event in a thousand years up to a million a second"
         )
     return rate
+
+
+def share_of(text: str) -> float:
+    """``1%`` or ``0.01``: the share of frames that a link loses."""
+    stripped = text.strip()
+    try:
+        share = float(stripped.rstrip("% ")) / (100 if stripped.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= LOSS_MOST:
+        raise ConfigError(
+            f"{text!r} is not a share of frames that a link may lose; write 1% or 0.01, at most {LOSS_MOST:.0%}"
+        )
+    return share
+
+
+def speed_of(text: str) -> float:
+    """``10`` or ``10x``: times faster than the timestamps say; ``max`` is 0."""
+    if text.strip().lower() == "max":
+        return 0.0
+    try:
+        speed = float(text.strip().rstrip("xX"))
+    except ValueError:
+        speed = -1.0
+    if not 0 < speed <= SPEED_MOST:
+        raise ConfigError(
+            f"{text!r} is not a speed; write how many times faster than the timestamps say, as in 10, or max"
+        )
+    return speed
+
+
+def host_and_port(text: str) -> tuple[str, int] | None:
+    """``host:port`` or ``[::1]:port``; None if it is neither."""
+    found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})", text)
+    if found is None or not 0 < int(found[2]) < 65536:
+        return None
+    return found[1].strip("[]"), int(found[2])

@@ -20,6 +20,8 @@ SHOWN_CHARACTERS_MAX: Final = 100
 """A longer line is shown in part, around the place of the mistake."""
 
 SENTENCE_CHARACTERS_MAX: Final = 300
+UNKNOWN_EVENT_TYPE: Final = "unknown_event_type"
+UNKNOWN_FUNCTION: Final = "unknown_function"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,8 @@ class Diagnostic:
     """The line of the text, or the part of it around the mistake, with tabs as single spaces."""
     caret: int
     """Where in ``shown`` the mistake is, counted from 0."""
+    code: str = ""
+    """Which mistake it is, where a program asks: programs compare codes, and messages are for people."""
 
     def __str__(self) -> str:
         place = f"{self.file}:{self.line}:{self.column}: {self.message}"
@@ -64,7 +68,7 @@ class Text:
             self._starts.append(position + 1)
             position = text.find("\n", position + 1)
 
-    def diagnostic(self, at: int, message: str, hint: str = "") -> Diagnostic:
+    def diagnostic(self, at: int, message: str, hint: str = "", code: str = "") -> Diagnostic:
         """A mistake at an offset into the text; the end of the text is after its last visible character."""
         at = max(0, min(at, len(self.text)))
         if at == len(self.text):
@@ -73,7 +77,7 @@ class Text:
         start = self._starts[line - 1]
         end = self._starts[line] - 1 if line < len(self._starts) else len(self.text)
         shown, caret = excerpt(self.text, start, end, at)
-        return Diagnostic(self.name, line, at - start + 1, brief(message), brief(hint), shown, caret)
+        return Diagnostic(self.name, line, at - start + 1, brief(message), brief(hint), shown, caret, code)
 
 
 def brief(sentence: str) -> str:
@@ -107,11 +111,11 @@ class Problems:
         self.doubtful: list[Diagnostic] = []
         self._seen: set[tuple[int, str]] = set()
 
-    def add(self, at: int, message: str, hint: str = "") -> None:
+    def add(self, at: int, message: str, hint: str = "", code: str = "") -> None:
         """Note a mistake, once for the same place and message."""
         if (at, message) not in self._seen:
             self._seen.add((at, message))
-            self.found.append((at, self.text.diagnostic(at, message, hint)))
+            self.found.append((at, self.text.diagnostic(at, message, hint, code)))
 
     def warn(self, at: int, message: str, hint: str = "") -> None:
         """Note what is allowed and yet may not be what is meant."""

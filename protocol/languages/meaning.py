@@ -13,7 +13,7 @@ from headwater.protocol import expressions as e
 from headwater.protocol.events import EventType, kind_of
 from headwater.protocol.functions import Function, Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems
+from headwater.protocol.languages.diagnostics import UNKNOWN_FUNCTION, Problems
 from headwater.protocol.languages.reader import DEPTH_MAX
 from headwater.protocol.text import closest, listed, suggestion
 
@@ -199,7 +199,7 @@ class Meaning:
         arguments = [self.value(argument) for argument in node.arguments]
         if function is None:
             hint = suggestion(name, self.functions.names(), "functions")
-            self.problems.add(node.at, f"unknown function {name!r}", hint)
+            self.problems.add(node.at, f"unknown function {name!r}", hint, UNKNOWN_FUNCTION)
             return Typed(e.Call(name, tuple(each.expression for each in arguments)), "any")
         self._check_arguments(node, function, arguments)
         made = e.Call(function.name, tuple(each.expression for each in arguments))

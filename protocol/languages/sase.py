@@ -8,7 +8,7 @@ from dataclasses import replace
 from headwater.protocol import expressions as e
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems
 from headwater.protocol.languages.habits import hint_for_word
 from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, comparable, fits
 from headwater.protocol.languages.tesla import next_name, output_kind
@@ -263,7 +263,7 @@ class SaseBuilder:
         name = written.type
         if not self.types.has(name.text):
             hint = hint_for_word(name.text, "sase") or suggestion(name.text, self.types.names, "event types")
-            self.problems.add(name.at, f"unknown event type {name.text!r}", hint)
+            self.problems.add(name.at, f"unknown event type {name.text!r}", hint, UNKNOWN_EVENT_TYPE)
         role = self.roles[id(written)]
         self.at.setdefault(role, written.at)
         return Leaf(role, name.text)

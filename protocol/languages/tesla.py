@@ -10,7 +10,7 @@ from headwater.protocol import expressions as e
 from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import syntax as s
-from headwater.protocol.languages.diagnostics import Problems
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, Problems
 from headwater.protocol.languages.habits import hint_for_word
 from headwater.protocol.languages.meaning import Meaning, Placed, Typed, Types, a, fits
 from headwater.protocol.languages.windows import length_us
@@ -135,7 +135,7 @@ class TeslaMeaning(Meaning):
         name = selector.type
         if not self.types.has(name.text):
             hint = hint_for_word(name.text, "tesla") or suggestion(name.text, self.types.names, "event types")
-            self.problems.add(name.at, f"unknown event type {name.text!r}", hint)
+            self.problems.add(name.at, f"unknown event type {name.text!r}", hint, UNKNOWN_EVENT_TYPE)
         return Leaf(role, name.text)
 
     def constraints(self, selector: s.Selector, leaf: Leaf, hidden: bool) -> Iterator[e.Expression]:

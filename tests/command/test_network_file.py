@@ -283,6 +283,38 @@ def test_all_mistakes_are_told_in_the_order_of_the_file(folder: Path) -> None:
     assert [each.split(":")[0] for each in mistakes(folder, text)] == ["7", "13", "16"]
 
 
+def test_a_part_that_is_left_out_for_a_mistake_hides_none_of_its_other_mistakes(folder: Path) -> None:
+    text = changed("  - {between: [p2, p3]}", "  - {delay: -1s, loss: 2, deley: 5ms, delay: 1s}")
+    text = text.replace("{node: p1, subscribe", "{nod: p1, to: stdot, subscribe")
+    assert mistakes(folder, text) == [
+        "8: a link needs its two ends [write - {between: [a, b], delay: 5ms}]",
+        "8: delay cannot be negative [leave the sign out]",
+        "8: loss: '2' is not a share of frames that a link may lose; write 1% or 0.01, at most 99% []",
+        "8: a link has no key 'deley' [did you mean 'delay'?]",
+        "8: 'delay' stands twice in a link [leave one out]",
+        """13: this sink does not say its node [write - {node: a, subscribe: "Fire(area = 'A1')"}]""",
+        "13: a sink has no key 'nod' [did you mean 'node'?]",
+        "13: a sink cannot go to 'stdot' [did you mean 'stdout'? write to: stdout, client, {file: PATH}, "
+        "{mqtt: TOPIC}, {webhook: URL} or {client: NAME}]",
+    ]
+
+
+def test_what_is_left_out_for_a_mistake_is_not_missed_elsewhere(folder: Path) -> None:
+    text = changed("[p1, p2, p3]", "{p1: {lisen: x}, p2: 7, p3: }").replace("Rain: {}", "Rain: 3")
+    assert mistakes(folder, text.replace("Fire(area = 'A1')", "Rain")) == [
+        "4: event type Rain must be a mapping of names to values [write Rain: {area: string, value: float?}]",
+        "5: node p1 has no key 'lisen' [did you mean 'listen'?]",
+        "5: node p2 must be a mapping of names to values [write p1: {listen: 127.0.0.1:7001}]",
+    ]
+
+
+def test_a_part_that_holds_itself_is_told_like_any_other(folder: Path) -> None:
+    assert mistakes(folder, changed("{between: [p2, p3]}", "&a [*a]")) == [
+        "8: a link must be a mapping of names to values [write - {between: [a, b], delay: 5ms}]"
+    ]
+    assert "8: the end of a link must be a name or a text []" in mistakes(folder, changed("[p2, p3]", "&a [p2, *a]"))
+
+
 def test_a_mistake_shows_its_line_with_a_caret(folder: Path) -> None:
     with pytest.raises(NetworkFileError) as raised:
         read(folder, changed("delay: 5ms", "deley: 5ms"))

@@ -1,0 +1,65 @@
+"""From a YAML tree to a model of what it may hold: every mistake is told in a sentence, where it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from headwater.deploy.network.fields import SENTENCES, Part
+from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.tree import ODD, place_of, steps_of, tree_of, without
+
+P = TypeVar("P", bound=Part)
+
+
+def read_part(sheet: Sheet, node: yaml.Node, model: type[P]) -> P | None:
+    """What the model makes of a node; None if nothing. Mistakes are noted in the sheet, and the model has the rest: an
+    entry with a mistake is left out, and so is a part that cannot be without it."""
+    tree: Any = tree_of(node)
+    while True:
+        try:
+            return model.model_validate(tree)
+        except ValidationError as error:
+            places = [(steps_of(tree, each["loc"]), each) for each in error.errors(include_url=False)]
+        for steps, each in places:
+            _note(sheet, tree, steps, each)
+        # From the end of a list, so that the places of its other items stay as they are.
+        for steps in _outermost(
+            [*steps, ODD] if each["type"] in ("doubled", "key") else steps for steps, each in places
+        ):
+            if not steps:
+                return None
+            tree = without(tree, steps)
+
+
+def _note(sheet: Sheet, tree: Any, steps: list[int | str], error: ErrorDetails) -> None:
+    """Note an error of pydantic, or one of our own, in words of people."""
+    if error["type"] not in SENTENCES:
+        return
+    path = [str(step) for step in steps if isinstance(step, str)]
+    about = dict(error.get("ctx", {}))
+    if error["type"] != "said":
+        path = path[:-1] if error["type"] == "unknown" else path
+        about |= {name: _filled(about[name], path) for name in ("what", "cure") if name in about}
+    message, cure = (sentence.format(**about) for sentence in SENTENCES[error["type"]])
+    key, value = place_of(tree, steps)
+    sheet.error(about.get("node") or (key if about.get("at_key") else value), message, cure)
+
+
+def _filled(given: str, path: list[str]) -> str:
+    """A sentence with the keys of the entry that it is about."""
+    return re.sub(r"<([0-9])>", lambda found: path[-1 - int(found[1])], given)
+
+
+def _outermost(places: Iterable[list[int | str]]) -> list[list[int | str]]:
+    """The places that are in no other one, the last of a list first."""
+    found: list[list[int | str]] = []
+    for steps in sorted(places, key=len):
+        if not any(steps[: len(other)] == other for other in found):
+            found.append(steps)
+    return sorted(found, key=lambda steps: [step if isinstance(step, int) else 0 for step in steps], reverse=True)
