@@ -19,19 +19,22 @@ if TYPE_CHECKING:
 BATCH_EVENTS: Final = 500  # fed at once, between two watermarks
 
 
-def run(engine: Engine, events: Iterable[Event | Mapping[str, Any]], lateness_us: int | None) -> Iterator[Composite]:
+def run(engine: Engine, given: Iterable[Event | Mapping[str, Any]], lateness_us: int | None) -> Iterator[Composite]:
     """See ``Engine.run``."""
-    made = _events(events)
+    events = _events(given)
     if lateness_us is None:
-        in_order = sorted(made, key=lambda event: event[:2])
-        yield from _fed(engine, _told_apart(_numbered(in_order)), 0, BATCH_EVENTS)
+        in_order = sorted(events, key=lambda event: event[:2])
+        yield from fed(engine, _told_apart(_numbered(in_order)))
     else:
-        yield from _fed(engine, _numbered(made), lateness_us, 1)
+        yield from fed(engine, _numbered(events), lateness_us, 1)
     yield from engine.close()
 
 
-def _fed(engine: Engine, events: Iterable[Event], lateness_us: int, size: int) -> Iterator[Composite]:
-    """Feed what comes; the watermark follows the greatest time, far enough behind it."""
+def fed(engine: Engine, events: Iterable[Event], lateness_us: int = 0, size: int = BATCH_EVENTS) -> Iterator[Composite]:
+    """Feed events in batches; the watermark follows the greatest time, behind it by the lateness.
+
+    Without lateness the events must be in the order of time. The engine is not closed at the end.
+    """
     batch: list[Event] = []
     newest: float = float("-inf")
     for event in events:

@@ -23,7 +23,7 @@ from headwater.node.client import Client
 from headwater.protocol.edge import ClientFeed, ClientTo
 from headwater.protocol.languages import Source, parse_rules
 from tests.kit.processes import Cluster, until
-from tests.kit.snippets import PROJECT, Snippet, agrees, snippets
+from tests.kit.snippets import PROJECT, Snippet, agrees, on_page, snippets
 
 ALL = snippets()
 NOT_RUN_MAX = 33  # no more than these can be left out; a new one needs a reason, and one of these to be run instead
@@ -61,12 +61,26 @@ def test_what_a_page_says_is_compared_line_by_line():
     assert not agrees(["a", "x"], ["a", "..", "c"])
 
 
-@pytest.mark.parametrize("snippet", of("python"))
-def test_programs_run(snippet: Snippet, desk: Path):
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(snippet.text, str(snippet), "exec"), {"__name__": "__main__"})
-    assert printed.getvalue().strip(), "a program that prints nothing shows nothing"
+def sessions() -> list[Any]:
+    pages = dict.fromkeys(snippet.page for snippet in ALL if snippet.kind == "python")
+    return [pytest.param(page, id=str(page.relative_to(PROJECT))) for page in pages]
+
+
+@pytest.mark.parametrize("page", sessions())
+def test_programs_run_and_print_what_the_page_says(page: Path, desk: Path):
+    names: dict[str, Any] = {"__name__": "__main__"}
+    printed, everything = "", ""
+    for snippet in on_page(page):
+        if snippet.kind == "python":
+            output = io.StringIO()
+            with contextlib.redirect_stdout(output):
+                exec(compile(snippet.text, str(snippet), "exec"), names)
+            printed = output.getvalue()
+            everything += printed
+        elif snippet.kind == "printed":
+            as_said = agrees(printed.rstrip("\n").split("\n"), snippet.text.rstrip("\n").split("\n"))
+            assert as_said, f"{snippet}: the program printed\n{printed}"
+    assert everything.strip(), "programs that print nothing show nothing"
 
 
 def test_the_program_of_the_readme_finds_what_rules_of_both_languages_say(desk: Path):
@@ -144,8 +158,8 @@ async def _until_printed(text: str, where: str, names: dict[str, Any], printed: 
 
 
 def _client_page() -> list[Snippet]:
-    pages = {PROJECT / "README.md", PROJECT / "docs" / "guide" / "client.md"}
-    return [snippet for snippet in ALL if snippet.page in pages and snippet.kind == "with a network"]
+    """The programs that take part in the network of client.md."""
+    return [snippet for snippet in ALL if snippet.kind == "with a network" and snippet.language == "python"]
 
 
 def test_programs_at_a_network_publish_and_hear_what_the_pages_say(tmp_path: Path):

@@ -6,7 +6,9 @@ What a block is shows in its first words, or in a comment right above it, which 
     <!-- with a network: a reason -->                                        run by a test that brings a network up
     <!-- not run: a reason -->                                               it cannot be run by a test
 
-``..`` on a line of its own stands for any lines.
+The programs of a page are the cells of one session: each goes on where the one before ended. A block of the language
+``output`` says what the program above it prints. ``..`` on a line of its own stands for any lines, at the end of a line
+for the rest of it.
 """
 
 from __future__ import annotations
@@ -41,6 +43,8 @@ class Snippet:
             return self.mark
         if self.language in ("python", "yaml"):
             return self.language
+        if self.language == "output":
+            return "printed"
         if first.startswith("$ "):
             return "session"
         if all(line.startswith("headwater ") for line in self.text.splitlines() if line.strip()):
@@ -69,10 +73,10 @@ class Snippet:
 
 
 def snippets() -> list[Snippet]:
-    return [snippet for page in PAGES for snippet in _on(page)]
+    return [snippet for page in PAGES for snippet in on_page(page)]
 
 
-def _on(page: Path) -> Iterator[Snippet]:
+def on_page(page: Path) -> Iterator[Snippet]:
     lines = page.read_text(encoding="utf-8").split("\n")
     start: int | None = None
     for number, line in enumerate(lines):
@@ -88,9 +92,13 @@ def _on(page: Path) -> Iterator[Snippet]:
 
 
 def agrees(printed: list[str], said: list[str]) -> bool:
-    """Whether the page says what was printed; ``..`` on a line of its own stands for any lines."""
+    """Whether the page says what was printed, as far as it says it."""
     if not said:
         return not printed
     if said[0] == "..":
         return any(agrees(printed[skipped:], said[1:]) for skipped in range(len(printed) + 1))
-    return bool(printed) and printed[0].rstrip() == said[0].rstrip() and agrees(printed[1:], said[1:])
+    return bool(printed) and _same(printed[0].rstrip(), said[0].rstrip()) and agrees(printed[1:], said[1:])
+
+
+def _same(printed: str, said: str) -> bool:
+    return printed.startswith(said.removesuffix("..")) if said.endswith(" ..") else printed == said

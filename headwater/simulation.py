@@ -1,0 +1,175 @@
+"""A whole network in virtual time, from a program or a notebook."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from headwater.deploy.cli.common import RunFailed
+from headwater.deploy.cli.output import in_key_order
+from headwater.deploy.cli.simulate import Plan, difference
+from headwater.deploy.cli.simulate import run as run_plan
+from headwater.deploy.network.file import NetworkFile, read_network
+from headwater.deploy.network.units import duration_us
+from headwater.deploy.simulation.figures import OVERHEAD_KINDS, Figures, figures, render
+from headwater.deploy.simulation.outcome import Delivery
+from headwater.matches import Matches
+from headwater.protocol.composites import Composite
+from headwater.protocol.errors import ConfigError
+from headwater.protocol.events import Event
+from headwater.protocol.network import STRATEGIES, Network
+from headwater.protocol.subscriptions import print_subscription
+
+
+@dataclass(frozen=True, repr=False)
+class Simulated:
+    """What a simulated network delivered, and what it cost.
+
+    ``print(result)`` shows the report of ``headwater simulate``; a notebook shows it as tables.
+    """
+
+    strategy: str
+    seed: int
+    events: list[Event]
+    """Every event that entered the network, in the order in which they did."""
+    deliveries: dict[str, list[Delivery]]
+    """What each sink received, in order of arrival, by ``"node: subscription"``. A delivery has ``item`` (a Composite
+    or an Event), ``node`` and ``delivered_us``, the virtual time of arrival."""
+    figures: Figures
+    """Traffic by kind and by link, delay, tasks by node; ``figures.to_json()`` is the documented JSON form."""
+    warnings: list[str] = field(default_factory=list)
+    """What is doubtful but possible in the network file, and where a planner had to fall back."""
+
+    @property
+    def matches(self) -> Matches:
+        """The composite events that reached sinks, each once."""
+        found = {
+            delivery.item.id: delivery.item
+            for deliveries in self.deliveries.values()
+            for delivery in deliveries
+            if isinstance(delivery.item, Composite)
+        }
+        return Matches(in_key_order(found.values()))
+
+    @property
+    def traffic(self) -> dict[str, dict[str, int]]:
+        """Events, messages and bytes that crossed links, by kind of message; kinds that did not occur are left out."""
+        return {
+            kind: {"events": amount.events, "messages": amount.messages, "bytes": amount.bytes}
+            for kind, amount in self.figures.by_kind.items()
+            if amount.messages or amount.events or amount.bytes
+        }
+
+    @property
+    def share_of_centr(self) -> float | None:
+        """Bytes over all links (watermarks and control messages left out), divided by those of ``centr`` over the same
+        events. None if the run was not compared, or if centr sent nothing."""
+        return 1.0 if self.strategy == "centr" else self.figures.relative.bytes if self.figures.relative else None
+
+    def __str__(self) -> str:
+        return render(self.figures)
+
+    def __repr__(self) -> str:
+        share = self.share_of_centr
+        parts = [f"{len(self.events):,} events", f"{self.figures.composites:,} composite events delivered"]
+        if share is not None and self.strategy != "centr":
+            parts.append(f"{share:.1%} of the bytes of centr")
+        return f"<Simulated: strategy {self.strategy}, seed {self.seed}: {', '.join(parts)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (f"{kind} (overhead)" if kind in OVERHEAD_KINDS else kind, *(f"{number:,}" for number in amount.values()))
+            for kind, amount in self.traffic.items()
+        ]
+        received = [(sink, f"{len(deliveries):,}") for sink, deliveries in self.deliveries.items()]
+        return "".join(
+            [
+                f"<p>{html.escape(repr(self)[1:-1])}</p>",
+                _html_table(("sink", "deliveries"), received),
+                _html_table(("traffic over all links", "events", "messages", "bytes"), rows),
+            ]
+        )
+
+
+def simulate(
+    network: str | os.PathLike[str] | NetworkFile,
+    *,
+    strategy: str | None = None,
+    seed: int | None = None,
+    duration: str | timedelta | None = None,
+    compare: bool = True,
+    check: bool = False,
+) -> Simulated:
+    """Run a network in virtual time, as ``headwater simulate`` does.
+
+        result = hw.simulate("network.yaml", strategy="mt")
+        result.share_of_centr               # 0.58: so much of the bytes that one central node would need
+        result.matches.to_pandas()          # what the sinks received
+
+    ``network`` is the path of a network file, or what ``read_network`` returned. ``strategy``, ``seed`` and
+    ``duration`` (``"10 min"``, or a timedelta) take the place of what the file says. Equal seeds give equal runs.
+
+    Unless ``compare`` is off, or the strategy is ``centr`` itself, centr (every event to one node) runs over the same
+    events, too: figures are then relative to it, and a strategy that delivers anything else is an error. ``check`` has
+    checkers watch what nodes promise and keep. No event loop is needed, and a running one does not matter.
+    """
+    if strategy is not None and strategy not in STRATEGIES:
+        raise ConfigError(f"there is no strategy {strategy!r}; there is: {', '.join(STRATEGIES)}")
+    length_us = _duration_us(duration)
+    file = _network_file(network, strategy, length_us)
+    plan = Plan.of(file, file.path, seed, check=check)
+    if plan.until_us is not None and plan.until_us <= 0:
+        raise ConfigError("a run of no duration has no events; give it more, as in duration='10s'")
+    outcome = run_plan(plan, plan.strategy)
+    central = run_plan(plan, "centr") if compare and plan.strategy != "centr" else None
+    if central is not None and (wrong := difference(plan, outcome, central)) is not None:
+        raise RunFailed(wrong)
+    return Simulated(
+        plan.strategy,
+        plan.seed,
+        outcome.born,
+        _by_sink(file.network, outcome.delivered),
+        figures(outcome, central),
+        [*map(str, file.warnings), *dict.fromkeys(outcome.planner_failures)],
+    )
+
+
+def _network_file(
+    network: str | os.PathLike[str] | NetworkFile, strategy: str | None, length_us: int | None
+) -> NetworkFile:
+    if isinstance(network, NetworkFile):
+        if strategy is None and length_us is None:
+            return network
+        network = network.path  # whether another strategy or duration fits is checked where the file is read
+    if isinstance(network, Network):
+        raise ConfigError("a Network alone has no events; give the path of its file, or what read_network returned")
+    return read_network(Path(network), strategy=strategy, duration_us=length_us)
+
+
+def _duration_us(duration: str | timedelta | None) -> int | None:
+    if isinstance(duration, timedelta):
+        return duration // timedelta(microseconds=1)
+    return None if duration is None else duration_us(duration)
+
+
+def _by_sink(network: Network, delivered: list[Delivery]) -> dict[str, list[Delivery]]:
+    names: list[str] = []
+    for sink in network.sinks:
+        name = f"{sink.node}: {print_subscription(sink.subscription)}"
+        twins = sum(other == name or other.startswith(f"{name} #") for other in names)
+        names.append(f"{name} #{twins + 1}" if twins else name)
+    found: dict[str, list[Delivery]] = {name: [] for name in names}
+    for delivery in delivered:
+        found[names[delivery.sink]].append(delivery)
+    return found
+
+
+def _html_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    def row(cells: tuple[str, ...], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    return f"<table><thead>{row(head, 'th')}</thead><tbody>{''.join(row(each, 'td') for each in rows)}</tbody></table>"
