@@ -215,7 +215,7 @@ def expected(case: ChurnCase, outcome: Outcome) -> list[dict[Any, Any]]:
                 there.add(rule.name)
             case UndeployRule(name):
                 until[name] = held_from - 1
-            case AddSubscription(_, int(number)):
+            case AddSubscription(number=int(number)):
                 sink_since[number] = held_from
                 there_sinks.add(number)
             case EndSubscription(number):
