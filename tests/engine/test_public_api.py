@@ -422,7 +422,7 @@ def test_equal_seeds_give_equal_runs_and_no_strategy_changes_what_sinks_receive(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"strategy": "best"}, "there is no strategy 'best'; there is: centr"),
+        ({"strategy": "best"}, "unknown strategy 'best'; did you mean 'st'"),
         ({"duration": timedelta()}, "a run of no duration has no events"),
         ({"duration": "soon"}, "soon"),
     ],
