@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import itemgetter
-from typing import Any, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from headwater.node import invariants as validation
 from headwater.node import snapshot as saving
@@ -36,7 +36,7 @@ from headwater.node.streams.feeds import Inlet
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.node.streams.outlets import Outlet
 from headwater.node.tasks.rule_failures import NOTED
-from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, SetMode, Want
+from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, ReverseMark, Run, SetMode, Want
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
 from headwater.protocol.wire.columns import Columns
 
@@ -49,6 +49,9 @@ HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may sti
 
 
 _ts_of = itemgetter(0)
+
+Pieces: TypeAlias = dict[int, list[Sequence[Any]]]
+"""Rows by the number of a stream, in as many pieces as they came."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +130,7 @@ class NodeCore:
         elif isinstance(received, TimerFired):
             self._fired(received.name, work)
         elif isinstance(received, SourcesEnded):
-            for feed in self.local.values():
-                ended = feed.sources.keys() & set(received.sources)
-                if ended:
-                    feed.ended |= ended
-                    feed.moved(work)
+            self._sources_ended(received.sources, work)
         elif isinstance(received, Ordered):
             self.forest.ordered(received.order, work)
             work.timer("tick", work.now_us + self._tick_us(), idle=True)
@@ -141,10 +140,7 @@ class NodeCore:
         elif isinstance(received, SourcesHeard):
             self.forest.heard(received.sources, work)
         elif isinstance(received, LinkReset):
-            if received.neighbour in self._outboxes:
-                self._outboxes[received.neighbour] = Outbox(received.neighbour)
-                self._inboxes[received.neighbour] = Inbox(self._testimony)
-                self.forest.link_reset(received.neighbour, work)
+            self._link_reset(received.neighbour, work)
         else:
             assert_never(received)
 
@@ -165,6 +161,20 @@ class NodeCore:
         feed.born(source, events, work)
         if born.mark is not None:
             feed.advanced(source, born.mark, work)
+
+    def _sources_ended(self, sources: Sequence[int], work: Work) -> None:
+        for feed in self.local.values():
+            ended = feed.sources.keys() & set(sources)
+            if ended:
+                feed.ended |= ended
+                feed.moved(work)
+
+    def _link_reset(self, neighbour: str, work: Work) -> None:
+        """The neighbour has forgotten what was said: nothing may be referred to any more."""
+        if neighbour in self._outboxes:
+            self._outboxes[neighbour] = Outbox(neighbour)
+            self._inboxes[neighbour] = Inbox(self._testimony)
+            self.forest.link_reset(neighbour, work)
 
     def _fired(self, name: str, work: Work) -> None:
         due = self._timers.get(name)
@@ -195,15 +205,9 @@ class NodeCore:
             case Notify(tree, epoch, rows):
                 if (tasks := self.forest.tasks_of(tree, epoch, work)) is not None:
                     tasks.subscribers.deliver(rows, work)
-            case Awakening(number):
+            case Awakening(number) | ReverseMark(number) | SetMode(number):
                 if (outlet := self._outlet(neighbour, number, work)) is not None:
-                    outlet.awaken(message, work)
-            case ReverseMark(number, ts):
-                if (outlet := self._outlet(neighbour, number, work)) is not None:
-                    outlet.free_before(ts, work)
-            case SetMode(number, pull, serial):
-                if (outlet := self._outlet(neighbour, number, work)) is not None:
-                    outlet.set_mode(pull, serial, work)
+                    _steer(outlet, message, work)
             case TallyRequest(number) | TallyAnswer(number):
                 if not any(tasks.tally(neighbour, message, work) for tasks in self.works.values()):
                     self.forest.report_stream(neighbour, number, work)
@@ -219,24 +223,7 @@ class NodeCore:
             inbox.forget_before(batch.floor_us)
         if batch.runs:
             self._woken(work)
-            real: dict[int, list[Sequence[Any]]] = {}
-            blockers: dict[int, list[Sequence[Any]]] = {}
-            for run in batch.runs:
-                rows = inbox.rows(run)
-                if len(rows) < len(run.identities):
-                    why = "unknown_body" if run.rows is None else "contradicting_events"
-                    work.report(why, len(run.identities) - len(rows))
-                    if not rows:
-                        continue
-                found = blockers if run.blocker else real
-                for number in run.streams:
-                    known = found.get(number)
-                    if known is None:
-                        found[number] = [rows]
-                    else:
-                        known.append(rows)
-                if self.settings.replayed:
-                    self._saw(rows.greatest_us if type(rows) is Columns else max(map(_ts_of, rows)))
+            real, blockers = self._by_stream(inbox, batch.runs, work)
             for number, pieces in blockers.items():
                 inlet = self._inlet(neighbour, number, work)
                 taken = _joined(pieces)
@@ -251,6 +238,28 @@ class NodeCore:
             inlet = self._inlet(neighbour, mark.number, work)
             if inlet is not None:
                 inlet.marked(mark, work)
+
+    def _by_stream(self, inbox: Inbox, runs: Sequence[Run], work: Work) -> tuple[Pieces, Pieces]:
+        """The rows of a batch, by the number of the stream they are for: those to match, and those that block."""
+        real: Pieces = {}
+        blockers: Pieces = {}
+        for run in runs:
+            rows = inbox.rows(run)
+            if len(rows) < len(run.identities):
+                why = "unknown_body" if run.rows is None else "contradicting_events"
+                work.report(why, len(run.identities) - len(rows))
+                if not rows:
+                    continue
+            pieces = blockers if run.blocker else real
+            for number in run.streams:
+                before = pieces.get(number)
+                if before is None:
+                    pieces[number] = [rows]
+                else:
+                    before.append(rows)
+            if self.settings.replayed:
+                self._saw(rows.greatest_us if type(rows) is Columns else max(map(_ts_of, rows)))
+        return real, blockers
 
     def _outlet(self, neighbour: str, number: int, work: Work) -> Outlet | None:
         outlet = self.outlets.get((neighbour, number))
@@ -387,6 +396,17 @@ class NodeCore:
         kept += sum(len(outbox.history) for outbox in self._outboxes.values())
         kept += self._testimony.held()
         return kept + sum(len(inbox.bodies) for inbox in self._inboxes.values())
+
+
+def _steer(outlet: Outlet, message: Awakening | ReverseMark | SetMode, work: Work) -> None:
+    """What the other end of a stream says of it."""
+    match message:
+        case Awakening():
+            outlet.awaken(message, work)
+        case ReverseMark(_, ts):
+            outlet.free_before(ts, work)
+        case SetMode(_, pull, serial):
+            outlet.set_mode(pull, serial, work)
 
 
 def _joined(pieces: list[Sequence[Any]]) -> Sequence[Any]:

@@ -112,21 +112,26 @@ def _inputs(core: NodeCore, found: PlanTasks, task: JoinTask) -> Iterator[str]:
         if task not in feed.consumers:
             yield "one of its inputs gives it nothing"
     for origin in _origins(task.inputs):
-        match origin:
-            case EpochFeed():
-                if core.local.get(origin.source.type) is not origin.source:
-                    yield f"it reads a source of {origin.source.type} that is not here"
-            case Inlet():
-                if core.inlets.get(origin.number) is not origin:
-                    yield f"it reads stream {origin.number} from {origin.child}, which the node does not know"
-            case JoinTask():
-                if origin not in found.tasks:
-                    yield f"it reads task {origin.number}, which is not of this tree"
-            case Completion():
-                if origin not in found.completions:
-                    yield f"it reads completion {origin.number}, which is not of this tree"
-            case _:
-                yield f"it reads a {type(origin).__name__}"
+        wrong = _wrong_origin(core, found, origin)
+        if wrong is not None:
+            yield wrong
+
+
+def _wrong_origin(core: NodeCore, found: PlanTasks, origin: Feed) -> str | None:
+    """Why a task cannot read what it reads; None if the node and the tree know it."""
+    match origin:
+        case EpochFeed() if core.local.get(origin.source.type) is not origin.source:
+            return f"it reads a source of {origin.source.type} that is not here"
+        case Inlet() if core.inlets.get(origin.number) is not origin:
+            return f"it reads stream {origin.number} from {origin.child}, which the node does not know"
+        case JoinTask() if origin not in found.tasks:
+            return f"it reads task {origin.number}, which is not of this tree"
+        case Completion() if origin not in found.completions:
+            return f"it reads completion {origin.number}, which is not of this tree"
+        case EpochFeed() | Inlet() | JoinTask() | Completion():
+            return None
+        case _:
+            return f"it reads a {type(origin).__name__}"
 
 
 def _origins(feeds: tuple[Feed, ...]) -> Iterator[Feed]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeAlias, assert_never
 
 from headwater.coordinator.core import UNBOUNDED_US, Coordinator
 from headwater.coordinator.daemon.registry import Registry
@@ -37,6 +37,11 @@ from headwater.protocol.pattern import Rule, types_of
 from headwater.protocol.payload_maps import feed_flaws
 from headwater.protocol.strategy import PLANNED_STRATEGIES, strategy_of
 from headwater.protocol.subscriptions import Subscription
+
+SingleChange: TypeAlias = (
+    UndeployRule | AddSubscription | EndSubscription | AddSource | EndSource | PlanAnew | TidyUp | FallBack
+)
+"""Requests that are one change as they stand."""
 
 
 class RequestRefused(Exception):
@@ -127,50 +132,22 @@ class RequestPlanner:
         match ask:
             case DeployRules(rules, _, replaces):
                 return self._deploy(rules, replaces)
-            case UndeployRule(name):
-                self._check_known(name)
-                self._check_unread(name)
-                return [ask]
             case ReplaceRule(rule):
                 self._check_known(rule.name)
                 self._check_rule(rule)
                 return [UndeployRule(rule.name), DeployRules((self._renewed(rule),))]
-            case AddSubscription(sink):
-                self._check_node(sink.node)
-                self._check_type(sink.subscription)
-                return [ask]
-            case EndSubscription(number):
-                self._check_sink(number)
-                return [ask]
-            case AddSource(source, feed):
-                self._check_source(source, feed)
-                return [ask]
-            case EndSource(number):
-                known = self._coordinator.sources.get(number)
-                if known is None or known[1].until_us is not None:
-                    raise RequestRefused(404, f"there is no source {number}")
-                return [ask]
-            case PlanAnew():
-                if not strategy_of(self._coordinator.strategy).planned:
-                    raise RequestRefused(
-                        409,
-                        f"the strategy {self._coordinator.strategy} places nothing by rates; "
-                        f"only {listed(PLANNED_STRATEGIES)} can plan anew",
-                    )
-                return [ask]
-            case TidyUp() | FallBack():
-                return [ask]
             case AddClientSubscription(node, client, subscription):
                 if self.client_sink(node, client, subscription) is not None:
                     return []
-                self._check_node(node)
-                self._check_type(subscription)
-                return [AddSubscription(Sink(node, subscription), ClientTo(client))]
+                return self.steps(AddSubscription(Sink(node, subscription), ClientTo(client)))
             case EndClientSubscription(node, client, subscription):
-                known_sink = self.client_sink(node, client, subscription)
-                return [] if known_sink is None else [EndSubscription(known_sink)]
+                number = self.client_sink(node, client, subscription)
+                return [] if number is None else [EndSubscription(number)]
             case GiveUpNode() | GiveUpLink() | TakeNodeBack() | TakeLinkBack():
                 raise AssertionError("decisions hold at once and do not wait for their turn")
+            case _:
+                self._check(ask)
+                return [ask]
 
     def client_sink(self, node: str, client: str, subscription: Subscription) -> int | None:
         """The number of the sink that a program has for a subscription, if there is one that has not ended."""
@@ -187,6 +164,27 @@ class RequestPlanner:
         return {name: planned.rule for name, planned in rules.items() if planned.until_us is None}
 
     # ------------------------------------------------------------------------------------------------------- refusals
+
+    def _check(self, change: SingleChange) -> None:
+        match change:
+            case UndeployRule(name):
+                self._check_known(name)
+                self._check_unread(name)
+            case AddSubscription(sink):
+                self._check_node(sink.node)
+                self._check_type(sink.subscription)
+            case EndSubscription(number):
+                self._check_sink(number)
+            case AddSource(source, feed):
+                self._check_source(source, feed)
+            case EndSource(number):
+                self._check_source_number(number)
+            case PlanAnew():
+                self._check_planned()
+            case TidyUp() | FallBack():
+                pass  # they make sense at any time
+            case _:
+                assert_never(change)
 
     def _deploy(self, rules: Sequence[Rule], replaces: bool) -> list[Change]:
         """Rules that are deployed as they are stay; all that are replaced end before the first new one begins, so that
@@ -254,6 +252,19 @@ class RequestPlanner:
         known = self._coordinator.sinks.get(number)
         if known is None or known[1].until_us is not None:
             raise RequestRefused(404, f"there is no subscription {number}")
+
+    def _check_source_number(self, number: int) -> None:
+        known = self._coordinator.sources.get(number)
+        if known is None or known[1].until_us is not None:
+            raise RequestRefused(404, f"there is no source {number}")
+
+    def _check_planned(self) -> None:
+        strategy = self._coordinator.strategy
+        if not strategy_of(strategy).planned:
+            raise RequestRefused(
+                409,
+                f"the strategy {strategy} places nothing by rates; only {listed(PLANNED_STRATEGIES)} can plan anew",
+            )
 
     def _other_types(self, name: str) -> str:
         known: dict[str, EventType | None] = dict(self._registry.types)

@@ -200,6 +200,25 @@ def _out_of_memory(given: list[str]) -> NoReturn:
     sys.exit(1)
 
 
+def _usage_error(error: Exception) -> str | None:
+    """What is wrong with the command line; None if the error is another."""
+    message = getattr(error, "format_message", None)
+    if message is None:
+        return None
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return str(message())
+    path = getattr(getattr(error, "ctx", None), "command_path", "headwater")
+    return f"headwater: {message()} ({path} --help tells more)"
+
+
+def _unexpected(error: Exception) -> str:
+    """What to say of an error that no command foresees: the machine refuses something, or there is a bug."""
+    if isinstance(error, OSError):
+        where = f" ({error.filename})" if error.filename else ""
+        return f"headwater: the run cannot go on: {error.strerror or error}{where}"
+    return f"headwater: internal error: {type(error).__name__}: {error} (a bug; --debug shows where)"
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command and leave with its exit code; whatever goes wrong is said in a sentence."""
     gc.set_threshold(*GC_THRESHOLD)
@@ -228,21 +247,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except MemoryError:
         _out_of_memory(given)
     except Exception as error:
-        message = getattr(error, "format_message", None)
-        if message is not None:  # a usage error of the command line
-            if type(error).__name__ == "NoArgsIsHelpError":
-                say(message())
-            else:
-                path = getattr(getattr(error, "ctx", None), "command_path", "headwater")
-                say(f"headwater: {message()} ({path} --help tells more)")
+        usage = _usage_error(error)
+        if usage is not None:
+            say(usage)
             sys.exit(2)
         if debug:
             raise
-        if isinstance(error, OSError):
-            where = f" ({error.filename})" if error.filename else ""
-            say(f"headwater: the run cannot go on: {error.strerror or error}{where}")
-            sys.exit(1)
-        say(f"headwater: internal error: {type(error).__name__}: {error} (a bug; --debug shows where)")
+        say(_unexpected(error))
         sys.exit(1)
 
 

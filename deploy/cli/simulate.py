@@ -7,7 +7,7 @@ import json
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -113,11 +113,7 @@ def simulate(
     if len(strategies) > 1 or seeds is not None or chart is not None:
         from headwater.deploy.cli.simulate_several import simulate_several
 
-        for name, given in (("--out", out), ("--tables", tables), ("--record", record)):
-            if given is not None:
-                raise ConfigError(
-                    f"{name} is for one run; leave it out, or simulate one strategy without --seeds or --chart"
-                )
+        _refuse_outputs_of_one_run({"--out": out, "--tables": tables, "--record": record})
         simulate_several(
             network,
             strategies,
@@ -136,10 +132,7 @@ def simulate(
         say(str(warning))
     plan = Plan.of(file, network, seed, check=check)
     check_feeds(plan)
-    refuse_to_overwrite(plan, out)
-    refuse_to_overwrite(plan, tables)
-    if out is not None and tables is not None and out.absolute() == tables.absolute():
-        raise ConfigError(f"--out and --tables both name {out}; write to two files")
+    _check_outputs(plan, out, tables)
     started = time.perf_counter()
     with contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
@@ -149,11 +142,7 @@ def simulate(
             json.dump(outcome.tables, tables_output, indent=2, ensure_ascii=False)
             tables_output.write("\n")
         if output is not None:
-            try:
-                output.writelines(delivery_lines(outcome.delivered))
-                output.flush()
-            except OSError as error:
-                raise RunFailed(f"cannot write {out}: {error.strerror or error}") from None
+            _write_deliveries(outcome, output)
     for sentence in dict.fromkeys(outcome.planner_failures):
         say(f"warning: {sentence}")
     if central is not None and (wrong := difference(plan, outcome, central)) is not None:
@@ -164,13 +153,7 @@ def simulate(
     elif not quiet:
         print(render(found))
     if not quiet:
-        for change, from_us in outcome.held_from:
-            if isinstance(change, FallBack):
-                say(f"after {_show_span(from_us - min(event.ts for event in outcome.born))}: {change.why}")
-        seconds = time.perf_counter() - started
-        born = len(outcome.born)
-        span = _show_span(_span_us(plan, outcome))
-        say(f"{plural(born, 'event')} in {span} of virtual time, seed {plan.seed}; took {seconds:.2f} s")
+        _say_how_it_went(plan, outcome, time.perf_counter() - started)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +337,16 @@ def check_feeds(plan: Plan) -> None:
             )
 
 
+def _say_how_it_went(plan: Plan, outcome: Outcome, seconds: float) -> None:
+    """When parts of the plan fell back, and how long the run was."""
+    for change, from_us in outcome.held_from:
+        if isinstance(change, FallBack):
+            say(f"after {_show_span(from_us - min(event.ts for event in outcome.born))}: {change.why}")
+    born = len(outcome.born)
+    span = _show_span(_span_us(plan, outcome))
+    say(f"{plural(born, 'event')} in {span} of virtual time, seed {plan.seed}; took {seconds:.2f} s")
+
+
 def _span_us(plan: Plan, outcome: Outcome) -> int:
     """From the first possible birth to the end of the births: rates last for the duration, traces end by themselves."""
     if plan.until_us is not None and any(isinstance(feed, RateFeed) for feed in plan.file.feeds):
@@ -369,6 +362,21 @@ def _show_span(span_us: int) -> str:
     return show_us(round(span_us / hundredth) * hundredth)
 
 
+def _refuse_outputs_of_one_run(given: Mapping[str, Path | None]) -> None:
+    for name, path in given.items():
+        if path is not None:
+            raise ConfigError(
+                f"{name} is for one run; leave it out, or simulate one strategy without --seeds or --chart"
+            )
+
+
+def _check_outputs(plan: Plan, out: Path | None, tables: Path | None) -> None:
+    refuse_to_overwrite(plan, out)
+    refuse_to_overwrite(plan, tables)
+    if out is not None and tables is not None and out.absolute() == tables.absolute():
+        raise ConfigError(f"--out and --tables both name {out}; write to two files")
+
+
 def refuse_to_overwrite(plan: Plan, out: Path | None) -> None:
     """An output that is also an input would be emptied before it is read."""
     if out is None or not out.is_file():  # a terminal or /dev/null is no harm
@@ -378,6 +386,14 @@ def refuse_to_overwrite(plan: Plan, out: Path | None) -> None:
     for read in (plan.path, *(Path(feed.path) for feed in plan.file.feeds if isinstance(feed, TraceFeed))):
         if read.exists() and out.samefile(read):
             raise ConfigError(f"{out} would be overwritten while it is in use; write to another file")
+
+
+def _write_deliveries(outcome: Outcome, output: IO[str]) -> None:
+    try:
+        output.writelines(delivery_lines(outcome.delivered))
+        output.flush()
+    except OSError as error:
+        raise RunFailed(f"cannot write {output.name}: {error.strerror or error}") from None
 
 
 def _open_output(out: Path | None, stack: contextlib.ExitStack) -> IO[str] | None:

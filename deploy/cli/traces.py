@@ -15,6 +15,7 @@ from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.descriptions.generated import with_seed
 from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
 from headwater.pipeline.generate.model import Generation
+from headwater.pipeline.prepare.descriptions import Description
 from headwater.pipeline.prepare.prepared import Manifest, check_target, open_prepared
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.text import plural
@@ -48,19 +49,10 @@ def traces(
     Without a description, lists the ready-made ones. Those with generate: need no raw data. Rows that cannot become
     events are kept in the folder bad-rows, each with its reason.
     """
-    from headwater.pipeline.generate.generate import generate
-    from headwater.pipeline.prepare.traces import check_input, prepare
-    from headwater.pipeline.spark.session import spark_session
-
     if check is not None:
         if description is not None or out is not None:
             raise ConfigError("--check looks at a trace that is there; leave the description and --out away")
-        trace = open_prepared(check)
-        say("starting Spark")
-        with spark_session("traces", master) as spark:
-            say(f"counting {trace.manifest.events:,} events")
-            trace.check(spark)
-        say(f"{check} holds what its manifest says")
+        _count_again(check, master)
         return
     if description is None:
         _list()
@@ -71,31 +63,63 @@ def traces(
     if isinstance(found, Generation):
         if input_ is not None:
             raise ConfigError(f"{found.name} makes its events up and reads no files; leave --input out")
-        made_up = found if seed is None else with_seed(found, seed)
-        check_target(out, overwrite=overwrite)
-        say("starting Spark")
-        with spark_session("traces", master) as spark:
-            manifest = generate(spark, made_up, out, overwrite=overwrite, tell=say).manifest
+        manifest = _generate(found if seed is None else with_seed(found, seed), out, master, overwrite=overwrite)
     else:
         if input_ is None:
             raise ConfigError("name the folder of the raw data with --input")
         if seed is not None:
             raise ConfigError(f"{found.name} is made of files, and a seed changes nothing about them; leave --seed out")
-        check_input(found, input_)
-        check_target(out, overwrite=overwrite)
-        say("starting Spark")
-        with spark_session("traces", master) as spark:
-            manifest = prepare(spark, found, input_, out, overwrite=overwrite, tell=say).manifest
+        manifest = _prepare(found, input_, out, master, overwrite=overwrite)
+    _warn(manifest, out)
+    if json_:
+        print(json.dumps(manifest.to_json(), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(in_words(manifest, out)))
+
+
+def _count_again(folder: Path, master: str | None) -> None:
+    """Compare a prepared trace with its manifest."""
+    from headwater.pipeline.spark.session import spark_session
+
+    trace = open_prepared(folder)
+    say("starting Spark")
+    with spark_session("traces", master) as spark:
+        say(f"counting {trace.manifest.events:,} events")
+        trace.check(spark)
+    say(f"{folder} holds what its manifest says")
+
+
+def _generate(generation: Generation, out: Path, master: str | None, *, overwrite: bool) -> Manifest:
+    """Make up the events of a description."""
+    from headwater.pipeline.generate.generate import generate
+    from headwater.pipeline.spark.session import spark_session
+
+    check_target(out, overwrite=overwrite)
+    say("starting Spark")
+    with spark_session("traces", master) as spark:
+        return generate(spark, generation, out, overwrite=overwrite, tell=say).manifest
+
+
+def _prepare(description: Description, input_: Path, out: Path, master: str | None, *, overwrite: bool) -> Manifest:
+    """Turn the raw files of a folder into events."""
+    from headwater.pipeline.prepare.traces import check_input, prepare
+    from headwater.pipeline.spark.session import spark_session
+
+    check_input(description, input_)
+    check_target(out, overwrite=overwrite)
+    say("starting Spark")
+    with spark_session("traces", master) as spark:
+        return prepare(spark, description, input_, out, overwrite=overwrite, tell=say).manifest
+
+
+def _warn(manifest: Manifest, out: Path) -> None:
+    """Say what is odd about a trace, and how many rows became no event."""
     for warning in manifest.warnings:
         say(f"warning: {warning}")
     if manifest.bad_rows:
         say(f"{plural(sum(manifest.bad_rows.values()), 'row')} became no event; see {out / 'bad-rows'}:")
         for reason, number in manifest.bad_rows.items():
             say(f"  {number:>9,}  {reason}")
-    if json_:
-        print(json.dumps(manifest.to_json(), indent=1, ensure_ascii=False))
-    else:
-        print("\n".join(in_words(manifest, out)))
 
 
 def _list() -> None:

@@ -142,18 +142,7 @@ def decode_snapshot(
     data: bytes, fingerprint: str, types: Mapping[str, EventType], running: Sequence[Any], stores: Sequence[Store]
 ) -> tuple[float, int]:
     """Fill the stores; the watermark and the number of late events."""
-    try:
-        whole = msgpack.unpackb(data, strict_map_key=False, ext_hook=_ext)
-        form, *rest = whole
-    except SnapshotError:
-        raise
-    except Exception as error:
-        raise SnapshotError(f"this is not a snapshot of an engine: {error}") from error
-    if form != FORMAT or len(rest) != 7:
-        raise SnapshotError(f"the snapshot has format {form!r}; this version reads {FORMAT}")
-    found, watermark, late, counts, entries, saved, plain_specs = rest
-    if found != fingerprint:
-        raise SnapshotError("the snapshot belongs to an engine with other rules or event types")
+    watermark, late, counts, entries, saved, plain_specs = _unpacked(data, fingerprint)
     table: list[Any] = []
 
     def value(ref: Any) -> Any:
@@ -180,6 +169,23 @@ def decode_snapshot(
     for store, state in zip(stores, states, strict=True):
         store.replace_state(state)
     return watermark, late
+
+
+def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
+    """What a snapshot holds beside its format and fingerprint, which must be those of this engine."""
+    try:
+        form, *rest = msgpack.unpackb(data, strict_map_key=False, ext_hook=_ext)
+    except SnapshotError:
+        raise
+    except Exception as error:
+        raise SnapshotError(f"this is not a snapshot of an engine: {error}") from error
+    if form != FORMAT or len(rest) != 7:
+        raise SnapshotError(f"the snapshot has format {form!r}; this version reads {FORMAT}")
+    content: list[Any]
+    belongs_to, *content = rest
+    if belongs_to != fingerprint:
+        raise SnapshotError("the snapshot belongs to an engine with other rules or event types")
+    return content
 
 
 def _state(store: Store, saved: Mapping[str, Any], value: Any) -> State:

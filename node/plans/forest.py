@@ -155,16 +155,8 @@ class Forest:
     def ordered(self, order: Order, work: Work) -> None:
         """Do what the coordinator says."""
         match order:
-            case Prepare(change, freeze, hold):
-                promised = max((feed.promised_most(work.now_us) for feed in self.local.values()), default=-FOREVER)
-                promised = max(promised, self.delivered.latest_us)
-                self._held_us[change] = promised
-                if hold:
-                    self.delivered.hold(promised)
-                if freeze:
-                    for feed in self.local.values():
-                        feed.frozen_us = feed.current(work.now_us)
-                work.effects.append(Tell(Prepared(change, promised)))
+            case Prepare():
+                self._prepare(order, work)
             case Abort(change):
                 self._held_us.pop(change, None)
                 self.delivered.release(None, work)
@@ -174,13 +166,7 @@ class Forest:
             case BeginTree(tree, epoch, plan, from_us, prime_us):
                 self.ready(TreeReady(tree, epoch, plan, from_us, prime_us), work)
             case TellDelivered(loss):
-                self._lost_us = min([*self._unfinished(), FOREVER if self._lost_us is None else self._lost_us])
-                known = {name: tasks.delivered for name, tasks in self.works.items()}
-                for record in self.table:
-                    if record.state == State.LOST and record.reached_us is not None:
-                        known[record.name] = record.reached_us
-                watermarks = tuple(DeliveredMark(*name, delivered) for name, delivered in sorted(known.items()))
-                work.effects.append(Tell(DeliveredTo(loss, watermarks)))
+                self._tell_delivered(loss, work)
             case ForgetTree(tree, epoch):
                 self.forget(tree, epoch)
             case DropLink() | UseLink():
@@ -195,6 +181,28 @@ class Forest:
                     self._hear_early(work)
             case _:
                 assert_never(order)
+
+    def _prepare(self, order: Prepare, work: Work) -> None:
+        """Tell what has been promised, and keep everything later until the change is decided."""
+        promised = max((feed.promised_most(work.now_us) for feed in self.local.values()), default=-FOREVER)
+        promised = max(promised, self.delivered.latest_us)
+        self._held_us[order.change] = promised
+        if order.hold:
+            self.delivered.hold(promised)
+        if order.freeze:
+            for feed in self.local.values():
+                feed.frozen_us = feed.current(work.now_us)
+        work.effects.append(Tell(Prepared(order.change, promised)))
+
+    def _tell_delivered(self, loss: int, work: Work) -> None:
+        """After a loss: how far the trees have delivered, those included that were lost with it."""
+        self._lost_us = min([*self._unfinished(), FOREVER if self._lost_us is None else self._lost_us])
+        delivered = {name: tasks.delivered for name, tasks in self.works.items()}
+        for record in self.table:
+            if record.state == State.LOST and record.reached_us is not None:
+                delivered[record.name] = record.reached_us
+        marks = tuple(DeliveredMark(*name, reached) for name, reached in sorted(delivered.items()))
+        work.effects.append(Tell(DeliveredTo(loss, marks)))
 
     def link_reset(self, neighbour: str, work: Work) -> None:
         """The neighbour has lost its memory: trees that it is a part of here are over. The others do not know yet."""
@@ -320,6 +328,26 @@ class Forest:
             return
         record.move(Input.READY)
         record.reached_us = None
+        tasks = self._tasks_for(record, share, message)
+        self.took_on(tasks)
+        tasks.laid(work)
+        record.tasks = self.works[tree, epoch] = tasks
+        if epoch > 1 or any(known.state in OVER for known in self.table):
+            self.delivered.watch()
+        for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
+            if plan > tasks.plan and later.share.from_us is not None:
+                self._end(record, later.share.from_us, work)
+        if share.strategy.one_tree or tasks.parent is None:
+            tasks.subscribers.set_local(share.share.sinks)
+        for child in tasks.children:
+            work.send(child, message)
+        self.advertise(record, work)
+        if isinstance(tasks, GraphTasks):
+            self._hear_early(work)
+
+    def _tasks_for(self, record: TreeRecord, share: PlanShare, message: TreeReady) -> PlanTasks:
+        """The tasks of this node in a tree that stands, or in a graph if the plan has one for it."""
+        tree, epoch = record.name
         names = {source.type for source in share.share.sources}
         for name, feed in self.local.items():  # what is left of sources that have ended
             if all(source.until_us is not None for source in feed.sources.values()):
@@ -337,26 +365,9 @@ class Forest:
             prime_us=message.prime_us,
         )
         graph = next((graph for graph in share.share.graphs if (graph.tree, graph.epoch) == (tree, epoch)), None)
-        tasks: PlanTasks
         if graph is None:
-            tasks = TreeTasks(flow, pulls=share.strategy.pulls, values=self._values)
-        else:
-            tasks = GraphTasks(flow, graph, self._patience, values=self._values)
-        self.took_on(tasks)
-        tasks.laid(work)
-        record.tasks = self.works[tree, epoch] = tasks
-        if epoch > 1 or any(known.state in OVER for known in self.table):
-            self.delivered.watch()
-        for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
-            if plan > tasks.plan and later.share.from_us is not None:
-                self._end(record, later.share.from_us, work)
-        if share.strategy.one_tree or tasks.parent is None:
-            tasks.subscribers.set_local(share.share.sinks)
-        for child in tasks.children:
-            work.send(child, message)
-        self.advertise(record, work)
-        if graph is not None:
-            self._hear_early(work)
+            return TreeTasks(flow, pulls=share.strategy.pulls, values=self._values)
+        return GraphTasks(flow, graph, self._patience, values=self._values)
 
     def advertise(self, record: TreeRecord, work: Work) -> None:
         """When all children have spoken, tell the parent; the root then arranges the evaluation."""

@@ -102,54 +102,64 @@ class _Programme:
         return self._finish(sinks)
 
     def _find(self, mask: int) -> None:
-        """The cheapest ways to find the matches of a set."""
-        search, around, nodes = self.search, self.around, self.nodes
-        full = self.full
+        """The cheapest ways to find the matches of a set; a task that is there already costs nothing."""
+        search = self.search
         pairs = [*search.splits(mask), *self._overlapping(mask)]
-        one = [INFINITE] * nodes
-        dearest = INFINITE
-        least_of = self.least
-        for left, right in pairs:
-            if least_of[left] + least_of[right] >= dearest:
-                continue
-            sums = list(map(float.__add__, full[left][:nodes], full[right][:nodes]))
-            one = sums if dearest == INFINITE else list(map(min, one, sums))
-            dearest = max(one)
-        if not pairs:
-            one = self.asking.gathered(mask)
-        one = self.asking.cheaper(mask, one)
-        step, work = around.step_price, search.work.get(mask, 0.0)
-        if step:
-            one = [cost + step * (1 + work) for cost in one]
+        one = self._found_on_one_node(mask, pairs)
         many: dict[int, float] = {}
         for at in search.splitting:
-            if not mask >> at & 1:
-                continue
-            column, least = search.column[at], INFINITE
-            bit, found = 1 << at, self.many
-            for left, right in pairs:
-                if left & bit:
-                    cost = found[left].get(at, INFINITE) + full[right][column]
-                    if cost < least:
-                        least = cost
-                if right & bit:
-                    cost = found[right].get(at, INFINITE) + full[left][column]
-                    if cost < least:
-                        least = cost
-                    if left & bit:
-                        cost = found[right].get(at, INFINITE) + found[left].get(at, INFINITE)
-                        if cost < least:
-                            least = cost
-            if least < INFINITE:
-                many[at] = least + step * (1 + work / len(self.space.at[search.places[column]]))
+            if mask >> at & 1 and (cost := self._found_at_sources(mask, at, pairs)) < INFINITE:
+                many[at] = cost
         for place in self.there.get(mask, ()):
-            if place < nodes:
+            if place < self.nodes:
                 one[place] = 0.0
             else:
-                for at in search.splitting:
-                    if search.places[search.column[at]] == place:
-                        many[at] = 0.0
+                many |= {at: 0.0 for at in search.splitting if search.places[search.column[at]] == place}
         self.one[mask], self.many[mask] = one, many
+
+    def _found_on_one_node(self, mask: int, pairs: list[tuple[int, int]]) -> list[float]:
+        """For each node the cheapest way to find the matches of a set there."""
+        nodes, full, least = self.nodes, self.full, self.least
+        costs = [INFINITE] * nodes
+        dearest = INFINITE
+        for left, right in pairs:
+            if least[left] + least[right] >= dearest:
+                continue
+            sums = list(map(float.__add__, full[left][:nodes], full[right][:nodes]))
+            costs = sums if dearest == INFINITE else list(map(min, costs, sums))
+            dearest = max(costs)
+        if not pairs:
+            costs = self.asking.gathered(mask)
+        costs = self.asking.cheaper(mask, costs)
+        step = self.around.step_price
+        if step:
+            work = self.search.work.get(mask, 0.0)
+            costs = [cost + step * (1 + work) for cost in costs]
+        return costs
+
+    def _found_at_sources(self, mask: int, at: int, pairs: list[tuple[int, int]]) -> float:
+        """The cheapest way to find the matches of a set at the sources of one of its types: one side of a pair is found
+        there, and the other is brought to all of them, or found there, too."""
+        search, many, full = self.search, self.many, self.full
+        column, bit, least = search.column[at], 1 << at, INFINITE
+        for left, right in pairs:
+            # Comparisons instead of min(): this is the innermost loop of planning.
+            if left & bit:
+                cost = many[left].get(at, INFINITE) + full[right][column]
+                if cost < least:
+                    least = cost
+            if right & bit:
+                cost = many[right].get(at, INFINITE) + full[left][column]
+                if cost < least:
+                    least = cost
+                if left & bit:
+                    cost = many[right].get(at, INFINITE) + many[left].get(at, INFINITE)
+                    if cost < least:
+                        least = cost
+        if least == INFINITE:
+            return INFINITE
+        work = search.work.get(mask, 0.0) / len(self.space.at[search.places[column]])
+        return least + self.around.step_price * (1 + work)
 
     def _overlapping(self, mask: int) -> list[tuple[int, int]]:
         """Pairs with types in common: types that are carried already, or one of the two is found or carried already."""
