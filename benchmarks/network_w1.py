@@ -46,14 +46,14 @@ def a_pair() -> Network:
 
 
 def frames(count: int | None, turn: int) -> Iterator[Any]:
-    """Frames of 200 events of all three types, each with a mark, as for the bare engine; each turn a minute later."""
+    """Frames of 200 events of all three types with a watermark, as for the bare engine; a turn is a minute later."""
     events = events_read(count)
     later_us, later = turn * 60_000_000, turn * len(events) * 10
     for start in range(0, len(events), BATCH):
         batch = events[start : start + BATCH]
-        mark = batch[-1][0] + later_us - 1
+        watermark = batch[-1][0] + later_us - 1
         yield [
-            (number, [(r[0] + later_us, r[1], r[2] + later, *r[4:]) for r in batch if r[3].name == name], mark)
+            (number, [(r[0] + later_us, r[1], r[2] + later, *r[4:]) for r in batch if r[3].name == name], watermark)
             for number, name in enumerate(READ)
         ]
 

@@ -22,14 +22,15 @@ class Received(NamedTuple):  # a tuple, like sends: there is one for every messa
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """Events of a local source, just arrived. A replayed source also tells that nothing at or before ``mark`` follows.
+    """Events of a local source, just arrived. A replayed source also promises that nothing at or before
+    ``watermark`` follows.
 
     An event of a live source is part of the trace only if it is not late; events of a replayed one cannot be late.
     """
 
     source: int
     events: tuple[Event, ...]
-    mark: float | None = None
+    watermark: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

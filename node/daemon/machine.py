@@ -436,7 +436,7 @@ class NodeMachine:
             else:
                 self.seen.note(node, seq)
             events.append(Event.from_row((ts, node, seq, declared, *values)))
-        self._handle(effects.Born(record.source, tuple(events), record.mark), out)
+        self._handle(effects.Born(record.source, tuple(events), record.watermark), out)
 
     def _replayed(self, record: records.Replayed, out: Outputs) -> None:
         self.replay = ReplayState(record.trace, record.last_seq)
@@ -447,11 +447,11 @@ class NodeMachine:
                 out.counters["unadvertised_events"] += len(times)
                 continue
             rows = zip(times, repeat(self.name), numbers, repeat(declared), *columns, strict=False)
-            births[source] = effects.Born(source, tuple(map(Event.from_row, rows)), record.mark)
+            births[source] = effects.Born(source, tuple(map(Event.from_row, rows)), record.watermark)
             self.next_seq = max(self.next_seq, numbers[-1] + 1)
-        if record.mark is not None:
+        if record.watermark is not None:
             for source in self.replay_sources():
-                births.setdefault(source, effects.Born(source, (), record.mark))
+                births.setdefault(source, effects.Born(source, (), record.watermark))
         self._handle(effects.BornTogether(tuple(births.values())), out)
 
     def replay_sources(self) -> list[int]:

@@ -54,12 +54,12 @@ class Intake(Protocol):
         source: int,
         arrivals: Sequence[Arrival],
         *,
-        mark: float | None = None,
+        watermark: float | None = None,
         position: Any = None,
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Take these. ``mark``: nothing at or before it will follow (replayed sources). ``position``: where to go on
-        after a restart, durable together with the events. ``done`` is called when all of it is durable."""
+        """Take these. ``watermark``: nothing at or before it will follow (replayed sources). ``position``: where to go
+        on after a restart, durable together with the events. ``done`` is called when all of it is durable."""
 
     def ended(self, source: int) -> None:
         """Nothing will ever follow."""

@@ -42,8 +42,8 @@ from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
-    DeliveredMark,
     DeliveredTo,
+    DeliveredWatermark,
     Order,
     PlannedTree,
     Prepare,
@@ -179,7 +179,7 @@ class Forest:
                 for record in self.table:
                     if record.state == State.LOST and record.reached_us is not None:
                         known[record.name] = record.reached_us
-                watermarks = tuple(DeliveredMark(*name, delivered) for name, delivered in sorted(known.items()))
+                watermarks = tuple(DeliveredWatermark(*name, delivered) for name, delivered in sorted(known.items()))
                 work.effects.append(Tell(DeliveredTo(loss, watermarks)))
             case ForgetTree(tree, epoch):
                 self.forget(tree, epoch)

@@ -249,8 +249,8 @@ class TreeTasks(PlanTasks):
         if known is None:
             known = Inlet(child, self.flow.numbers.next(), stream, self.flow.catalog)
             self.flow.inlets[child, stream] = known
-            marks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
-            work.send(child, Deploy(self.tree, self.epoch, known.number, stream, marks_only))
+            watermarks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
+            work.send(child, Deploy(self.tree, self.epoch, known.number, stream, watermarks_only))
         return known
 
     def _is_wanted(self, stream: Whole, child: str) -> bool:
@@ -259,20 +259,20 @@ class TreeTasks(PlanTasks):
 
     # ---------------------------------------------------------------------------------------------------------- output
 
-    def serve(self, number: int, stream: Stream | Tally, work: Work, *, marks_only: bool = False) -> bool:
+    def serve(self, number: int, stream: Stream | Tally, work: Work, *, watermarks_only: bool = False) -> bool:
         if not self._knows_types_of(stream):
             return False
         if isinstance(stream, Tally):
             self.tallies.serve(number, stream, work)
             return True
-        if isinstance(stream, Whole) and not marks_only:
+        if isinstance(stream, Whole) and not watermarks_only:
             self._wanted_above.add(stream)
         feed = self.feed(stream, work)
         assert self.parent is not None
         if isinstance(stream, Whole):
             self.flow.dispatch(feed, stream)
         outlet = Outlet(self.parent, number, feed, KINDS[type(stream)], self.flow.catalog)
-        outlet.marks_only = marks_only
+        outlet.watermarks_only = watermarks_only
         outlet.ends_us = self.until_us
         self.flow.outlets[number] = outlet
         return True

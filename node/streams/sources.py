@@ -35,7 +35,7 @@ class LocalFeed(Feed):
         """While a change is prepared: nothing beyond this is promised."""
         self.history: list[Row] = []
         self._wanted: list[float] = []
-        """A heap of marks that somebody waits for."""
+        """A heap of watermarks that somebody waits for."""
 
     def promised(self, now_us: int) -> float:
         """The least that all sources have promised by the clock; no event at or before it is still accepted."""
@@ -84,8 +84,8 @@ class LocalFeed(Feed):
         return max((source.lateness_us for source in self.sources.values()), default=0)
 
     def current(self, now_us: int) -> float:
-        mark = self.promised(now_us)
-        return mark if self.frozen_us is None else min(mark, self.frozen_us)
+        watermark = self.promised(now_us)
+        return watermark if self.frozen_us is None else min(watermark, self.frozen_us)
 
     def is_late(self, source: int, ts: int, now_us: int) -> bool:
         """Whether an event with this time would come after its source has promised that none would."""
@@ -120,10 +120,10 @@ class LocalFeed(Feed):
             else:
                 insort(history, row)
 
-    def advanced(self, source: int, mark: float, work: Work) -> None:
+    def advanced(self, source: int, watermark: float, work: Work) -> None:
         """A replayed source has come this far."""
-        if mark > self.told_us.get(source, -FOREVER):
-            self.told_us[source] = mark
+        if watermark > self.told_us.get(source, -FOREVER):
+            self.told_us[source] = watermark
             self.moved(work)
 
     def want(self, ts: float, work: Work) -> None:
@@ -139,9 +139,9 @@ class LocalFeed(Feed):
                 work.timer(f"local {self.type}", due)
 
     def moved(self, work: Work) -> None:
-        """The clock, or a change, has brought the mark forward."""
-        mark = self.current(work.now_us)
-        while self._wanted and self._wanted[0] <= mark:
+        """The clock, or a change, has brought the watermark forward."""
+        watermark = self.current(work.now_us)
+        while self._wanted and self._wanted[0] <= watermark:
             heapq.heappop(self._wanted)
         self.tell(work)
         self._wait(work)
@@ -202,8 +202,8 @@ class EpochFeed(Feed):
     def current(self, now_us: int) -> float:
         if not self._started:
             return -FOREVER
-        mark = self.source.current(now_us)
-        return mark if self._until_us is None else min(mark, self._until_us - 1)
+        watermark = self.source.current(now_us)
+        return watermark if self._until_us is None else min(watermark, self._until_us - 1)
 
     def want(self, ts: float, work: Work) -> None:
         if self._until_us is None or ts < self._until_us:

@@ -109,10 +109,10 @@ class Sender:
             raise ReplayError(f"no answer of {where}; is it running, and may {self._place.name!r} connect?") from None
         return {name: node.at for name, node in self._nodes.items() if node.at is not None}
 
-    async def send(self, node: str, parts: list[Part], mark: int | None, last_seq: int) -> int:
-        """Events that follow those sent before, and a mark. Returns the number of the message when there is room for
-        it; ``answered`` tells when it is durable."""
-        return await self._send(node, lambda number: replay(number, parts, mark), last_seq)
+    async def send(self, node: str, parts: list[Part], watermark: int | None, last_seq: int) -> int:
+        """Events that follow those sent before, and a watermark. Returns the number of the message when there is room
+        for it; ``answered`` tells when it is durable."""
+        return await self._send(node, lambda number: replay(number, parts, watermark), last_seq)
 
     async def end(self, node: str) -> int:
         """Nothing will follow at this node."""

@@ -141,7 +141,7 @@ codec.register(
     )),
     *(getattr(plan_messages, name) for name in (
         "PlannedSource", "PlannedSink", "PlannedRule", "Share", "Prepare", "Abort", "Adopt", "BeginTree",
-        "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredMark", "DeliveredTo", "PlannedTree",
+        "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredWatermark", "DeliveredTo", "PlannedTree",
         "TellDelivered", "CostsMore",
     )),
     *(getattr(graphs, name) for name in (

@@ -136,8 +136,10 @@ def test_that_nothing_will_come_is_told_only_when_the_graph_has_begun():
     for node in ("n1", "n3"):
         for message in (GraphLaid("n2", 1), Advertise("n2", 1, ()), Subscribe("n2", 1, ())):
             told += core.handle(Received(node, message), 10 * SECOND)
-    (marks,) = [each.message.marks for each in told if isinstance(each, Send) and isinstance(each.message, Batch)]
-    assert [mark.ts for mark in marks] == [float("inf")]
+    (watermarks,) = [
+        each.message.watermarks for each in told if isinstance(each, Send) and isinstance(each.message, Batch)
+    ]
+    assert [watermark.ts for watermark in watermarks] == [float("inf")]
 
 
 def test_whatever_is_pulled_is_bounded_by_whatever_awakens_it():

@@ -323,7 +323,7 @@ def test_all_conjuncts_must_hold() -> None:
 
 
 def test_an_answer_waits_for_events_that_arrive_late_and_keeps_what_it_needs_meanwhile() -> None:
-    lateness_us = 400_000  # many windows: the marks of the rule pass long before
+    lateness_us = 400_000  # many windows: the watermarks of the rule pass long before
     network = with_sources(a_tree(), Source("root", "A"), *(Source(f"leaf{n}", "E", lateness_us) for n in range(3)))
     rng = random.Random("late")
     given = [
@@ -364,7 +364,7 @@ def test_what_nobody_can_ask_about_any_more_is_freed() -> None:
         for point in found.tallies.points.values()
         if point.store is not None
     ]
-    # Of 2400 events in 2.4 s those of the last 50 ms may be asked about; marks come a few housekeepings late.
+    # Of 2400 events in 2.4 s those of the last 50 ms may be asked about; watermarks come a few housekeepings late.
     assert len(kept) == 3
     assert 0 < sum(kept) < 400
 

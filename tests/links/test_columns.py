@@ -122,7 +122,7 @@ WRONG = {
     "nodes that are too few": plain_batch(node=["n"] * 99),
     "streams that are text": [0, [[["x"], False, None, plain_batch()[1][0][3]]], [], None],
     "a run that is too long": [0, [[[3], False, None, plain_batch()[1][0][3], 5]], [], None],
-    "marks that are none": [0, plain_batch()[1], 5, None],
+    "watermarks that are none": [0, plain_batch()[1], 5, None],
     "a floor that is none": [0, plain_batch()[1], [], "x"],
     "a tree without a name": [1, 5, 1, [plain_batch()[1][0][3]]],
 }

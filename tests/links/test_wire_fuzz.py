@@ -254,7 +254,7 @@ def test_no_frame_stops_a_node(share):
     assert read.total() == FRAMES // SHARES
     assert read["refused"] < read.total() * 0.8, "hardly anything got through: the fuzz says nothing of the nodes"
     assert read["refused"] > read.total() * 0.2
-    for counter in ("unknown_tree", "unknown_stream", "contradicting_marks"):
+    for counter in ("unknown_tree", "unknown_stream", "contradicting_watermarks"):
         assert counters[counter], f"{counter}: {counters}"
     assert counters["foreign_events"] + counters["contradicting_events"], counters
 

@@ -279,7 +279,7 @@ def test_a_second_replayer_is_refused(tmp_path: Path) -> None:
         asyncio.run(both(cluster))
 
 
-def test_a_replay_that_is_left_open_decides_nothing_beyond_its_marks(tmp_path: Path) -> None:
+def test_a_replay_that_is_left_open_decides_nothing_beyond_its_watermarks(tmp_path: Path) -> None:
     case = a_case(600)
     events = promised(case)
     with replaying(case, "st", tmp_path) as cluster:

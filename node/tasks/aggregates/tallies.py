@@ -70,21 +70,21 @@ class TallyStore:
     def told(self, work: Work) -> None:
         if not self._waiting:
             return
-        mark = self._mark(work)
-        ready = [each for each in self._waiting if each[0].before[0] <= mark]
+        watermark = self._watermark(work)
+        ready = [each for each in self._waiting if each[0].before[0] <= watermark]
         if ready:
-            self._waiting = [each for each in self._waiting if each[0].before[0] > mark]
+            self._waiting = [each for each in self._waiting if each[0].before[0] > watermark]
             for question, point in ready:
                 point.told(question.serial, self._answer(question), work)
 
-    def _mark(self, work: Work) -> float:
+    def _watermark(self, work: Work) -> float:
         return min((feed.current(work.now_us) for feed in self._feeds), default=FOREVER)
 
     # Questions
 
     def ask(self, question: Question, point: TallyPoint, work: Work) -> None:
         """Tell the point as soon as no event before the end of the range can follow."""
-        if question.before[0] <= self._mark(work):
+        if question.before[0] <= self._watermark(work):
             point.told(question.serial, self._answer(question), work)
             return
         self._waiting.append((question, point))
