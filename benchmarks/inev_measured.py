@@ -54,7 +54,7 @@ VALUES = 8
 """Of this many values each is as likely as the others, where events must agree."""
 
 KINDS = ("events", "matches", "composites", "requests")
-"""What is sent because somebody asks for it are events, too."""
+"""Events that are sent on request count as events, too."""
 BODIES = ("primitive", "match", "composite")
 WARM_UP_WINDOWS = 3.0
 

@@ -8,7 +8,7 @@ measurement begins,
 - the *taker* confirms what comes at once and keeps it; what it is, and whether all of it is there, is looked at
   afterwards.
 
-So whoever is between them, or behind the feeder, is the only one with work to do.
+So the node between them, or behind the feeder, is the only one with work to do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A node that evaluates W1, beside the bare engine.
 
-Of the ten types of W1 the rule reads three, and only those ever reach a node: nobody asks for the others. So both are
+Of the ten types of W1 the rule reads three, and only those ever reach a node: the others are not requested. So both are
 given the events of these three types, and both find all matches of the workload.
 """
 
@@ -112,7 +112,7 @@ def node(durability: str, count: int | None, turns: int) -> list[dict[str, float
     feeds = tuple(ClientFeed() for _ in READ)
     with (
         a_folder() as folder,
-        Stage(a_pair(), folder, feeds, (ClientTo("nobody"),), durability, scripts, keeps_nothing) as stage,
+        Stage(a_pair(), folder, feeds, (ClientTo("absent"),), durability, scripts, keeps_nothing) as stage,
     ):
         source, target = stage.pipes["source"], stage.pipes["evaluator"]
         before = 0

@@ -271,7 +271,7 @@ class NodeCore:
         horizon_us = self.forest.horizon_us
         if not horizon_us:
             return TICK_IDLE_US
-        if self.settings.replayed:  # nobody knows how fast the time of the events passes
+        if self.settings.replayed:  # it is not known how fast the time of the events passes
             return self.settings.tick_least_us
         return min(TICK_MOST_US, max(self.settings.tick_least_us, horizon_us // TICKS_PER_HORIZON))
 
@@ -317,7 +317,7 @@ class NodeCore:
             work.timer("tick", work.now_us + self._tick_us(), idle=True)
 
     def _forget_the_past(self, work: Work) -> None:
-        """Bodies that nobody will refer to, events that nothing that starts later can need, and old deliveries."""
+        """Bodies that no neighbour will refer to, events that nothing started later can need, and old deliveries."""
         reach_us = HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) + self.forest.lateness_us
         unheard_us = min(self.forest.unheard.values(), default=work.now_us)
         floor_us = min(self._time_of_events_us(work.now_us), unheard_us) - reach_us

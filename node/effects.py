@@ -35,7 +35,7 @@ class Born:
 
 @dataclass(frozen=True, slots=True)
 class BornTogether:
-    """Events of several sources that belong together, in one step: whoever reads several of them gets them in order."""
+    """Events of several sources that belong together, in one step: a reader of several of them gets them in order."""
 
     births: tuple[Born, ...]
 
@@ -107,7 +107,7 @@ class Deliver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Call back at this time. ``idle`` timers are housekeeping: nobody waits for them."""
+    """Call back at this time. ``idle`` timers are housekeeping: nothing waits for them."""
 
     at_us: int
     name: str

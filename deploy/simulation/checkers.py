@@ -34,7 +34,7 @@ from headwater.protocol.messages.tallies import Tally
 FORBIDDEN = frozenset(
     {"unknown_body", "unknown_stream", "unknown_tree", "unknown_message", "unknown_answer", "unknown_source"}
 )
-"""Counters that stay at 0 while nobody changes the network and no frame is forged."""
+"""Counters that stay at 0 while the network is not changed and no frame is forged."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Stream:
     pull: bool = False
     mode_asked: int = 0
     """The serial of the mode that the parent has last asked for. Until it holds, what was kept further down may come
-    though nobody has asked for it, since a mode holds there before it holds here."""
+    though the parent has not asked for it, since a mode holds there before it holds here."""
     real: set[Any] = field(default_factory=set)
     blockers: set[Any] = field(default_factory=set)
     newest: float = float("-inf")
@@ -74,7 +74,7 @@ class Checkers:
         """By child, parent and number."""
         self._notified: dict[tuple[str, str, str, int], set[Any]] = {}
         self._composites: dict[Any, Any] | None = {}
-        """What was told of each composite, on whatever link: everybody tells the same. None: something was forgotten,
+        """What was told of each composite, on whatever link: all nodes tell the same. None: something was forgotten,
         and values of aggregates may differ with it."""
         self.held_max: dict[str, int] = {}
         """The most that each node was found to hold at its housekeeping."""
@@ -226,7 +226,7 @@ class Checkers:
         if stream.pull:
             if settled and isinstance(stream.stream, Filter) and ts <= stream.watermark and not stream.is_asked(ts):
                 self._fail(
-                    where, f"an event at {ts} comes after the watermark {stream.watermark}, and nobody has asked for it"
+                    where, f"an event at {ts} comes after the watermark {stream.watermark}, and was not asked for"
                 )
         elif ts <= stream.watermark:
             if not isinstance(stream.stream, Part):

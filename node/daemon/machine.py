@@ -50,7 +50,7 @@ RecordOfSources = records.Births | records.Replayed | records.Ended | records.Un
 
 
 class Watcher(Protocol):
-    """Whoever counts what a running machine does. A machine that only replays has none."""
+    """Counts what a running machine does. A machine that only replays has none."""
 
     def sent(self, peer: str, message: Message, size: int) -> None: ...
 
@@ -127,7 +127,7 @@ class SinkState:
         return self.count - len(self.waiting) + 1
 
     def deliver(self, rows: Sequence[Row]) -> None:
-        self.waiting.extend(rows.matches if isinstance(rows, Found) else rows)  # nobody has looked at them yet
+        self.waiting.extend(rows.matches if isinstance(rows, Found) else rows)  # their rows are not made yet
         self.count += len(rows)
 
     def confirm(self, number: int) -> None:
@@ -230,7 +230,7 @@ class NodeMachine:
         fresh.sinks = self.sinks
         fresh.replay = self.replay
         fresh.memory = self.memory
-        # Traces tell again what is lost, under the same numbers. Of other events nobody knows which numbers were given.
+        # Traces tell again what is lost, under the same numbers. Which numbers other events had is not known.
         replayed = self.config is not None and self.config.replayed
         fresh.next_seq = self.next_seq if replayed else self.next_seq + REBIRTH_GAP
         if self.core is not None:

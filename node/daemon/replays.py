@@ -59,7 +59,7 @@ class Replays:
         self._taking: asyncio.Task[None] | None = None
 
     def said(self, peer: str, message: list[Any], answer: Answer) -> None:
-        """Something that a replayer says. A HeadwaterError is for whoever it is."""
+        """Something that a replayer says. A HeadwaterError is meant for the replayer."""
         if message[0] == "replay-from":
             if self._peer not in (None, peer):
                 raise HeadwaterError("another replay into this node is under way; wait for it, or end it")

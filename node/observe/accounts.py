@@ -82,7 +82,7 @@ class Accounts:
         found.bytes += size
 
     def opened(self, neighbour: str, kind: str, traffic: Traffic) -> None:
-        """Called once for every new account of something sent; whoever shows accounts elsewhere may keep it."""
+        """Called once for every new account of something sent; a watcher that shows accounts elsewhere may keep it."""
 
     def _note_batch(self, neighbour: str, batch: Batch, size: int, copies: int) -> None:
         runs = batch.runs

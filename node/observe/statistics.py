@@ -1,6 +1,6 @@
 """What a node whispers to the coordinator: rates, selectivities, traffic, and how far everything has come.
 
-All counts are sums since ``since_us``; whoever wants rates compares two of them that begin at the same time. Everything
+All counts are sums since ``since_us``; for rates, compare two of them that begin at the same time. Everything
 is plain data that msgpack can carry. A whisper may be lost: the next one says it all again.
 """
 

@@ -244,7 +244,7 @@ class TreeTasks(PlanTasks):
         return feeds
 
     def inlet(self, child: str, stream: Stream, work: Work) -> Inlet:
-        """The stream as a child sends it; asked for once, whoever needs it here."""
+        """The stream as a child sends it; asked for once, however many need it here."""
         known = self.inlets.get((child, stream))
         if known is None:
             known = Inlet(child, self.flow.numbers.next(), stream, self.flow.catalog)
@@ -254,7 +254,7 @@ class TreeTasks(PlanTasks):
         return known
 
     def _is_wanted(self, stream: Whole, child: str) -> bool:
-        """Whether anybody here, above or below another child wants the composites that a child finds."""
+        """Whether a sink here, above or below another child wants the composites that a child finds."""
         return stream in self._wanted_above or self.subscribers.wants(stream.rule.emits, child)
 
     # ---------------------------------------------------------------------------------------------------------- output

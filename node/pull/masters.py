@@ -2,7 +2,7 @@
 
 Every match contains an event of the master's role, and the rule bounds how far from it every other event can lie. So
 when a master event comes, each pulled stream is asked for the window around it, with what the known values already
-exclude; whatever nobody asks for stays below. A window is decided on only when its answer is complete.
+exclude; what is not asked for stays below. A window is decided on only when its answer is complete.
 
 Masters are chosen anew from time to time from measured rates. A stream becomes a master only when its child pushes it
 again, and is kept below only when it is agreed from where on; windows of recent master events are asked for again then,
@@ -217,7 +217,7 @@ class PushPull:
         """No event of the master at or before this will follow; None if there is no master."""
         if self.master is None:
             return None
-        # Where nobody bears events of a planned master, none will ever come.
+        # Where no source bears events of a planned master, none will ever come.
         return min((slot.source.current(now_us) for slot in self.able[self.master]), default=FOREVER)
 
     def awaken(self, rows: Sequence[Row], work: Work) -> None:
@@ -310,7 +310,7 @@ class PushPull:
         best, best_pushed = None, {id(slot.source) for slot in self.slots}
         best_price = sum(price(slot) for slot in self.slots)
         if not best_price and self.chosen is not None:
-            # Nothing came: that speaks for nobody, least of all for pushing what is kept.
+            # Nothing came: that speaks for no master, least of all for pushing what is kept.
             return {id(slot.source) for slot in self.slots if self.reach(self.chosen, slot) is None}
         for master, serving in self.able.items():
             rate = sum(rates[slot] for slot in serving)

@@ -1,4 +1,4 @@
-"""Blockers: candidates that a partial rule withholds although somebody above could have selected them.
+"""Blockers: candidates that a partial rule withholds although a node above could have selected them.
 
 A node that selects the last (first, n-last, ..) event of a role must not fall back to an earlier one because the right
 one was withheld below. So a candidate that is not forwarded is sent as a blocker when an earlier (for first: a later)

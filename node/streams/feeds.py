@@ -1,7 +1,7 @@
 """Where rows come from inside a node: local sources, streams of children, and the merging of several.
 
-A feed has consumers, to whom it gives rows, and a *watermark*: nothing at or before it will follow. Whoever waits for a
-decision *wants* a watermark; the wish travels towards the sources and the watermark comes back.
+A feed has consumers, to whom it gives rows, and a *watermark*: nothing at or before it will follow. A consumer that
+waits for a decision *wants* a watermark; the wish travels towards the sources and the watermark comes back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Row = tuple[Any, ...]
 
 
 class Consumer(Protocol):
-    """Somebody who takes the rows of a feed."""
+    """Takes the rows of a feed."""
 
     def accept(self, rows: Sequence[Row], work: Work) -> None: ...
 

@@ -69,7 +69,7 @@ class _Tap:
         return self.feed.generated - self.counted if isinstance(self.feed, Inlet) else 0
 
     def may_hand_on(self) -> bool:
-        """Nobody else here needs what comes from the child."""
+        """No other consumer here needs what comes from the child."""
         return isinstance(self.feed, Inlet) and len(self.feed.consumers) == 1
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
@@ -97,14 +97,14 @@ class Outlet:
         self.watermarks_only = False
         """The parent wants to know how far the stream has come, and nothing of what it brings."""
         self.silent = False
-        """Nothing is told yet: whoever takes the stream may not have heard of it."""
+        """Nothing is told yet: the node that takes the stream may not have heard of it."""
         self.generated = 0
         self.told_watermark: float = -FOREVER
         self._catalog = catalog
         self._taps = [_Tap(self, each) for each in (feed.inputs if isinstance(feed, Merge) else (feed,))]
         self._wanted: list[float] = []
         self._kept: list[Row] = []
-        """Rows in trace order that nobody has asked for yet."""
+        """Rows in trace order that were not asked for yet."""
         self._kept_blockers: dict[Any, Row] = {}
         self._sent_blockers: dict[Any, int] = {}
         self._windows: list[_Window] = []
@@ -195,7 +195,7 @@ class Outlet:
             blockers = self._kept_blockers
             box.add([row for row in self._kept if identity_of(row) not in blockers], self.number, self.kind)
             box.add_blockers([row for row in self._kept if identity_of(row) in blockers], self.number)
-            # Windows stay open: the stream may be kept again before they have passed, and nobody would ask twice.
+            # Windows stay open: the stream may be kept again before they have passed; the parent asks only once.
             self._kept, self._kept_blockers = [], {}
             for tap in self._taps:
                 if tap.hands_on:
@@ -304,7 +304,7 @@ class Outlet:
         return all(tap.hands_on or tap.feed.current(now_us) >= until_us for tap in self._taps)
 
     def tell_slowly(self, work: Work) -> None:
-        """Nobody waits for it, but what is held above can be freed."""
+        """No decision waits for it, but what is held above can be freed."""
         watermark = self._watermark(work.now_us)
         if watermark > self.told_watermark and not self.silent:
             self.tell(watermark, work)

@@ -18,7 +18,7 @@ class LocalFeed(Feed):
     """The events of one type that are born at this node, from all its sources of that type.
 
     No event arrives later than its source's lateness after its timestamp; one that does is late and no part of the
-    trace. That is decided by the clock alone, whatever anybody has asked for, but for the time in which the node could
+    trace. That is decided by the clock alone, whatever was asked for, but for the time in which the node could
     not hear the source: the clock stands still for a source that is unheard.
     """
 
@@ -35,7 +35,7 @@ class LocalFeed(Feed):
         """While a change is prepared: nothing beyond this is promised."""
         self.history: list[Row] = []
         self._wanted: list[float] = []
-        """A heap of watermarks that somebody waits for."""
+        """A heap of the watermarks that consumers wait for."""
 
     def promised(self, now_us: int) -> float:
         """The least that all sources have promised by the clock; no event at or before it is still accepted."""
@@ -151,7 +151,7 @@ class LocalFeed(Feed):
         return list(self.history) if ts is None else self.history[bisect_left(self.history, (ts,)) :]
 
     def is_over(self) -> bool:
-        """Nothing will come any more, nothing is remembered, and nobody reads it."""
+        """Nothing will come any more, nothing is remembered, and no consumer reads it."""
         return not self.sources and not self.history and not self.consumers
 
     def forget_before(self, ts: float) -> None:

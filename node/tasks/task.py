@@ -49,7 +49,7 @@ class JoinTask(Feed):
         self.stream = stream
         self.whole = isinstance(stream, Whole)
         self.drives = self.whole or _holds_anchor(stream)
-        """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask. With
+        """Whether decisions here are awaited as soon as they fall due: no node above would know of them to ask. With
         push-pull any part may be the master above, whose events awaken those that would ask."""
         self._since_us = stream.since_us
         self._from_us = stream.from_us if isinstance(stream, Whole) else None

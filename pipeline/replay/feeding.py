@@ -136,7 +136,7 @@ class _Feeding:
         await self._end([node for node in self._nodes if not at[node].ended])
         await self._answers(slices)
         self._tell(assignment.bounds[-1] if assignment.bounds else None, slices=slices, now=True)
-        await council.all_have(slices)  # whoever leaves earlier would be missed
+        await council.all_have(slices)  # a task that leaves earlier would be missed
         mean_s = self._lag_sum_s / self._ticks if self._ticks else 0.0
         return [Fed(node, *self._sender.taken(node), self._lag_max_s, mean_s) for node in self._nodes]
 
@@ -201,7 +201,7 @@ class _Feeding:
 
 
 class _Ahead:
-    """Reads one stretch ahead, in a thread: whoever makes them may be slow, and links must be heard meanwhile."""
+    """Reads one stretch ahead, in a thread: making them may be slow, and links must be heard meanwhile."""
 
     def __init__(self, found: Iterator[Stretch]) -> None:
         self._found = found

@@ -31,7 +31,7 @@ class ReplayError(HeadwaterError):
 
 
 class Refused(HeadwaterError):
-    """A node does not take this, and would not take it if it were said again: whoever replays must act."""
+    """A node does not take this, and would not take it if it were said again: the user who replays must act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Sender:
         self._wake()
 
     def _wake(self) -> None:
-        """Whoever waits looks again, once for all that has come in this turn of the loop."""
+        """All who wait look again, once for all that has come in this turn of the loop."""
         if self._waking is None or self._waking.done():
             self._waking = asyncio.get_running_loop().create_task(self._notify())
 

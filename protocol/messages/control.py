@@ -38,7 +38,7 @@ class PeerConfig:
 
     name: str
     address: str | None
-    """Where it listens; None while nobody knows."""
+    """Where it listens; None while that is not known."""
     public_key: str | None
     dials: bool
     """Whether the configured node dials, and the neighbour listens, or the other way round."""
@@ -166,7 +166,7 @@ def decode(data: bytes) -> Control:
 
 
 def encode_statistics(statistics: dict[str, Any]) -> bytes:
-    """What a node whispers now and then; nobody relies on it."""
+    """What a node whispers now and then; nothing relies on it."""
     packed: bytes = msgpack.packb(statistics)
     return packed
 

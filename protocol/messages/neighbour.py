@@ -106,7 +106,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class FetchRules:
-    """Down a tree, to whoever stores rules that emit this type."""
+    """Down a tree, to the nodes that store rules that emit this type."""
 
     tree: str
     epoch: int
@@ -132,7 +132,7 @@ class Deploy:
     number: int
     stream: Stream | Tally
     watermarks_only: bool = False
-    """Nobody but those below the child wants the events; they have them. How far the stream has come must be known."""
+    """Only nodes below the child want the events, and have them. How far the stream has come must be known."""
 
 
 @dataclass(frozen=True, slots=True)

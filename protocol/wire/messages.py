@@ -90,7 +90,7 @@ class Wire:
         return self._pack(self._plain(message))
 
     def encode_noting(self, message: Message) -> tuple[bytes, Schemas]:
-        """The bytes, and which schemas whoever reads them must know."""
+        """The bytes, and which schemas a reader of them must know."""
         used: Schemas = {}
         self._writer.used = used
         try:

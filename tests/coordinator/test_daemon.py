@@ -43,7 +43,7 @@ def test_nodes_register_and_a_rule_is_deployed_replaced_and_undeployed(tmp_path:
 
 
 def test_each_change_holds_once_however_often_the_coordinator_is_killed(tmp_path: Path) -> None:
-    """It is killed at random moments while changes are made; whoever asked asks again with the same key."""
+    """It is killed at random moments while changes are made; the client asks again with the same key."""
 
     async def scenario() -> None:
         chance = random.Random(5)

@@ -120,10 +120,10 @@ def test_graphs_with_masters_travel():
 
 
 def test_that_nothing_will_come_is_told_only_when_the_graph_has_begun():
-    """Whoever takes the stream may not know of it before."""
-    (nobody,) = asking(PLAIN, "n2", "b", "a")
+    """The node that takes the stream may not know of it before."""
+    (task,) = asking(PLAIN, "n2", "b", "a")
     ground = replace(a_ground(PLAIN), sources={"A": ("n3",)})
-    graph = laid(ground, {PLAIN.name: (nobody,)}, shortest_routes(ground), "n2", 1, 1)["n2"]
+    graph = laid(ground, {PLAIN.name: (task,)}, shortest_routes(ground), "n2", 1, 1)["n2"]
     assert graph.tasks[0].master == "b"
     core = NodeCore("n2", {"n1": 0, "n3": 0})
     emitted = tuple(composite_types([PLAIN]).values())

@@ -146,7 +146,7 @@ class Storm:
 
     def lose_memory(self) -> None:
         """The coordinator forgets everything, or all but the beginning of its journal, and begins a new life; or
-        somebody puts an old copy of its folder in place, which it finds out by itself."""
+        an operator puts an old copy of its folder in place, which it finds out by itself."""
         kept = self.chance.randrange(len(self.journal) + 1)
         self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot)
         for record in self.journal[:kept]:

@@ -93,7 +93,7 @@ def test_a_source_that_stops_lets_the_others_go_on() -> None:
         turns = Turns()
         turns.join("first", 0)
         turns.join("second", 1)
-        turns.leave("former")  # one that nobody has known for long
+        turns.leave("former")  # one that has been unknown for long
         waiting = asyncio.ensure_future(turns.mine("second", 1, 5))
         await asyncio.sleep(0)
         assert not waiting.done()

@@ -175,7 +175,7 @@ def two_rules() -> Network:
 
 @pytest.mark.parametrize("nodes", [("r", "r"), ("r", "m"), ("s", "m")])
 def test_readers_of_one_type_ask_for_it_on_streams_of_their_own(nodes: tuple[str, str]) -> None:
-    """Bodies still cross a link once, whoever asks: the checkers of the run look at every link."""
+    """Bodies still cross a link once, however many ask: the checkers of the run look at every link."""
     network = two_rules()
     births = births_of(network, (400 * MS, 4 * MS, 300 * MS))
     fire, gust = network.rules

@@ -305,7 +305,7 @@ def test_a_neighbour_that_remembers_nothing_breaks_the_trees_it_is_part_of() -> 
     ], "how far it had come is not forgotten"
     core.handle(Ordered(ForgetTree(leader, 1)), 0)
     assert told(core.handle(Ordered(TellDelivered(2)), 0)) == [DeliveredTo(2, ())]
-    assert core.handle(LinkReset("nobody"), 0) == []
+    assert core.handle(LinkReset("absent"), 0) == []
 
 
 def test_a_node_that_remembers_nothing_takes_what_concerns_its_former_life_for_forgotten() -> None:

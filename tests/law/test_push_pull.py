@@ -1,4 +1,4 @@
-"""Push and pull: rare events awaken frequent ones, which stay where they are born until somebody asks for them."""
+"""Push and pull: rare events awaken frequent ones, which stay where they are born until a task asks for them."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_reverse_marks_free_what_is_kept() -> None:
 
 
 def test_nothing_is_kept_twice_where_a_stream_only_passes() -> None:
-    """m hands modes and questions on, so what nobody asks for is kept at t alone."""
+    """m hands modes and questions on, so what is not asked for is kept at t alone."""
     network = a_network()
     run = Middle(network, births_of(network, RARE_SMOKE))
     assert run.most_at_source > 20

@@ -1,4 +1,4 @@
-"""Hubs over real sockets: what is sent arrives once and in order, whatever breaks, whoever else knocks."""
+"""Hubs over real sockets: what is sent arrives once and in order, whatever breaks, and whichever strangers dial."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_whispers_are_heard_while_the_link_is_up_and_lost_otherwise() -> None:
         await until(lambda: b.whispers == [b"psst"])
         await b.hub.close()
         await until(lambda: not a.hub.is_up("b"))
-        a.hub.whisper("b", b"nobody hears this")
+        a.hub.whisper("b", b"this is not heard")
         assert a.hub.queued("b") == (0, 0)
         await closed(a)
 
@@ -463,7 +463,7 @@ def test_a_hub_under_fire_keeps_serving_its_peer() -> None:
                 await asyncio.sleep(0.005)
             await until(lambda: len(b.got("a")) == 1000 and b.hub.counters["refused_parts"] == 40)
             stranger.send(bytes(FRAME_BYTES_MAX + 1))  # ZeroMQ itself ends this connection
-            stranger.send(an_offer("nobody"))
+            stranger.send(an_offer("stranger"))
             a.hub.send("b", [b"after"])
             await until(lambda: b.got("a")[-1] == b"after")
             stranger.close(0)
@@ -503,7 +503,7 @@ def test_a_flood_of_connections_does_not_stop_a_good_link() -> None:
             flood = []
             for number in range(400):
                 socket = dealer(context, address_of(b))
-                socket.send(an_offer(f"nobody{number % 50}"))
+                socket.send(an_offer(f"stranger{number % 50}"))
                 flood.append(socket)
                 if number % 20 == 0:
                     a.hub.send("b", numbered(50, number // 20 * 50))
@@ -597,7 +597,7 @@ def test_a_name_that_is_in_use_is_refused_to_others_and_not_to_the_same_process_
         assert first.hub.is_up("b")
         assert b.log == [("up", "a")]
 
-        again = Ends("a")  # the life of the first: its connection broke, and nobody has noticed
+        again = Ends("a")  # the life of the first: its connection broke, and neither end has noticed
         again.hub.add_peer("b", dial=address)
         await again.hub.start(None)
         await until(lambda: again.hub.is_up("b"))

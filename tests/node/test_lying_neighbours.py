@@ -48,7 +48,7 @@ from tests.kit.strangers import EVERYTHING, NODES, SEED, TEMP, Load, Memory, Rog
 
 
 def lies(rng: random.Random, count: int) -> Iterator[Message]:
-    """Well-formed messages that nobody would send."""
+    """Well-formed messages that no honest node would send."""
     huge = 1 << 61
     for _ in range(count):
         tree = rng.choice((*NODES, "nowhere", f"tree {rng.random()}"))

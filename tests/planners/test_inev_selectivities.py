@@ -1,4 +1,4 @@
-"""What a selectivity that somebody gave stands for: all that a rule asks of some roles together, once."""
+"""What a given selectivity stands for: all that a rule asks of some roles together, once."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ TRIO = Subscription("Trio")
 
 
 def broken(*_: Any) -> Any:
-    raise KeyError("a projection that nobody has placed")
+    raise KeyError("a projection without a place")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def a_room() -> Room:
 
 
 def another_rule(room: Room) -> DeployRules:
-    """One whose composites somebody wants already."""
+    """One whose composites a sink wants already."""
     text = "Pair: SEQ(A a, B b) WHERE a.key = b.key WITHIN 1 s RETURN Trio(key = a.key)"
     read = read_rules([Source(text, "t", "sase")], {}, room.machine.registry.types, "inev")
     return DeployRules(read.rules, read.types)

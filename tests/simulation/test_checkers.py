@@ -177,7 +177,7 @@ def test_what_is_pulled_comes_because_it_was_asked_for():
     link.up(watermarks=(Watermark(1, 8, pull=True, mode=1),))
     link.down(Awakening(1, 1, 3, 6))
     link.up(item(5, 1), watermarks=(Watermark(1, 8, serial=1, pull=True, mode=1),))
-    with complaint("nobody has asked for it"):
+    with complaint("was not asked for"):
         link.up(item(4, 1))
 
 
@@ -241,7 +241,7 @@ def a_child(made: Simulation) -> tuple[Any, Any, Any, Any]:
             if work.parent is not None and work.outlets and any(core.local):
                 parent = made.nodes[work.parent]
                 return core, parent, work, parent.works[name]
-    raise AssertionError("nobody sends anything")
+    raise AssertionError("no node sends anything")
 
 
 def forget_stream_below(core, parent, work, above):

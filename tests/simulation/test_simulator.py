@@ -269,7 +269,7 @@ def test_without_sinks_nothing_is_delivered_and_everything_is_born(strategy):
     outcome = run(network, births, strategy)
     assert outcome.delivered == []
     assert len(outcome.born) == len(births)
-    if strategy.startswith("mt"):  # nobody has a tree, so nobody needs anything
+    if strategy.startswith("mt"):  # no node has a tree, so none needs anything
         assert outcome.traffic == {}
 
 

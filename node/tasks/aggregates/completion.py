@@ -109,7 +109,7 @@ class Completion(Feed):
         return self.watermark
 
     def want(self, ts: float, work: Work) -> None:
-        if ts > self.watermark:  # candidates are decided as soon as they can be, whoever waits for it
+        if ts > self.watermark:  # candidates are decided as soon as they can be, wanted or not
             self._base.want(ts, work)
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:

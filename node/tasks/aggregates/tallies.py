@@ -31,13 +31,13 @@ LAST_RANK = 1 << 30  # answers go out together, after every task has run
 
 
 class Asker(Protocol):
-    """Somebody who asks a point."""
+    """Asks a point."""
 
     def answered(self, serial: int, part: Part, work: Work) -> None: ...
 
 
 class TallyStore:
-    """The events of one kind that enter at this node, as long as somebody may ask about them."""
+    """The events of one kind that enter at this node, as long as they may be asked about."""
 
     def __init__(self, asked: Tally, event_type: EventType, composite: bool, feeds: Sequence[Feed]) -> None:
         self._asked = asked
