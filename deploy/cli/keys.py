@@ -38,7 +38,7 @@ def keys(
 
         wanted += [*read_network(network).network.nodes, COORDINATOR]
     if not wanted:
-        raise ConfigError("no name needs keys; give names, or a network with --network FILE")
+        raise ConfigError("there is nothing to make keys for; give names, or a network with --network FILE")
     made = make_keys(folder, wanted)
     for name in made:
         print(f"{folder / name}.key {folder / name}.pub")

@@ -252,7 +252,7 @@ def test_what_is_found_is_printed_until_enough_was_seen_and_the_subscription_end
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_has_seen_enough_stops_and_the_subscription_ends(how: signal.Signals, desk: Desk) -> None:
+def test_a_user_who_has_seen_enough_stops_and_the_subscription_ends(how: signal.Signals, desk: Desk) -> None:
     listening = desk.start("subscribe", "Temp")
     assert listening.stdout is not None
     first = json.loads(listening.stdout.readline())  # at once, though the output is no terminal

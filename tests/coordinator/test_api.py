@@ -292,7 +292,7 @@ def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_whoever_has_no_token_may_look_and_change_nothing(tmp_path: Path) -> None:
+def test_a_client_without_a_token_may_look_and_change_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         coordinator = await LiveCoordinator(tmp_path, a_network()).start()
         try:

@@ -87,7 +87,7 @@ def test_a_pulled_stream_is_for_one_reader_and_known_as_pulled_all_the_way():
     assert sum(outlet.pulled for outlet in graphs["n2"].outlets) == 2, "that of n1 on its way, and its own"
 
 
-def test_who_finds_everything_at_home_asks_nobody():
+def test_a_node_that_finds_everything_at_home_asks_no_other():
     graphs = laid(a_ground(PLAIN), {PLAIN.name: asking(PLAIN, "n3", "b", "c")}, shortest_routes(a_ground()), "n2", 4, 7)
     (task,) = graphs["n3"].tasks
     assert task.master is None

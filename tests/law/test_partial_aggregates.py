@@ -351,7 +351,7 @@ def test_a_rule_that_is_delegated_asks_further_down() -> None:
     assert crossed(outcome, "aggregate")["leaf0", "middle"] == 8
 
 
-def test_what_nobody_can_ask_about_any_more_is_freed() -> None:
+def test_what_cannot_be_asked_about_any_more_is_freed() -> None:
     network = a_tree()
     made = Simulation(network, "mt-pp", 0, Faults())
     made.set_up(-1_000_000)
@@ -382,7 +382,7 @@ def test_a_node_may_be_saved_and_restored_at_any_moment() -> None:
     assert found_by(made.run(given)) == by_one_engine(network, (event for _, _, event in given))
 
 
-def test_a_message_for_a_stream_that_nobody_asked_for_is_counted() -> None:
+def test_a_message_for_a_stream_that_was_not_asked_for_is_counted() -> None:
     core = NodeCore("n", {"m": 0})
     from headwater.node.effects import Received, Report
 

@@ -99,7 +99,7 @@ def test_what_is_held_for_a_node_that_is_down_is_not_late_and_results_are_exact(
         assert law.check(case, strategy, faults=True).wrong == [], strategy
 
 
-def test_what_nobody_holds_never_happens() -> None:
+def test_what_no_node_holds_never_happens() -> None:
     network = a_network()
     births = births_of(network, 100)
     span_us = births[-1][0]

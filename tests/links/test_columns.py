@@ -129,7 +129,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("plain", WRONG.values(), ids=WRONG)
-def test_columns_that_nobody_could_read_are_not_passed_on(plain):
+def test_columns_that_no_node_could_read_are_not_passed_on(plain):
     assert type(Wire([EXACT]).decode(msgpack.packb(plain_batch())).runs[0].rows) is Columns  # type: ignore[union-attr]
     with pytest.raises(CodecError):
         Wire([EXACT]).decode(msgpack.packb(plain))

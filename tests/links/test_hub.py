@@ -67,7 +67,7 @@ def test_what_is_sent_in_one_turn_leaves_in_one_frame(loop: str) -> None:
     run(test(), loop)
 
 
-def test_what_is_sent_before_anybody_is_there_waits_for_them() -> None:
+def test_what_is_sent_before_the_peer_is_there_waits_for_it() -> None:
     async def test() -> None:
         b = Ends("b")
         b.hub.add_peer("a", dial=None)
@@ -115,7 +115,7 @@ def test_closing_waits_for_acknowledgements_and_takes_leave() -> None:
     run(test())
 
 
-def test_closing_frees_everything_although_nobody_waits_until_it_is_done() -> None:
+def test_closing_frees_everything_although_the_caller_does_not_wait() -> None:
     async def test() -> None:
         a, b = await a_pair()
         b.confirms = False
@@ -220,7 +220,7 @@ def test_a_deferred_reset_waits_until_it_is_accepted() -> None:
     run(test())
 
 
-def test_somebody_unknown_is_taken_in_only_if_the_handler_says_so() -> None:
+def test_a_stranger_is_taken_in_only_if_the_handler_says_so() -> None:
     async def test() -> None:
         b = Ends("b")
         b.admits = lambda name, key: LinkSettings() if name == "@client/good" else None
@@ -566,7 +566,7 @@ def test_a_peer_of_another_version_is_refused_with_a_reason_that_is_said_once(
     assert len([record for record in caplog.records if "version 2" in record.getMessage()]) == 1
 
 
-def test_whoever_is_dialed_does_not_take_a_call_from_the_same_peer() -> None:
+def test_an_end_that_is_dialed_does_not_take_a_call_from_the_same_peer() -> None:
     async def test() -> None:
         a, b = Ends("a"), Ends("b")
         here, there = await a.hub.start("tcp://127.0.0.1:0"), await b.hub.start("tcp://127.0.0.1:0")
@@ -610,7 +610,7 @@ def test_a_name_that_is_in_use_is_refused_to_others_and_not_to_the_same_process_
     run(test())
 
 
-def test_a_hub_that_nobody_closes_does_not_hold_up_the_process() -> None:
+def test_a_hub_that_is_not_closed_does_not_hold_up_the_process() -> None:
     """It is collected together with its sockets, in whatever order."""
     script = """
 import asyncio, gc

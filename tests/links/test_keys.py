@@ -141,7 +141,7 @@ def test_an_unknown_key_gets_nothing(folder: Path, tmp_path: Path, caplog: pytes
     assert len([each for each in caplog.records if "no key that is known here" in each.getMessage()]) == 1
 
 
-def test_somebody_without_any_key_gets_nothing(folder: Path) -> None:
+def test_a_process_without_any_key_gets_nothing(folder: Path) -> None:
     async def test() -> None:
         b, address = await listening(folder, "a")
         plain = Ends("a")
@@ -166,7 +166,7 @@ def test_somebody_without_any_key_gets_nothing(folder: Path) -> None:
     run(test())
 
 
-def test_a_known_key_does_not_make_somebody_else_of_its_owner(folder: Path) -> None:
+def test_a_known_key_does_not_make_another_of_its_owner(folder: Path) -> None:
     async def test() -> None:
         b, address = await listening(folder, "a")
         liar = Ends("a", keys=Keys.read(folder, "laptop"))
@@ -181,7 +181,7 @@ def test_a_known_key_does_not_make_somebody_else_of_its_owner(folder: Path) -> N
     run(test())
 
 
-def test_whoever_is_dialed_must_have_the_key_of_its_name(folder: Path, tmp_path: Path) -> None:
+def test_a_process_that_is_dialed_must_have_the_key_of_its_name(folder: Path, tmp_path: Path) -> None:
     forged = tmp_path / "forged"
     make_keys(forged, ["b"])
     (forged / "a.pub").write_bytes((folder / "a.pub").read_bytes())

@@ -260,7 +260,7 @@ def test_a_late_event_is_reported_and_goes_nowhere():
     assert sources_of_items(sent(node.bears(event("A", 90), at_us=100), Batch)) == [(("n", 90), (3,), True)]
 
 
-def test_an_event_of_a_source_that_nobody_announced_is_reported():
+def test_an_event_of_a_source_that_was_not_announced_is_reported():
     node = ANode(sources="A")
     assert reports(node.bears(event("B", 5), source=0, at_us=5)) == ["unadvertised_events"]
     assert reports(node.bears(event("A", 5), source=4, at_us=5)) == ["unadvertised_events"]
@@ -402,7 +402,7 @@ def test_a_node_answers_for_itself_and_all_below_it():
     assert {planned.rule for planned in answer.rules} == {PAIR, other}
 
 
-def test_an_answer_that_nobody_asked_for_is_counted():
+def test_an_answer_that_was_not_asked_for_is_counted():
     node = ANode(PAIR, children=["left"], strategy="mt")
     node.child_says("left", "AB")
     assert reports(node.hears("left", RulesFetched("top", 1, "X", ()))) == ["unknown_answer"]

@@ -317,7 +317,7 @@ def test_no_task_runs_ahead_of_the_slowest() -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_sits_in_the_council_without_its_token() -> None:
+def test_no_task_sits_in_the_council_without_its_token() -> None:
     async def scenario() -> None:
         with Council(1) as council:
             async with Seat(replace(council.invitation(), token="é"), 0) as stranger:

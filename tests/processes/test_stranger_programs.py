@@ -248,7 +248,7 @@ def _read_slowly(where: str, file: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_reader_that_stops_reading_harms_nobody_and_can_go_on(tmp_path: Path) -> None:
+def test_a_reader_that_stops_reading_harms_no_other_and_can_go_on(tmp_path: Path) -> None:
     text = "y" * 20_000
 
     async def flood(at: Cluster, prefix: str, count: int) -> list[str]:

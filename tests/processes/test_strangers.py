@@ -57,7 +57,7 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 # -- bad frames --------------------------------------------------------------------------------------------------------
 
 
-def test_bad_frames_stop_nobody(tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_bad_frames_stop_no_other(tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     rng = random.Random(SEED)
     print(f"seed {SEED}")
     with cluster(tmp_path) as at, Load(at) as load:

@@ -274,7 +274,7 @@ def test_without_sinks_nothing_is_delivered_and_everything_is_born(strategy):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_events_that_nobody_reads_stay_where_they_are(strategy):
+def test_events_that_no_rule_reads_stay_where_they_are(strategy):
     network = a_network(sources=(("n3", "A"), ("n4", "B"), ("n5", "C"), ("n3", "D"), ("n4", "E")))
     births = births_of(network)
     unread = [event for _, _, event in births if event.type == "E"]
