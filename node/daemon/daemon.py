@@ -34,7 +34,7 @@ from headwater.protocol.messages.control import CLIENT, COORDINATOR, PeerConfig
 
 SNAPSHOT_BYTES_LEAST: Final = 32 << 20  # a journal shorter than this is applied again within seconds
 SNAPSHOT_GROWTH: Final = 3  # a journal may become this many times as long as the snapshot it follows
-LAZY_S: Final = 0.5  # a record without a waiter is written at the latest after so long
+LAZY_S: Final = 0.5  # what is applied lazily is written at the latest after so long
 CONFIRM_S: Final = 0.02  # an acknowledgement waits so long for a frame to go with, or for more to acknowledge
 CONFIRM_BYTES: Final = 256 << 10  # but not when so much came at once: the other end may wait for its window
 UNWRITTEN_MAX: Final = 64 << 20  # bytes that may wait for a slow disk before sources must wait

@@ -50,7 +50,7 @@ RecordOfSources = records.Births | records.Replayed | records.Ended | records.Un
 
 
 class Watcher(Protocol):
-    """Counts what a running machine does. A machine that only replays has none."""
+    """A watcher counts what a running machine does. A machine that only replays has none."""
 
     def sent(self, peer: str, message: Message, size: int) -> None: ...
 

@@ -31,7 +31,7 @@ LAST_RANK = 1 << 30  # answers go out together, after every task has run
 
 
 class Asker(Protocol):
-    """Asks a point."""
+    """A task that asks a point."""
 
     def answered(self, serial: int, part: Part, work: Work) -> None: ...
 
