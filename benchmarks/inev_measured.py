@@ -9,8 +9,8 @@ plan: events per second times links as modelled and as measured, with the standa
 that are sent as they are born, for events of matches, and for composites; then all of it, the deviation in standard
 errors, and the ratio to centralised evaluation, modelled and measured. *bodies* is what really crosses the links: an
 event that several streams carry over a link crosses it once, and for the others its identity follows (*references*).
-Marks and control are not counted. With --pull plans may ask for events, and requests are counted, too. What the network
-does before its first window has passed is left out.
+Watermarks and control are not counted. With --pull plans may ask for events, and requests are counted, too. What the
+network does before its first window has passed is left out.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ VALUES = 8
 """Of this many values each is as likely as the others, where events must agree."""
 
 KINDS = ("events", "matches", "composites", "requests")
-"""What is sent because somebody asks for it are events, too."""
+"""Events that are sent on request count as events, too."""
 BODIES = ("primitive", "match", "composite")
 WARM_UP_WINDOWS = 3.0
 

@@ -285,7 +285,7 @@ def cost_in_the_loop(folder: Path, durability: Any, seconds: float) -> str:
 
 
 def many_at_once(folder: Path, durability: Any, count: int = 50_000) -> str:
-    """Records/s through the event loop if each is committed by itself and nobody waits: how well groups form."""
+    """Records/s through the event loop if each is committed by itself without waiting: how well groups form."""
     groups: list[int] = []
 
     async def run() -> float:
@@ -355,7 +355,7 @@ def main() -> None:
     for durability in ("async", "sync"):
         cost = cost_in_the_loop(folder, durability, options.seconds)
         print(f"- *a commit in the event loop*, {cost}", flush=True)
-        print(f"- *commits nobody waits for*, {many_at_once(folder, durability)}", flush=True)
+        print(f"- *commits without waiting*, {many_at_once(folder, durability)}", flush=True)
     print(f"- *snapshots*: {compression(folder)}")
 
 

@@ -8,7 +8,7 @@ measurement begins,
 - the *taker* confirms what comes at once and keeps it; what it is, and whether all of it is there, is looked at
   afterwards.
 
-So whoever is between them, or behind the feeder, is the only one with work to do.
+So the node between them, or behind the feeder, is the only one with work to do.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Rows = Sequence[tuple[Any, ...]]
 
 
 async def feeder(daemon: NodeDaemon, pipe: Connection) -> None:
-    """Hears (peer, make, arguments), where ``make(*arguments)`` gives frames as lists of (source, rows, mark); then
-    "go"; any number of times.
+    """Hears (peer, make, arguments), where ``make(*arguments)`` gives frames as lists of (source, rows, watermark);
+    then "go"; any number of times.
 
     Says how many events there are, with the first payloads; then when it began, and when all was acknowledged.
     """
@@ -87,22 +87,22 @@ def _born(daemon: NodeDaemon, peer: str, frame: Any) -> bytes:
     assert core is not None
     now_us = daemon.now_us()
     runs: list[Any] = []
-    marks: dict[int, Any] = {}
+    watermarks: dict[int, Any] = {}
     floor_us = None
-    for source, rows, mark in frame:
+    for source, rows, watermark in frame:
         declared = machine.type_of_source(source)
         events = tuple(Event.from_row((ts, node, seq, declared, *values)) for ts, node, seq, *values in rows)
-        for effect in core.handle(effects.Born(source, events, mark), now_us):
+        for effect in core.handle(effects.Born(source, events, watermark), now_us):
             if isinstance(effect, effects.Send) and effect.neighbour == peer:
                 message = effect.message
                 assert isinstance(message, Batch), message
                 runs += message.runs
-                marks.update((each.number, each) for each in message.marks)
+                watermarks.update((each.number, each) for each in message.watermarks)
                 floor_us = message.floor_us if message.floor_us is not None else floor_us
     assert sum(len(run.identities) for run in runs) == sum(len(rows) for _, rows, _ in frame), "events were late"
     link = machine.links[peer]
     assert link.wire is not None
-    payload = link.wire.encode(Batch(tuple(runs), tuple(marks.values()), floor_us))
+    payload = link.wire.encode(Batch(tuple(runs), tuple(watermarks.values()), floor_us))
     link.sent(payload)
     return payload
 

@@ -150,7 +150,7 @@ class Stage:
         while not holds():
             dead = [name for name, process in self.processes.items() if not process.is_alive()]
             if dead or time.monotonic() > ends:
-                raise RuntimeError(f"waited in vain until {what}; ended: {dead or 'nobody'}\n{self._logs()}")
+                raise RuntimeError(f"waited in vain until {what}; ended: {dead or 'none'}\n{self._logs()}")
             time.sleep(0.02)
 
     def _logs(self) -> str:

@@ -47,7 +47,7 @@ def relay(durability: str, events: int, repeats: int) -> tuple[list[dict[str, fl
     scripts = {"source": feeder, "target": taker}
     with (
         a_folder() as folder,
-        Stage(a_line(), folder, (ClientFeed(),), (ClientTo("nobody"),), durability, scripts, keeps_nothing) as stage,
+        Stage(a_line(), folder, (ClientFeed(),), (ClientTo("absent"),), durability, scripts, keeps_nothing) as stage,
     ):
         payloads: list[bytes] = []
         for number in range(repeats):

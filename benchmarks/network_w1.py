@@ -1,6 +1,6 @@
 """A node that evaluates W1, beside the bare engine.
 
-Of the ten types of W1 the rule reads three, and only those ever reach a node: nobody asks for the others. So both are
+Of the ten types of W1 the rule reads three, and only those ever reach a node: the others are not requested. So both are
 given the events of these three types, and both find all matches of the workload.
 """
 
@@ -46,14 +46,14 @@ def a_pair() -> Network:
 
 
 def frames(count: int | None, turn: int) -> Iterator[Any]:
-    """Frames of 200 events of all three types, each with a mark, as for the bare engine; each turn a minute later."""
+    """Frames of 200 events of all three types with a watermark, as for the bare engine; a turn is a minute later."""
     events = events_read(count)
     later_us, later = turn * 60_000_000, turn * len(events) * 10
     for start in range(0, len(events), BATCH):
         batch = events[start : start + BATCH]
-        mark = batch[-1][0] + later_us - 1
+        watermark = batch[-1][0] + later_us - 1
         yield [
-            (number, [(r[0] + later_us, r[1], r[2] + later, *r[4:]) for r in batch if r[3].name == name], mark)
+            (number, [(r[0] + later_us, r[1], r[2] + later, *r[4:]) for r in batch if r[3].name == name], watermark)
             for number, name in enumerate(READ)
         ]
 
@@ -112,7 +112,7 @@ def node(durability: str, count: int | None, turns: int) -> list[dict[str, float
     feeds = tuple(ClientFeed() for _ in READ)
     with (
         a_folder() as folder,
-        Stage(a_pair(), folder, feeds, (ClientTo("nobody"),), durability, scripts, keeps_nothing) as stage,
+        Stage(a_pair(), folder, feeds, (ClientTo("absent"),), durability, scripts, keeps_nothing) as stage,
     ):
         source, target = stage.pipes["source"], stage.pipes["evaluator"]
         before = 0

@@ -71,7 +71,7 @@ class Question:
         self.facts: list[Fact] = []
         self.number = 0
         self._told: set[str] = set()
-        self._marks: dict[TreeName, float] = {}
+        self._watermarks: dict[TreeName, float] = {}
         self._known: dict[str, set[TreeName]] = {}
         """By node the builds that it knows, of those that have answered and remember anything."""
 
@@ -84,7 +84,7 @@ class Question:
         is_first = not self.facts
         if is_first:
             self.number += 1
-            self._told, self._marks, self._known = set(), {}, {}
+            self._told, self._watermarks, self._known = set(), {}, {}
         if fact not in self.facts:
             self.facts.append(fact)
         if isinstance(fact, Rejoined | NodeBack):
@@ -95,10 +95,10 @@ class Question:
         """A node has told; answers to earlier questions are ignored."""
         if self.facts and report.loss == self.number:
             self._told.add(node)
-            self._known[node] = {(mark.tree, mark.epoch) for mark in report.marks}
-            for mark in report.marks:
-                name = (mark.tree, mark.epoch)
-                self._marks[name] = max(mark.delivered_us, self._marks.get(name, mark.delivered_us))
+            self._known[node] = {(watermark.tree, watermark.epoch) for watermark in report.watermarks}
+            for watermark in report.watermarks:
+                name = (watermark.tree, watermark.epoch)
+                self._watermarks[name] = max(watermark.delivered_us, self._watermarks.get(name, watermark.delivered_us))
 
     def unanswered(self, nodes: Iterable[str]) -> list[str]:
         """Who has not yet told."""
@@ -124,6 +124,6 @@ class Question:
         for name in builds:
             from_us = begun.get(name)
             least = -float("inf") if from_us is None else from_us - 1
-            mark = least if name in partial else max(least, self._marks.get(name, least))
-            found[name[0]] = min(mark, found.get(name[0], mark))
+            watermark = least if name in partial else max(least, self._watermarks.get(name, least))
+            found[name[0]] = min(watermark, found.get(name[0], watermark))
         return found

@@ -143,7 +143,7 @@ class TreeKeeper:
         orders: Orders = []
         wanted = set(self._wanted_roots())
         for tree in [tree for tree in self.roots if tree not in wanted]:
-            # Nobody starts another build of it; the one that stands drains.
+            # No other build of it is started; the one that stands drains.
             self._superseded.append((tree, self._current.pop(tree)))
             del self._expected[tree]
             self._standing.discard(tree)
@@ -164,7 +164,7 @@ class TreeKeeper:
             return []
         self._lost_links.add(link)
         if one in self._lost_nodes or other in self._lost_nodes:
-            return []  # nobody uses it now; nor will they when the node is back
+            return []  # no tree uses it now, nor when the node is back
         known = self.roots
         orders: Orders = [(one, DropLink(other)), (other, DropLink(one)), *self._replace_leader()]
         concerned = [
@@ -244,7 +244,7 @@ class TreeKeeper:
         return orders
 
     def forgotten(self, tree: str, epoch: int) -> Orders:
-        """Have all nodes forget a build that is over: not everybody may have heard of that."""
+        """Have all nodes forget a build that is over: some may not have heard of that."""
         return self._forget(tree, epoch) if (tree, epoch) not in self.builds else []
 
     def _again(self, one: str, other: str) -> UseLink:
@@ -350,7 +350,7 @@ class TreeKeeper:
         orders: Orders = []
         for tree in trees:
             if tree not in self._begun:
-                # Nobody knows of this epoch yet; only the computed tree must follow the network.
+                # No node knows of this epoch yet; only the computed tree must follow the network.
                 self._expected[tree] = shortest_path_tree(self.network, tree, self._lost_links, self._lost_nodes)
                 continue
             orders += self._replace(tree)

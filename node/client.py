@@ -37,7 +37,7 @@ GOT_EVERY: Final = 500  # deliveries read before the node is told, while more ar
 
 
 class ClientError(HeadwaterError):
-    """The node does not take this: whoever wrote the program must act."""
+    """The node does not take this: the author of the program must act."""
 
 
 def _plain(type_name: str, ts: int | None, event: Mapping[str, Value]) -> list[Any]:
@@ -302,7 +302,7 @@ class _Subscription:
                 self.answer.set_result(None)
             else:
                 self.answer.set_exception(ClientError(why))
-                self.answer.exception()  # whoever reads on hears of it, too
+                self.answer.exception()  # a reader of the stream hears of it, too
 
     def put(self, life: str, items: list[Any]) -> None:
         if life != self._life:  # the node has lost its memory and counts anew

@@ -40,7 +40,7 @@ from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Not
 from headwater.protocol.messages.tallies import TallyAnswer, TallyRequest
 from headwater.protocol.wire.columns import Columns
 
-TICKS_PER_HORIZON = 4  # how often a node tells slow marks and forgets what has passed
+TICKS_PER_HORIZON = 4  # how often a node tells slow watermarks and forgets what has passed
 TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been delivered: about once per horizon
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
@@ -59,7 +59,7 @@ class NodeSettings:
     """What one may turn. None of it changes results."""
 
     tick_least_us: int = 100_000
-    """Housekeeping and slow marks come at most so often."""
+    """Housekeeping and slow watermarks come at most so often."""
     review_us: int = 10_000_000
     """Masters of push-pull are reviewed at most so often."""
     values_in_awakenings: bool = True
@@ -159,8 +159,8 @@ class NodeCore:
             if len(events) < len(born.events):
                 work.report("contradicting_events", len(born.events) - len(events))
         feed.born(source, events, work)
-        if born.mark is not None:
-            feed.advanced(source, born.mark, work)
+        if born.watermark is not None:
+            feed.advanced(source, born.watermark, work)
 
     def _sources_ended(self, sources: Sequence[int], work: Work) -> None:
         for feed in self.local.values():
@@ -234,10 +234,10 @@ class NodeCore:
                 taken = _joined(pieces)
                 if inlet is not None and inlet.admits(taken, False, work):
                     inlet.pass_on(taken, work)
-        for mark in batch.marks:
-            inlet = self._inlet(neighbour, mark.number, work)
+        for watermark in batch.watermarks:
+            inlet = self._inlet(neighbour, watermark.number, work)
             if inlet is not None:
-                inlet.marked(mark, work)
+                inlet.take_watermark(watermark, work)
 
     def _by_stream(self, inbox: Inbox, runs: Sequence[Run], work: Work) -> tuple[Pieces, Pieces]:
         """The rows of a batch, by the number of the stream they are for: those to match, and those that block."""
@@ -280,7 +280,7 @@ class NodeCore:
         horizon_us = self.forest.horizon_us
         if not horizon_us:
             return TICK_IDLE_US
-        if self.settings.replayed:  # nobody knows how fast the time of the events passes
+        if self.settings.replayed:  # it is not known how fast the time of the events passes
             return self.settings.tick_least_us
         return min(TICK_MOST_US, max(self.settings.tick_least_us, horizon_us // TICKS_PER_HORIZON))
 
@@ -293,7 +293,7 @@ class NodeCore:
         return now_us if self._latest_us is None else self._latest_us
 
     def _tick(self, work: Work) -> None:
-        """Tell slow marks, so that those above can free what has passed, and forget old bodies."""
+        """Tell slow watermarks, so that those above can free what has passed, and forget old bodies."""
         for tasks in self.works.values():
             for task in tasks.tasks:
                 work.touch(task)
@@ -326,7 +326,7 @@ class NodeCore:
             work.timer("tick", work.now_us + self._tick_us(), idle=True)
 
     def _forget_the_past(self, work: Work) -> None:
-        """Bodies that nobody will refer to, events that nothing that starts later can need, and old deliveries."""
+        """Bodies that no neighbour will refer to, events that nothing started later can need, and old deliveries."""
         reach_us = HISTORY_HORIZONS * (self.forest.horizon_us + self._tick_us()) + self.forest.lateness_us
         unheard_us = min(self.forest.unheard.values(), default=work.now_us)
         floor_us = min(self._time_of_events_us(work.now_us), unheard_us) - reach_us

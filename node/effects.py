@@ -22,19 +22,20 @@ class Received(NamedTuple):  # a tuple, like sends: there is one for every messa
 
 @dataclass(frozen=True, slots=True)
 class Born:
-    """Events of a local source, just arrived. A replayed source also tells that nothing at or before ``mark`` follows.
+    """Events of a local source, just arrived. A replayed source also promises that nothing at or before
+    ``watermark`` follows.
 
     An event of a live source is part of the trace only if it is not late; events of a replayed one cannot be late.
     """
 
     source: int
     events: tuple[Event, ...]
-    mark: float | None = None
+    watermark: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class BornTogether:
-    """Events of several sources that belong together, in one step: whoever reads several of them gets them in order."""
+    """Events of several sources that belong together, in one step: a reader of several of them gets them in order."""
 
     births: tuple[Born, ...]
 
@@ -106,7 +107,7 @@ class Deliver(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SetTimer:
-    """Call back at this time. ``idle`` timers are housekeeping: nobody waits for them."""
+    """Call back at this time. ``idle`` timers are housekeeping: nothing waits for them."""
 
     at_us: int
     name: str

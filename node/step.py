@@ -84,7 +84,7 @@ class Work:
         return box
 
     def flush(self) -> None:
-        """Send what was collected for neighbours, in their order, whoever came first."""
+        """Send what was collected for neighbours, in a fixed order, not in that of collection."""
         boxes = self.boxes
         if len(boxes) > 1:
             boxes = {name: box for name, box in self._outboxes.items() if name in boxes}

@@ -3,7 +3,7 @@
 Like an event, a composite is a tuple with a face: ``(spec, binding, binding, ..)``, one binding per positive role in
 pattern order: a row, a tuple of rows for a repeated role, or None for a role of an OR branch that was not taken; after
 them the values of aggregates that its attributes need.
-Identity, attributes, start and end are computed when somebody reads them.
+Identity, attributes, start and end are computed when they are read.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Composite(tuple[Any, ...]):
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """Orders composites among all events: right after the latest part, whoever found the match."""
+        """Orders composites among all events: right after the latest part, wherever the match was found."""
         return (*self.end, 1, *self._tail())
 
     def _tail(self) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ class HeadwaterError(Exception):
 
 
 class EventError(HeadwaterError):
-    """An event, an event type or a row of a trace is not what it should be: whoever made the events must act."""
+    """An event, an event type or a row of a trace is not what it should be: the producer of the events must act."""
 
 
 class RuleError(HeadwaterError):

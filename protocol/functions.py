@@ -1,6 +1,6 @@
 """Functions that expressions may call: the built-in ones, and those that users register from Python.
 
-Whoever calls a function passes no ``None`` to it unless ``accepts_missing`` says so: a missing argument gives a missing
+A caller of a function passes no ``None`` to it unless ``accepts_missing`` says so: a missing argument gives a missing
 result. A function gives ``None`` where its argument lies outside its domain (the root of a negative number, a number
 that is none); the built-in ones never raise.
 """

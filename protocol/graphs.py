@@ -60,7 +60,7 @@ class GraphInlet:
     neighbour: str
     stream: Stream
     pulled: bool = False
-    """Whether events stay where they are born until somebody asks for them. Such a stream is for one task alone, and
+    """Whether events stay where they are born until a task asks for them. Such a stream is for one task alone, and
     is in this mode all the way and from the beginning."""
 
 

@@ -54,7 +54,7 @@ def why_not_in_time(replayed: bool, network_replayed: bool) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Sink:
-    """Somebody at a node wants to hear of certain events."""
+    """A subscription of a node to certain events."""
 
     node: str
     subscription: Subscription

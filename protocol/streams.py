@@ -35,7 +35,7 @@ class Whole:
     until_us: int | None = None
     waits_us: int = 0
     from_us: int | None = None
-    """What ends earlier is of no use to whoever reads the stream, and must not be told: the plan began with a part of
+    """What ends earlier is of no use to a reader of the stream, and must not be told: the plan began with a part of
     the past, so it would lack what was before, and would have the identity of what an earlier plan has found."""
 
 

@@ -90,7 +90,7 @@ def evaluate(
     Past ``matches_max`` matches in all, or ``read_max`` of a rule whose composites others read, it gives up with
     TooManyMatches: generated cases may explode.
     """
-    del types  # events carry their types; the declarations matter only to whoever checks rules
+    del types  # events carry their types; the declarations matter only to the check of rules
     items = {item.identity: item for item in map(primitive, events)}
     found: dict[str, Found] = {}
     for rule in in_dependency_order(rules):

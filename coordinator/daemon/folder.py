@@ -13,7 +13,7 @@ from headwater.protocol.files import write_file
 
 
 class DataFolder:
-    """The folder, made if there is none. Holds a secret and state that is trusted: nobody else may read it."""
+    """The folder, made if there is none. Holds a secret and state that is trusted: no other user may read it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -31,7 +31,7 @@ HOW_TO_GO_ON: Final = (
     "To go on, move 'network' and 'journal' out of the data folder and start the coordinator again: it begins a new "
     "life with what its network file says, and learns the rest from its nodes"
 )
-"""For whoever has a folder that this version cannot read."""
+"""For an operator whose folder this version cannot read."""
 
 
 @cache

@@ -144,13 +144,13 @@ class Statistics:
         }
 
     def watermark_lag_s(self, node: str) -> float | None:
-        """How far the mark that is furthest behind lay behind the node's clock; None: no stream has a mark."""
+        """How far the watermark that is furthest behind lay behind the node's clock; None: no stream has one."""
         told = self.told(node)
         streams = [entry for entry in _list(told.get("streams")) if isinstance(entry, Mapping)]
-        marks = [mark for entry in streams if isinstance(mark := entry.get("mark"), int | float)]
-        if not marks or "time_us" not in told:
+        watermarks = [watermark for entry in streams if isinstance(watermark := entry.get("watermark"), int | float)]
+        if not watermarks or "time_us" not in told:
             return None
-        return max(0.0, (_number(told["time_us"]) - min(marks)) / 1e6)
+        return max(0.0, (_number(told["time_us"]) - min(watermarks)) / 1e6)
 
     def is_up(self, node: str, neighbour: str) -> bool | None:
         """Whether the link is up as the node sees it; None: it has not said."""

@@ -25,8 +25,8 @@ WATCHED_MAX: Final = 100
 """Stages of a network that are watched: for each of them the graph of its fall-back is drawn once."""
 
 Key: TypeAlias = tuple[str, str, tuple[str, ...], str, tuple[str, ...]]
-"""A flow, however stages are numbered: its kind, its type or rule, roles and place (of stages, and of whoever pulls),
-what it leaves out."""
+"""A flow, however stages are numbered: its kind, its type or rule, roles and place (of stages, and of the stage that
+pulls), what it leaves out."""
 
 Links: TypeAlias = Mapping[Key, Mapping[str, int]]
 

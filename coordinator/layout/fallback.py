@@ -1,7 +1,7 @@
 """What takes the place of a stage that costs more than it saves.
 
 A stage that is split over several nodes falls back to one node, which the planner has chosen beforehand. Any other
-stage that is not the last of its rule is left out: whoever reads it reads what it reads. Nothing is searched for and
+stage that is not the last of its rule is left out: its readers read its inputs. Nothing is searched for and
 nothing measured; whether a fall-back pays is told by the nodes (``coordinator.layout.cost_watch``).
 """
 

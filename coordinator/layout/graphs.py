@@ -43,7 +43,7 @@ class Ground:
     sources: Mapping[str, tuple[str, ...]]
     """By type, the nodes at which its events are born."""
     sinks: tuple[tuple[str, str], ...]
-    """Nodes with the types that somebody there wants."""
+    """Nodes with the types that a sink there wants."""
     rules: tuple[PlannedRule, ...]
     from_us: int | None = None
     """Where the plan begins; None: with the first event."""
@@ -175,8 +175,8 @@ class _Draft:
         self._deliver()
 
     def _bear(self) -> None:
-        """Events, of each type what somebody reads: everything, or what passes a filter. Whoever gets everything anyway
-        takes what it needs from that."""
+        """Events, of each type what some stage or sink reads: everything, or what passes a filter. A reader that gets
+        everything anyway takes what it needs from that."""
         wanted: dict[str, set[Filter]] = {}
         for node, name in self._ground.sinks:
             wanted.setdefault(name, set()).add(Filter(name))
@@ -250,7 +250,7 @@ class _Draft:
                 flow = self._comes_anyway(needed, node)
                 if flow is not None:
                     pushed.append((flow, False))
-                elif self._ground.sources[needed.type] == (node,):  # nobody must be asked
+                elif self._ground.sources[needed.type] == (node,):  # no other node must be asked
                     pushed.append((_events(needed), True))
                 else:
                     waits.append(needed)
@@ -271,7 +271,7 @@ class _Draft:
                     self._flows[flow].readers.add(node)
 
     def _comes_anyway(self, needed: Filter, node: str) -> FlowName | None:
-        """The flow that brings events to a node, for somebody else, without being asked; None: there is none."""
+        """The flow that brings events to a node, for another reader, without being asked; None: there is none."""
         if (node, needed.type) in self._unfiltered:
             return _events(Filter(needed.type))
         return _events(needed) if (node, needed) in self._pushed else None
@@ -285,7 +285,7 @@ class _Draft:
         return name
 
     def _key(self, part: Part, stage: Stage, reads: Mapping[str, _Reads]) -> object:
-        """What two stages share, also of different rules, exactly when one can do the work of both; None: nobody's."""
+        """What two stages share, also of different rules, exactly when one can do the work of both; None: nothing."""
         pattern = anonymous(part.partial)
         if pattern is None:
             return None
@@ -448,7 +448,7 @@ def _filter(rule: Rule, role: str, name: str) -> Filter:
     """What of the events of its type a role needs."""
     try:
         return filter_of(project(rule, (role,)))
-    except RuleError:  # it cannot be divided: whoever evaluates it needs everything
+    except RuleError:  # it cannot be divided: the node that evaluates it needs everything
         return Filter(name)
 
 

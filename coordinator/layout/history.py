@@ -62,7 +62,7 @@ class Layings:
         self.failure: str | None = None
         """Why the newest graph is not what the planner has decided, in a sentence; None: it is."""
         self.failures: list[str] = []
-        """The same of all graphs, until somebody takes them from here to tell of them."""
+        """The same of all graphs, until the caller takes them from here to report them."""
 
     # ---------------------------------------------------------------------------------------------------------- laying
 

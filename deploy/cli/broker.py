@@ -44,4 +44,4 @@ async def _until_stopped(host: str, port: int) -> None:
         try:
             await serving
         except ConfigError as error:
-            raise RunFailed(str(error)) from error  # the address is one, and somebody else has it
+            raise RunFailed(str(error)) from error  # the address is one, and another process has it

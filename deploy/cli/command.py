@@ -238,7 +238,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         say(str(error) if "\n" in str(error) else f"headwater: {error}")
         sys.exit(2)
     except BrokenPipeError:
-        # Whoever read the output has seen enough. The interpreter must not try to flush what is left.
+        # The reader of the output has seen enough. The interpreter must not try to flush what is left.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except KeyboardInterrupt:

@@ -29,7 +29,7 @@ from headwater.protocol.languages.sources import decode
 from headwater.protocol.languages.syntax import TypeDeclaration
 from headwater.protocol.pattern import Rule, types_of
 
-PATIENCE_S: Final = 2.0  # before someone who waits for a stream is told what it waits for
+PATIENCE_S: Final = 2.0  # before a user who waits for a stream is told what for
 
 
 class RunFailed(HeadwaterError):

@@ -124,7 +124,7 @@ def _setup(file: Path, name: str, strategy: str | None, keys: Keys | None) -> Se
 
 
 def _warn_of_changes(file: Path, setup: Setup, strategy: str | None, keys: Keys | None) -> None:
-    """What holds is what was decided since the first start; whoever has edited the file must know."""
+    """What holds is what was decided since the first start; a user who has edited the file must know."""
     try:
         if _setup(file, setup.id, strategy, keys).digest == setup.digest:
             return

@@ -103,12 +103,12 @@ def _told(name: str, before: Json | None, after: Json | None) -> str:
 
 
 def _say_unheard(network: Running, deployed: Sequence[Json], rules: Sequence[Json]) -> None:
-    """A rule whose composites nobody wants is evaluated nowhere: better said than wondered about."""
+    """A rule whose composites have no subscription is evaluated nowhere: the user is told."""
     wanted = {each["subscribe"].partition("(")[0].strip() for each in network.subscriptions()}
     wanted |= {kind for rule in rules for kind in rule["reads"]}
     for kind in dict.fromkeys(rule["emits"] for rule in deployed):
         if kind not in wanted:
-            say(f"nobody has subscribed to {kind} yet; to see what is found: headwater subscribe {kind}")
+            say(f"there is no subscription to {kind} yet; to see what is found: headwater subscribe {kind}")
 
 
 def undeploy(

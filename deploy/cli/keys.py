@@ -23,7 +23,7 @@ def keys(
     """Make the keys that encrypt links and tell friends from strangers.
 
     NAME.key is secret and belongs on the machine of NAME alone; NAME.pub belongs on every machine that talks to it.
-    Keys that exist are never changed: run it again when somebody is new.
+    Keys that exist are never changed: run it again for every new process.
 
     \b
     headwater keys keys/ --network fire.yaml      for every node, and for the coordinator
@@ -38,9 +38,9 @@ def keys(
 
         wanted += [*read_network(network).network.nodes, COORDINATOR]
     if not wanted:
-        raise ConfigError("nobody needs keys; name somebody, or a network with --network FILE")
+        raise ConfigError("there is nothing to make keys for; give names, or a network with --network FILE")
     made = make_keys(folder, wanted)
     for name in made:
         print(f"{folder / name}.key {folder / name}.pub")
     if not made:
-        print("everybody named has keys already")
+        print("all names have keys already")

@@ -71,7 +71,7 @@ class Listener:
 
     @staticmethod
     def _stop(hearing: asyncio.Future[None]) -> None:
-        """Once in good order; whoever asks again does not want to wait for that."""
+        """The first signal stops in good order; a user who sends a second one does not want to wait for that."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)

@@ -57,7 +57,7 @@ def plan(
         bool | None,
         typer.Option(
             "--pull/--no-pull",
-            help="Whether events may stay at their sources until somebody asks for them, where that is cheaper. "
+            help="Whether events may stay at their sources until a task asks for them, where that is cheaper. "
             "Without it: for network files yes, for case files no.",
             show_default=False,
         ),

@@ -21,7 +21,7 @@ from headwater.protocol.text import listed
 ASKED_AT_ONCE: Final = 16
 ANSWER_S_MAX: Final = 5.0
 LOOK_S: Final = 0.2  # how often it is asked whether everything has arrived
-SAY_S: Final = 5.0  # how often whoever waits is told what for
+SAY_S: Final = 5.0  # how often the waiting user is told what for
 
 
 @dataclass(frozen=True, slots=True)

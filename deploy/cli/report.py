@@ -101,7 +101,7 @@ def _check_engine(engine: str, master: str | None) -> None:
 
 
 def _is_on_spark(engine: str, master: str | None, found: Sequence[Found]) -> bool:
-    """Whether Spark reads the records; where nobody has said, their size decides."""
+    """Whether Spark reads the records; if no engine was chosen, their size decides."""
     if engine != "auto" or master is not None:
         return engine != "arrow"
     size = sum(each.bytes() for each in found)

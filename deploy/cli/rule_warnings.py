@@ -39,7 +39,7 @@ def warn_of_slips(rules: RuleSet) -> None:
 
 
 def warn_of_cost(rules: Iterable[Rule]) -> None:
-    """Say which rules may keep, or find, more than anyone wants."""
+    """Say which rules may keep, or find, more than a user wants."""
     for rule in rules:
         for part in operators_without_bound(rule.pattern.root):
             say(

@@ -53,7 +53,7 @@ def rules(
             [_cells(each, places.get(each["name"], [])) for each in found],
         )
         if any(each["name"] not in places for each in found):
-            say("-: no node says that it evaluates the rule; as long as nobody wants what it finds, none need")
+            say("-: no node says that it evaluates the rule; as long as no subscription wants what it finds, none need")
 
 
 def _missing(rule: str, known: list[str]) -> list[Json]:

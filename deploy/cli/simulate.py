@@ -184,7 +184,7 @@ class Plan:
 
 
 def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
-    """Who decides what is evaluated where, for a strategy that needs somebody to."""
+    """The planner that decides what is evaluated where, for a strategy that needs one."""
     if not strategy_of(strategy).planned:
         return {}
     from headwater.coordinator.inev.plan.rollout import InevPlanner

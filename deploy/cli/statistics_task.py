@@ -22,10 +22,10 @@ from headwater.protocol.pattern import Rule, leaves, types_of
 from headwater.protocol.text import listed
 
 ROLES_MAX: Final = 3
-"""Matches of more roles together are counted only where somebody asks for it: there is a set for each choice."""
+"""Matches of more roles together are counted only on request: there is a set for each choice."""
 
 ROLES_LIMIT: Final = 8
-"""More roles than this nobody can wait for."""
+"""More roles than this would take too long to count."""
 
 _NUMBERS: Final = ("int", "float")
 
@@ -60,7 +60,7 @@ def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max:
         raise ConfigError(f"{trace} has no events, so there is nothing to count")
     if manifest.first_us == manifest.last_us:
         raise ConfigError(
-            f"all {manifest.events:,} events of {trace} have the same time, so nobody can say how often they occur; "
+            f"all {manifest.events:,} events of {trace} have the same time, so it cannot be said how often they occur; "
             "look at the time in the description that it was prepared with"
         )
     if network is not None:

@@ -184,7 +184,7 @@ def subscriptions(
         for each in found:
             print(json.dumps(each, ensure_ascii=False))
     elif not found:
-        print("nobody has subscribed to anything")
+        print("there are no subscriptions")
     else:
         print_table(("NUMBER", "NODE", "SUBSCRIPTION", "TO", "HOLDS FROM"), [_cells(each) for each in found])
 

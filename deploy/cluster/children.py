@@ -89,7 +89,7 @@ def _redirect(log: Path) -> None:
 
 
 def open_log(log: Path) -> int:
-    """Appending, so that a log that is cut short goes on at its new end whoever writes to it."""
+    """Appending, so that a log that is cut short goes on at its new end, with any writer."""
     return os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
 
 

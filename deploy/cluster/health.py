@@ -20,7 +20,7 @@ def main() -> int:
             status, _ = answer
             print(f"{host}:{PORT} answers {status}")
             return 0 if status == 200 else 1
-    print(f"nobody answers on port {PORT}")
+    print(f"no process answers on port {PORT}")
     return 1
 
 

@@ -133,7 +133,7 @@ def _wheels(base: str, environment: dict[str, str], say: Callable[[str], None]) 
         try:
             Path(fresh, "wheels").rename(folder)
         except OSError:
-            if not folder.is_dir():  # somebody else was faster
+            if not folder.is_dir():  # another process was faster
                 raise
     return folder
 

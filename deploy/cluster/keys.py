@@ -11,7 +11,7 @@ from headwater.deploy.cluster.stage import Layout
 
 
 def with_keys(run: Run, layout: Layout, owner: int | None = None) -> Layout:
-    """The layout with a folder of keys for everybody in it. Keys that are there stay, those of programs too.
+    """The layout with a folder of keys for every process in it. Keys that are there stay, those of programs too.
 
     ``owner``: the user that nodes run as, if it is not the one that starts them; only the owner can read a secret key.
     """

@@ -55,7 +55,7 @@ def place_of(ports: Iterator[int], host: str, *, http: bool = True) -> Place:
 
 
 def free_ports(seed: int, host: str = HOST) -> Iterator[int]:
-    """Ports that nobody listens on now. The same run looks at them in the same order, so it mostly keeps its own."""
+    """Ports that no process listens on now. The same run tries them in the same order, so it mostly keeps its own."""
     for step in range(len(PORTS)):
         port = PORTS[(seed + step) % len(PORTS)]
         if is_free(host, port):

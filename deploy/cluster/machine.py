@@ -16,7 +16,7 @@ from headwater.protocol.errors import ConfigError
 SYSTEM_PYTHON: Final = "/usr/bin/python3"
 """Mininet is a package of the system's own Python; it cannot be installed into a virtual environment."""
 
-_SBIN: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not in everybody's path
+_SBIN: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")  # not in every user's path
 
 
 def tool(name: str) -> str | None:

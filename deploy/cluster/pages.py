@@ -10,7 +10,7 @@ ANSWER_BYTES_MAX = 16 << 20
 
 
 def ask(address: str, path: str, timeout_s: float = 2.0) -> tuple[int, Any] | None:
-    """Status and JSON (or text) of a page; None where nobody answers. No proxy is asked."""
+    """Status and JSON (or text) of a page; None if no process answers. No proxy is asked."""
     connection = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         connection.request("GET", path)

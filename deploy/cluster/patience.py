@@ -2,7 +2,7 @@
 
 A limit in seconds of the clock is one on the machine: where ten processes want the same processor, what takes two
 seconds elsewhere takes twenty. So patience runs out by seconds in which the machine had time; those in which processes
-waited for a processor hardly count. Whoever sees progress begins again.
+waited for a processor hardly count. A caller that sees progress begins again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LOOK_S: Final = 0.1
 
 
 def starved_s() -> float | None:
-    """For how long, since the machine started, some process has waited for a processor; None: nobody knows."""
+    """For how long, since the machine started, some process has waited for a processor; None: not known."""
     try:
         some = PRESSURE.read_text(encoding="ascii").splitlines()[0]
         return int(some.rpartition("total=")[2]) / 1e6

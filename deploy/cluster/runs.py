@@ -106,7 +106,7 @@ def runs_in(home: Path) -> list[Run]:
 
 
 def marked(run: Run) -> Iterator[int]:
-    """The ids of all processes of a run, its keeper too, whoever started them; not that of the caller."""
+    """The ids of all processes of a run, its keeper too, however they were started; not that of the caller."""
     mark = f"{MARK}={run.folder}".encode()
     for entry in os.listdir("/proc"):
         if not entry.isdigit() or int(entry) == os.getpid():

@@ -17,7 +17,7 @@ from typing import Any, Final
 from headwater.deploy.experiments.jobs import Job, Runner
 from headwater.protocol.errors import HeadwaterError
 
-POLL_S: Final = 0.5  # how often somebody who watches is told, even when nothing ends
+POLL_S: Final = 0.5  # how often the caller is told, even when nothing ends
 TELL_S: Final = 0.25  # how often a run says how far it is
 
 
@@ -132,7 +132,7 @@ def _do(run: Runner, job: Job, pipe: Connection) -> None:
             told = now
             try:
                 pipe.send(float(share))
-            except OSError:  # nobody listens any more: whoever started us was killed
+            except OSError:  # no process listens any more: the one that started us was killed
                 raise SystemExit(1) from None
 
     try:

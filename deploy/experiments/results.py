@@ -215,4 +215,6 @@ def _write(file: Path, rows: Iterable[Row], columns: Sequence[str]) -> None:
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(columns)
     writer.writerows(_cells(row, columns) for row in rows)
-    write_file(file, out.getvalue(), sync=False)  # written after every run: whoever stops us finds all of one of them
+    write_file(
+        file, out.getvalue(), sync=False
+    )  # written after every run: an interrupted experiment keeps its finished runs

@@ -313,7 +313,7 @@ class Reading:
                 sentence = certainty.sentence if certainty.always else f"no event meets {certainty}"
                 self.sheet.warn(entry.subscribe, sentence, certainty.cure)
         if not subscriptions and not self.part.has("sinks"):
-            self.sheet.warn(self.part.place, "there are no sinks", "nobody will hear of what is found; add sinks:")
+            self.sheet.warn(self.part.place, "there are no sinks", "what is found will reach no subscriber; add sinks:")
         if not sources and not self.part.has("sources"):
             self.sheet.warn(self.part.place, "there are no sources", "nothing will ever happen; add sources:")
 

@@ -25,7 +25,7 @@ class Brokers:
         self._embedded = embedded
 
     def broker(self) -> Broker:
-        """The broker, which somebody needs."""
+        """The broker, which some source or sink needs."""
         if self._broker is None:
             self._broker = self._embedded = Broker(EMBEDDED_HOST, PORT)
         return self._broker

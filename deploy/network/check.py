@@ -63,7 +63,8 @@ def silent_rules(rules: Sequence[Rule], sourced: Iterable[str]) -> dict[str, lis
 
 
 def readers_of_nothing(rules: Sequence[Rule], sourced: Iterable[str]) -> dict[str, list[str]]:
-    """Types that rules which can fire read, in a negation, an aggregate or one of several branches, and nobody emits.
+    """Types without a source or rule that emits them, which rules that can fire read in a negation, an aggregate or one
+    of several branches.
 
     By type, with the names of those rules.
     """

@@ -22,7 +22,7 @@ def network_problem(given: NetworkFile, sample: Statistics | None = None) -> Pro
     for source in network.sources:
         if source.type in read and source.node not in statistics.rates.get(source.type, {}):
             raise ProblemError(
-                f"{given.path}: nobody says how often {source.type} occurs at {source.node}; "
+                f"{given.path}: nothing says how often {source.type} occurs at {source.node}; "
                 f"write statistics: {{rates: {{{source.type}: {{{source.node}: 2/s}}}}}}, or let --sample count"
             )
     rates = {name: at for name, at in statistics.rates.items() if name in read}

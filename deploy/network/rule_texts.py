@@ -77,7 +77,7 @@ def _is_call(item: object) -> TypeGuard[s.Called | s.Bracketed]:
 
 
 def is_registered(name: str, functions: Functions) -> bool:
-    """Whether the function is somebody's own."""
+    """Whether the function is one that a user has registered."""
     return name.lower() not in BUILT_IN and functions.get(name) is not None
 
 

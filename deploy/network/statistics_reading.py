@@ -89,7 +89,7 @@ def _merged(counted: GivenStatistics, own: GivenStatistics, network: Described, 
             if frozenset(types.get(role, role) for role in roles) not in written
         }
         shares[name] = {**kept, **written}
-    # What somebody says of a rule is meant to count, and would not beside matches that were counted.
+    # What the network file says of a rule is meant to count, and would not beside counted matches.
     projections = {name: each for name, each in counted.projections.items() if name not in own.selectivities}
     return replace(own, rates=rates, selectivities=shares, file=file, projections=projections)
 

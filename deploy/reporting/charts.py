@@ -87,7 +87,7 @@ def latency_curves(tables: Tables, curves: Sequence[tuple[str, str, str]]) -> st
 
 
 def _alike(chart: Chart, curves: Sequence[tuple[str, Curve]]) -> list[tuple[list[str], Curve]]:
-    """Curves that nobody could tell apart, put together: they are drawn once."""
+    """Curves that a reader could not tell apart, put together: they are drawn once."""
     found: list[tuple[list[str], Curve]] = []
     for name, points in curves:
         same = next((names for names, drawn in found if _coincide(chart, points, drawn)), None)

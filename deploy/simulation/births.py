@@ -1,4 +1,4 @@
-"""The events of a network before anybody handles them: when and where each is born.
+"""The events of a network before any node handles them: when and where each is born.
 
 The same file and the same seed give the same births to the byte, and what one source gives does not depend on the
 others.

@@ -1,7 +1,7 @@
 """Checkers that watch a simulated run: what crosses links, what nodes hold, and whether neighbours agree.
 
-They know only what is said in docs/architecture.md about streams and marks, and raise an AssertionError at the first
-thing that contradicts it, with the node or link, the stream, the virtual time and the seed.
+They know only what is said in docs/architecture.md about streams and watermarks, and raise an AssertionError at the
+first thing that contradicts it, with the node or link, the stream, the virtual time and the seed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from headwater.protocol.messages.neighbour import (
     Batch,
     Deploy,
     Filter,
-    Mark,
     Message,
     Notify,
     Part,
     SetMode,
     Stream,
+    Watermark,
 )
 from headwater.protocol.messages.plans import Adopt
 from headwater.protocol.messages.tallies import Tally
@@ -34,7 +34,7 @@ from headwater.protocol.messages.tallies import Tally
 FORBIDDEN = frozenset(
     {"unknown_body", "unknown_stream", "unknown_tree", "unknown_message", "unknown_answer", "unknown_source"}
 )
-"""Counters that stay at 0 while nobody changes the network and no frame is forged."""
+"""Counters that stay at 0 while the network is not changed and no frame is forged."""
 
 
 @dataclass(slots=True)
@@ -42,13 +42,13 @@ class _Stream:
     """What one stream has carried, as the link from child to parent has seen it."""
 
     stream: Stream
-    mark: float = float("-inf")
+    watermark: float = float("-inf")
     serial: int = 0
     mode: int = 0
     pull: bool = False
     mode_asked: int = 0
     """The serial of the mode that the parent has last asked for. Until it holds, what was kept further down may come
-    though nobody has asked for it, since a mode holds there before it holds here."""
+    though the parent has not asked for it, since a mode holds there before it holds here."""
     real: set[Any] = field(default_factory=set)
     blockers: set[Any] = field(default_factory=set)
     newest: float = float("-inf")
@@ -57,7 +57,7 @@ class _Stream:
     """Awakenings: (serial, least, greatest)."""
 
     def is_asked(self, ts: float) -> bool:
-        """Whether an awakening that the last mark did not speak of covers the time."""
+        """Whether an awakening that the last watermark did not speak of covers the time."""
         return any(serial > self.serial and least <= ts <= most for serial, least, most in self.windows)
 
 
@@ -74,7 +74,7 @@ class Checkers:
         """By child, parent and number."""
         self._notified: dict[tuple[str, str, str, int], set[Any]] = {}
         self._composites: dict[Any, Any] | None = {}
-        """What was told of each composite, on whatever link: everybody tells the same. None: something was forgotten,
+        """What was told of each composite, on whatever link: all nodes tell the same. None: something was forgotten,
         and values of aggregates may differ with it."""
         self.held_max: dict[str, int] = {}
         """The most that each node was found to hold at its housekeeping."""
@@ -161,9 +161,9 @@ class Checkers:
         if batch.floor_us is not None:
             for identity in [identity for identity, ts in bodies.items() if ts < batch.floor_us]:
                 del bodies[identity]
-        marks = {mark.number: mark for mark in batch.marks}
-        if len(marks) < len(batch.marks):
-            self._fail(link, "two marks of one stream in a batch")
+        watermarks = {watermark.number: watermark for watermark in batch.watermarks}
+        if len(watermarks) < len(batch.watermarks):
+            self._fail(link, "two watermarks of one stream in a batch")
         real: dict[int, list[float]] = {}
         for run in batch.runs:
             for position, identity in enumerate(run.identities):
@@ -181,10 +181,10 @@ class Checkers:
             stream.newest = max(stream.newest, *times)
             where = f"{link}, stream {number} ({describe(stream.stream)})"
             for ts in times:
-                self._after_mark(where, stream, ts)
-        for mark in batch.marks:
-            stream = self._stream(sender, receiver, mark.number)
-            self._mark(f"{link}, stream {mark.number} ({describe(stream.stream)})", stream, mark)
+                self._after_watermark(where, stream, ts)
+        for watermark in batch.watermarks:
+            stream = self._stream(sender, receiver, watermark.number)
+            self._watermark(f"{link}, stream {watermark.number} ({describe(stream.stream)})", stream, watermark)
 
     def _body(self, link: str, bodies: dict[Any, float], identity: Any, row: Any) -> float:
         if row is None:
@@ -220,30 +220,39 @@ class Checkers:
             self._fail(where, f"{identity} at {ts} comes a second time")
         stream.real.add(identity)
 
-    def _after_mark(self, where: str, stream: _Stream, ts: float) -> None:
-        """Nothing comes that the mark has excluded."""
+    def _after_watermark(self, where: str, stream: _Stream, ts: float) -> None:
+        """Nothing comes that the watermark has excluded."""
         settled = stream.mode == stream.mode_asked
         if stream.pull:
-            if settled and isinstance(stream.stream, Filter) and ts <= stream.mark and not stream.is_asked(ts):
-                self._fail(where, f"an event at {ts} comes after the mark {stream.mark}, and nobody has asked for it")
-        elif ts <= stream.mark:
+            if settled and isinstance(stream.stream, Filter) and ts <= stream.watermark and not stream.is_asked(ts):
+                self._fail(
+                    where, f"an event at {ts} comes after the watermark {stream.watermark}, and was not asked for"
+                )
+        elif ts <= stream.watermark:
             if not isinstance(stream.stream, Part):
-                self._fail(where, f"an event at {ts} comes after the mark {stream.mark}")
+                self._fail(where, f"an event at {ts} comes after the watermark {stream.watermark}")
             # The match that it is part of must end later, if its end is among what the stream sends. While another mode
             # is asked for, the end may be kept below, where that mode holds already.
-            if settled and stream.newest <= stream.mark and not stream.stream.heard:
-                self._fail(where, f"a part at {ts} comes, and all of its match lies before the mark {stream.mark}")
+            if settled and stream.newest <= stream.watermark and not stream.stream.heard:
+                self._fail(
+                    where, f"a part at {ts} comes, and all of its match lies before the watermark {stream.watermark}"
+                )
 
-    def _mark(self, where: str, stream: _Stream, mark: Mark) -> None:
-        if mark.ts < stream.mark:
-            self._fail(where, f"the mark goes back from {stream.mark} to {mark.ts}")
-        if mark.serial < stream.serial or mark.mode < stream.mode:
-            self._fail(where, f"serials go back: {mark} after awakening {stream.serial}, mode {stream.mode}")
-        if mark.mode == stream.mode and mark.pull != stream.pull:
-            self._fail(where, f"the mode changes by itself: {mark}")
-        if mark.serial > stream.serial:
-            stream.windows = [window for window in stream.windows if window[0] > mark.serial]
-        stream.mark, stream.serial, stream.mode, stream.pull = mark.ts, mark.serial, mark.mode, mark.pull
+    def _watermark(self, where: str, stream: _Stream, watermark: Watermark) -> None:
+        if watermark.ts < stream.watermark:
+            self._fail(where, f"the watermark goes back from {stream.watermark} to {watermark.ts}")
+        if watermark.serial < stream.serial or watermark.mode < stream.mode:
+            self._fail(where, f"serials go back: {watermark} after awakening {stream.serial}, mode {stream.mode}")
+        if watermark.mode == stream.mode and watermark.pull != stream.pull:
+            self._fail(where, f"the mode changes by itself: {watermark}")
+        if watermark.serial > stream.serial:
+            stream.windows = [window for window in stream.windows if window[0] > watermark.serial]
+        stream.watermark, stream.serial, stream.mode, stream.pull = (
+            watermark.ts,
+            watermark.serial,
+            watermark.mode,
+            watermark.pull,
+        )
 
 
 # --------------------------------------------------------------------------------------------------------------- tables

@@ -173,7 +173,7 @@ class Faults:
         return any(True for _ in self._all())
 
     def describe(self) -> str:
-        """A line for every fault, for whoever has to understand a run."""
+        """A line for every fault, for a reader who has to understand a run."""
         return "\n".join(map(str, self._all())) or "nothing goes wrong"
 
     def check(self, network: Network) -> None:

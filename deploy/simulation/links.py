@@ -109,7 +109,7 @@ class Wire:
             if not healed and not (self._loss and self._random() < self._loss):
                 break
             held_up = held_up or healed > 0
-            # The wire is not idle until the time-out: others may send meanwhile, but somebody pays for every copy.
+            # The wire is not idle until the time-out: others may send meanwhile, but every copy takes its time.
             start_ns = max(end_ns + wait_ns, self._free_ns)
             self._free_ns += takes_ns
             wait_ns = min(2 * wait_ns, wait_max_ns)

@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind, before anybody makes figures of it."""
+"""What a simulated run leaves behind, before figures are made of it."""
 
 from __future__ import annotations
 

@@ -181,9 +181,9 @@ class Simulation:
         self._spoken = Spoken(0, seed)  # nothing goes wrong before the first event
         self._born_at: dict[str, list[Event]] = {node: [] for node in network.nodes}
         self._strangers: Counter[str] = Counter()
-        """Nodes that have lost their memory since the coordinator has heard of them: its orders go to nobody."""
+        """Nodes that have lost their memory since the coordinator has heard of them: its orders are lost."""
         self._resetting: Counter[tuple[str, str]] = Counter()
-        """Links whose near end does not know yet that the far end has lost its memory: what it sends goes to nobody."""
+        """Links whose near end does not know yet that the far end has lost its memory: what it sends is lost."""
         self._reset_us: dict[tuple[str, str], int] = {}
         """When the other end of a link knows: nothing arrives there before."""
 
@@ -300,7 +300,7 @@ class Simulation:
             self._drain()
 
     def _drain(self) -> None:
-        """Go on until nobody has anything to do but housekeeping, which rests meanwhile."""
+        """Go on until no node has anything to do but housekeeping, which rests meanwhile."""
         while self._heap:
             self._step(self._heap)
 
@@ -371,7 +371,7 @@ class Simulation:
     def _bear(self, source: int, event: Event) -> None:
         known = self.coordinator.sources.get(source)
         if known is None:
-            self.outcome.counters["unborn"] += 1  # nobody knows of such a source (yet)
+            self.outcome.counters["unborn"] += 1  # no node knows of such a source (yet)
             return
         node = known[0]
         if (downtime := self._downtime(node)) is not None:
@@ -468,7 +468,7 @@ class Simulation:
             self.outcome.forgotten.append(tuple(self._born_at[node]))
 
     def _lose(self, lost: Lost) -> None:
-        """Somebody has found out that a link or a node is gone for good, and told the coordinator."""
+        """A link or a node is gone for good, and the coordinator is told."""
         if lost.other is None:
             if not lost.returns:
                 self._note_forgotten(lost.one)

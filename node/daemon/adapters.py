@@ -84,7 +84,7 @@ class Adapters:
 
     async def _source(self, number: int, adapter: SourceAdapter) -> None:
         intake = self._daemon.intake
-        await intake.may_publish()  # before the node has a plan nobody knows the source
+        await intake.may_publish()  # before the node has a plan it does not know the source
         await adapter.run(intake, self._daemon.machine.positions.get(number))
 
     async def _sink(self, sink: SinkConfig, deliveries: SinkDeliveries) -> None:

@@ -60,7 +60,7 @@ OUTSTANDING_BYTES_MAX: Final = (
 )  # of deliveries under way that the program has not acknowledged; one may be larger
 ANSWERS_MAX: Final = 1_000  # that a program has not acknowledged while it asks for more
 ANSWERS_BYTES_MAX: Final = 8 << 20  # past both it is dropped
-PLAN_EVERY_S: Final = 0.1  # how often a new node looks whether it has a plan, if somebody waits for it
+PLAN_EVERY_S: Final = 0.1  # how often a new node looks whether it has a plan, if a program waits for it
 WAITING_MAX: Final = 100_000  # deliveries kept for a program that does not come for them; the oldest are dropped
 
 log = logging.getLogger("headwater.clients")

@@ -1,6 +1,6 @@
 """Python's search for garbage in cycles, kept out of the way of the work.
 
-Rows, matches and payloads are in no cycles: they go when nobody refers to them any more. A busy node holds hundreds of
+Rows, matches and payloads are in no cycles: they go when nothing refers to them any more. A busy node holds hundreds of
 thousands of them, and looking through them again and again takes a fifth of its time and finds nothing. So what has
 survived a busy second is set aside, which costs nothing, and all of it is looked through only once in a while.
 """

@@ -34,7 +34,7 @@ from headwater.protocol.messages.control import CLIENT, COORDINATOR, PeerConfig
 
 SNAPSHOT_BYTES_LEAST: Final = 32 << 20  # a journal shorter than this is applied again within seconds
 SNAPSHOT_GROWTH: Final = 3  # a journal may become this many times as long as the snapshot it follows
-LAZY_S: Final = 0.5  # what nobody waits for is written at the latest after so long
+LAZY_S: Final = 0.5  # what is applied lazily is written at the latest after so long
 CONFIRM_S: Final = 0.02  # an acknowledgement waits so long for a frame to go with, or for more to acknowledge
 CONFIRM_BYTES: Final = 256 << 10  # but not when so much came at once: the other end may wait for its window
 UNWRITTEN_MAX: Final = 64 << 20  # bytes that may wait for a slow disk before sources must wait
@@ -181,7 +181,7 @@ class NodeDaemon:
     # ---------------------------------------------------------------------------------------------- records in and out
 
     def apply(self, record: records.Record, *, lazily: bool = False) -> None:
-        """Put a record into the journal and do what follows from it, when it is there. ``lazily``: nobody waits."""
+        """Put a record into the journal and do what follows from it, when it is there. ``lazily``: nothing waits."""
         self.hearing.look(record.now_us)
         if self.journal.durability != "none":
             packed = records.encode(record)
@@ -367,7 +367,7 @@ class NodeDaemon:
         self._group.confirms[peer] = last_seq
 
     def whispered(self, peer: str, payload: bytes) -> None:
-        """News about full nodes. Programs have none: nobody but a neighbour may make sources wait."""
+        """News about full nodes. Programs have none: only a neighbour may make sources wait."""
         if peer.startswith(CLIENT) or peer == COORDINATOR:
             self.watching.reported({"refused_requests": 1})
             return
@@ -472,7 +472,7 @@ class NodeDaemon:
         return f"full: {', '.join(full)}" if full else None
 
     def drop_deliveries(self, sink: int, number: int) -> None:
-        """Nobody came for the deliveries of a sink up to this one."""
+        """No program came for the deliveries of a sink up to this one."""
         self.watching.dropped(sink, number)
         self.apply(records.Confirmed(self.now_us(), sink, number), lazily=True)
 

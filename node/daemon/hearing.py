@@ -211,7 +211,7 @@ class Hearing:
         now_s = self._daemon.loop.time()
         for source in list(self._known.values()):
             gap = self._gaps.get(source.number)
-            if self._daemon.machine.is_ending(source.number):  # nobody waits for it any more
+            if self._daemon.machine.is_ending(source.number):  # no decision waits for it any more
                 if gap is not None:
                     self._end(gap, now_s)
                 continue

@@ -32,7 +32,7 @@ class Intake:
         source: int,
         arrivals: Sequence[Arrival],
         *,
-        mark: float | None = None,
+        watermark: float | None = None,
         position: Any = None,
         done: Callable[[], None] | None = None,
         publication: Publication | None = None,
@@ -74,8 +74,8 @@ class Intake:
             fresh.add(identity)
             rows.append([ts, *identity, *arrival.values])
         counts.bear(len(rows), now_us)
-        if rows or mark is not None or position is not None or publication is not None:
-            daemon.apply(Births(now_us, source, rows, mark, position, publication))
+        if rows or watermark is not None or position is not None or publication is not None:
+            daemon.apply(Births(now_us, source, rows, watermark, position, publication))
         if rows and replayed:
             daemon.watching.replayed(now_us, len(rows), _span(rows, 2), _span(rows, 0))
         if done is not None:

@@ -50,7 +50,7 @@ RecordOfSources = records.Births | records.Replayed | records.Ended | records.Un
 
 
 class Watcher(Protocol):
-    """Whoever counts what a running machine does. A machine that only replays has none."""
+    """A watcher counts what a running machine does. A machine that only replays has none."""
 
     def sent(self, peer: str, message: Message, size: int) -> None: ...
 
@@ -127,7 +127,7 @@ class SinkState:
         return self.count - len(self.waiting) + 1
 
     def deliver(self, rows: Sequence[Row]) -> None:
-        self.waiting.extend(rows.matches if isinstance(rows, Found) else rows)  # nobody has looked at them yet
+        self.waiting.extend(rows.matches if isinstance(rows, Found) else rows)  # their rows are not made yet
         self.count += len(rows)
 
     def confirm(self, number: int) -> None:
@@ -230,7 +230,7 @@ class NodeMachine:
         fresh.sinks = self.sinks
         fresh.replay = self.replay
         fresh.memory = self.memory
-        # Traces tell again what is lost, under the same numbers. Of other events nobody knows which numbers were given.
+        # Traces tell again what is lost, under the same numbers. Which numbers other events had is not known.
         replayed = self.config is not None and self.config.replayed
         fresh.next_seq = self.next_seq if replayed else self.next_seq + REBIRTH_GAP
         if self.core is not None:
@@ -436,7 +436,7 @@ class NodeMachine:
             else:
                 self.seen.note(node, seq)
             events.append(Event.from_row((ts, node, seq, declared, *values)))
-        self._handle(effects.Born(record.source, tuple(events), record.mark), out)
+        self._handle(effects.Born(record.source, tuple(events), record.watermark), out)
 
     def _replayed(self, record: records.Replayed, out: Outputs) -> None:
         self.replay = ReplayState(record.trace, record.last_seq)
@@ -447,11 +447,11 @@ class NodeMachine:
                 out.counters["unadvertised_events"] += len(times)
                 continue
             rows = zip(times, repeat(self.name), numbers, repeat(declared), *columns, strict=False)
-            births[source] = effects.Born(source, tuple(map(Event.from_row, rows)), record.mark)
+            births[source] = effects.Born(source, tuple(map(Event.from_row, rows)), record.watermark)
             self.next_seq = max(self.next_seq, numbers[-1] + 1)
-        if record.mark is not None:
+        if record.watermark is not None:
             for source in self.replay_sources():
-                births.setdefault(source, effects.Born(source, (), record.mark))
+                births.setdefault(source, effects.Born(source, (), record.watermark))
         self._handle(effects.BornTogether(tuple(births.values())), out)
 
     def replay_sources(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Back-pressure that reaches every source: who is full says so to everybody, and sources wait until he has room again.
+"""Back-pressure that reaches every source: a full node says so to all others, and sources wait until it has room.
 
 A node never refuses what its neighbours send because its own buffers are full: two neighbours could wait for each other
 for ever. Instead the news that a node is full travels through the network, from neighbour to neighbour, each piece of
@@ -50,6 +50,6 @@ class Pressure:
         return False
 
     def full_nodes(self, now_s: float) -> list[str]:
-        """Everybody who is full, as far as this node knows."""
+        """All nodes that are full, as far as this node knows."""
         found = [origin for origin, (_, full, at_s) in self._known.items() if full and now_s - at_s < EXPIRE_S]
         return sorted([*found, self.name] if self._full else found)

@@ -50,7 +50,7 @@ class Births(NamedTuple):
     now_us: int
     source: int
     rows: list[list[Any]]
-    mark: float | None
+    watermark: float | None
     position: Any
     publication: Publication | None = None
 
@@ -114,14 +114,14 @@ class Replayed(NamedTuple):
     """Events that a replayer has sent, none of them late or repeated, and up to where the trace has come here.
 
     ``parts``: by source ``[source, [ts, ..], [seq, ..], [[value, ..], ..]]``, one list of values for each attribute.
-    ``last_seq`` is the greatest number that was ever sent, ``mark`` holds for all sources of the node that are
+    ``last_seq`` is the greatest number that was ever sent, ``watermark`` holds for all sources of the node that are
     replayed.
     """
 
     now_us: int
     trace: str
     parts: list[list[Any]]
-    mark: int | None
+    watermark: int | None
     last_seq: int
 
 

@@ -59,7 +59,7 @@ class Replays:
         self._taking: asyncio.Task[None] | None = None
 
     def said(self, peer: str, message: list[Any], answer: Answer) -> None:
-        """Something that a replayer says. A HeadwaterError is for whoever it is."""
+        """Something that a replayer says. A HeadwaterError is meant for the replayer."""
         if message[0] == "replay-from":
             if self._peer not in (None, peer):
                 raise HeadwaterError("another replay into this node is under way; wait for it, or end it")
@@ -91,8 +91,8 @@ class Replays:
                 match message:
                     case ["replay-from", str(trace)]:
                         self._begin(trace, answer)
-                    case ["replay", int(number), list(parts), mark] if mark is None or type(mark) is int:
-                        self._take(number, parts, mark, answer)
+                    case ["replay", int(number), list(parts), watermark] if watermark is None or type(watermark) is int:
+                        self._take(number, parts, watermark, answer)
                     case ["replay-end", int(number)]:
                         self._end(number, answer)
                     case _:
@@ -146,7 +146,7 @@ class Replays:
                 found.setdefault(each.source.type, each.number)
         return found
 
-    def _take(self, number: int, parts: list[Any], mark: int | None, answer: Answer) -> None:
+    def _take(self, number: int, parts: list[Any], watermark: int | None, answer: Answer) -> None:
         if not self._trace:
             raise HeadwaterError("a replay begins with the name of its trace")
         daemon, machine = self._daemon, self._daemon.machine
@@ -171,7 +171,7 @@ class Replays:
             if overdue < len(events.seq):
                 fresh.append(events.after(overdue) if overdue else events)
         born = sum(len(events.seq) for events in fresh)
-        daemon.apply(Replayed(now_us, self._trace, [list(events) for events in fresh], mark, last_seq))
+        daemon.apply(Replayed(now_us, self._trace, [list(events) for events in fresh], watermark, last_seq))
         if born:
             daemon.watching.replayed(
                 now_us,

@@ -147,7 +147,7 @@ class Watching:
         self.counters.taken_by(sink, taken)
 
     def dropped(self, sink: int, number: int) -> None:
-        """Nobody will be given deliveries up to this number."""
+        """No program will be given deliveries up to this number."""
         self._waits_of(sink).left(number)
 
     def _waits_of(self, sink: int) -> Waits:

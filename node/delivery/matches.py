@@ -1,4 +1,4 @@
-"""Matches on their way to sinks: rows that are made only if somebody looks at them."""
+"""Matches on their way to sinks: rows that are made only when they are read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Found(Sequence[Row]):
         return self._rows
 
     def unmade(self) -> Found:
-        """The same to be remembered, without the rows that somebody may have looked at."""
+        """The same to be remembered, without the rows that were made when they were read."""
         return Found(self.matches, self.until_us)
 
     def __len__(self) -> int:

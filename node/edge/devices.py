@@ -19,7 +19,7 @@ SHOWN_MAX: Final = 100  # devices that have left and are named over HTTP; the ot
 class Devices:
     """Of one source. A device has left from its last will until the next event of it.
 
-    In memory only: a process that starts knows of nobody until it hears of somebody.
+    In memory only: a process that starts knows of no device until it hears of one.
     """
 
     def __init__(self, event_type: str) -> None:
@@ -54,7 +54,7 @@ class Devices:
 
     @property
     def all_left(self) -> bool:
-        """Whether the source has left: somebody was heard of, and nobody is there any more."""
+        """Whether the source has left: devices were heard of, and none is there any more."""
         return 0 < len(self._known) == self.left_count
 
     def shown(self) -> dict[str, Any]:

@@ -54,12 +54,12 @@ class Intake(Protocol):
         source: int,
         arrivals: Sequence[Arrival],
         *,
-        mark: float | None = None,
+        watermark: float | None = None,
         position: Any = None,
         done: Callable[[], None] | None = None,
     ) -> None:
-        """Take these. ``mark``: nothing at or before it will follow (replayed sources). ``position``: where to go on
-        after a restart, durable together with the events. ``done`` is called when all of it is durable."""
+        """Take these. ``watermark``: nothing at or before it will follow (replayed sources). ``position``: where to go
+        on after a restart, durable together with the events. ``done`` is called when all of it is durable."""
 
     def ended(self, source: int) -> None:
         """Nothing will ever follow."""
@@ -123,5 +123,5 @@ class Edge:
 
 
 def identity(delivery: dict[str, Any]) -> str:
-    """What tells one delivery from another for whoever receives it: equal for a repetition, and for nothing else."""
+    """What tells one delivery from another for its receiver: equal for a repetition, and for nothing else."""
     return str(delivery["id"]) if "id" in delivery else f"{delivery['node']}#{delivery['seq']}"

@@ -150,7 +150,7 @@ class HeadwaterBroker(Broker):  # type: ignore[misc]
             await handler.mqtt_publish(kept.topic, kept.data, kept.qos, retain=False)
 
     async def _publish_retained_messages_for_subscription(self, subscription: Any, session: Any) -> None:
-        # amqtt would give a session that comes back the retained messages of everybody's subscriptions.
+        # amqtt would give a session that comes back the retained messages of all clients' subscriptions.
         subscribed = self._subscriptions.get(subscription[0], [])
         if any(each.client_id == session.client_id for each, _ in subscribed):
             await super()._publish_retained_messages_for_subscription(subscription, session)

@@ -47,7 +47,7 @@ class StdoutSinkAdapter:
             sys.stdout.buffer.flush()
         except (OSError, ValueError) as error:
             self._is_closed = True
-            log.warning("sink %d: nobody reads the standard output any more: %s", self._number, error)
+            log.warning("sink %d: no process reads the standard output any more: %s", self._number, error)
 
 
 class FileSinkAdapter:
@@ -143,7 +143,7 @@ def _lines_of(text: bytes, sink: int) -> Iterator[dict[str, Any]]:
             if delivery["sink"] == sink and isinstance(delivery["delivery"], int) and identity(delivery):
                 yield delivery
         except (ValueError, KeyError, TypeError):
-            continue  # somebody else's line
+            continue  # a line of another program
 
 
 class _Locks(dict[Path, Any]):

@@ -69,7 +69,7 @@ def _made(kind: Any, broker: Broker, identifier: str, **options: Any) -> aiomqtt
         logger=_mqtt_log,
         **options,
     )
-    # Whoever uses the client hears of its end in other ways; nobody is obliged to ask this one.
+    # Users of the client hear of its end in other ways; none is obliged to ask this one.
     client._disconnected.add_done_callback(lambda end: end.cancelled() or end.exception())
     return client
 
@@ -78,7 +78,7 @@ class Listener(Protocol):
     """What a source needs of its client."""
 
     was_reached: bool
-    """Whether somebody has accepted the connection, whatever was said then."""
+    """Whether a server has accepted the connection, whatever was said then."""
     is_paused: bool
 
     async def __aenter__(self) -> Any: ...

@@ -50,7 +50,7 @@ class Pausable(Client):
         """A broker that closes the connection instead of an answer is not waited for."""
         if not self._connected.done():
             self._connected.set_exception(aiomqtt.MqttError("the broker has closed the connection"))
-            self._connected.exception()  # nobody may be waiting any more
+            self._connected.exception()  # no task may be waiting any more
 
     def _read(self) -> None:
         """As aiomqtt's own, but that what TLS has decrypted already is left where it is during a pause."""

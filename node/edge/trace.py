@@ -84,8 +84,8 @@ class TraceSourceAdapter:
             batch, row = self._batch(row, rows, until, gives_seq)
             published += len(batch)
             # After the last row its own time is safe, too: nothing follows at all.
-            mark = row[0] - 1 if row is not None else batch[-1].ts
-            intake.publish(self._number, batch, mark=mark, position=published)
+            watermark = row[0] - 1 if row is not None else batch[-1].ts
+            intake.publish(self._number, batch, watermark=watermark, position=published)
             self._tell_bad(intake)
             await asyncio.sleep(0)
 

@@ -15,7 +15,7 @@ LAST: Turn = (inf, 1 << 62)
 
 
 class Turns:
-    """Who is next. A source that has not looked at its trace yet is before everybody else."""
+    """Which source is next. One that has not looked at its trace yet comes before all others."""
 
     def __init__(self) -> None:
         # By adapter and not by source: one that is stopped may leave after another one has taken its place.

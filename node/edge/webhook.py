@@ -42,7 +42,7 @@ class WebhookSinkAdapter:
         self._seldom = Seldom(log)
         self._refused: set[int] = set()
         """Deliveries that became dead letters and are not confirmed yet."""
-        # Nobody knows before the first delivery; a receiver is not taken for away before it fails.
+        # It is not known before the first delivery; a receiver is not taken for away before it fails.
         self._presence = edge.present("sink", number, "", f"the receiver {shown(self._url)}", is_there=True)
 
     async def run(self, deliveries: Deliveries, confirmed: int) -> None:

@@ -264,7 +264,7 @@ class Engine:
         return self.advance(FOREVER)
 
     def _failed(self, error: Exception) -> None:
-        """Raise what went wrong as what it means to people, or tell whoever wants to go on."""
+        """Raise what went wrong as what it means to people, or give it to ``on_failure`` and go on."""
         if isinstance(error, HeadwaterError):
             raise error
         rule, sentence = self._failure(error)

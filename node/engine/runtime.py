@@ -143,7 +143,7 @@ FOLD_FUNCTIONS: dict[str, Callable[[list[Any]], Any]] = {
 
 
 class TooManySubsets(Exception):
-    """One event would complete more matches than anybody can want listed."""
+    """One event would complete more matches than a user can want listed."""
 
     def __init__(self, candidates: int) -> None:
         super().__init__(

@@ -225,11 +225,11 @@ class Store:
             except Exception as error:
                 self.failed(error)
         if self._ends is not None and len(self._ends.gone) > 2 * len(waiting) + CHUNK_EVENTS:
-            self._ends = None  # nobody asks any more, or a fresh look is cheap
+            self._ends = None  # no caller asks any more, or a fresh look is cheap
 
     def undecided_before(self, checks: frozenset[int]) -> float:
         """The least end of a match still waiting under one of these checks; infinity if there is none."""
-        if self._ends is None:  # kept only where somebody asks
+        if self._ends is None:  # kept only where a caller asks
             self._ends = _Ends((*self.state.waiting, *self.state.waiting_numbered))
         return min(map(self._ends.least, checks), default=float("inf"))
 

@@ -215,7 +215,7 @@ class Objection:
     """Why an event does not continue an open match. ``counted`` is the first reason, ``story`` tells them all.
 
     ``cost`` says how far it is from fitting: another key (an equality that fails) weighs more than a value, a window or
-    an order that is missed. Nearly all objections are only counted, so the story is told when somebody asks.
+    an order that is missed. Nearly all objections are only counted, so the story is told on request.
     """
 
     __slots__ = ("_rows", "_told", "cost", "counted", "distance")

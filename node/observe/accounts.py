@@ -82,7 +82,7 @@ class Accounts:
         found.bytes += size
 
     def opened(self, neighbour: str, kind: str, traffic: Traffic) -> None:
-        """Called once for every new account of something sent; whoever shows accounts elsewhere may keep it."""
+        """Called once for every new account of something sent; a watcher that shows accounts elsewhere may keep it."""
 
     def _note_batch(self, neighbour: str, batch: Batch, size: int, copies: int) -> None:
         runs = batch.runs
@@ -95,7 +95,7 @@ class Accounts:
             kinds[run.kind] = kinds.get(run.kind, 0) + len(run.identities)
             if run.rows is not None:
                 self._add_types(neighbour, run.kind, run.rows)
-        if len(kinds) == 1 and not batch.marks:
+        if len(kinds) == 1 and not batch.watermarks:
             self._add(neighbour, main, kinds[main], copies, size * copies)
             return
         overhead = self._wire.overhead_bytes(batch)
@@ -107,7 +107,7 @@ class Accounts:
         taken[most] = size - overhead - sum(taken.values())
         for kind, events in kinds.items():
             self._add(neighbour, kind, events, copies if kind == main else 0, taken[kind] * copies)
-        self._add(neighbour, "watermark" if batch.marks else main, 0, 0, overhead * copies)
+        self._add(neighbour, "watermark" if batch.watermarks else main, 0, 0, overhead * copies)
 
     def _add_types(self, neighbour: str, kind: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Rows are grouped by type where they can be of several, so this costs next to nothing for each of them."""

@@ -1,4 +1,4 @@
-"""The configuration of a node as it may be shown to anybody who can reach it: without what could be a secret."""
+"""The configuration of a node as it may be shown to any client that can reach it: without what could be a secret."""
 
 from __future__ import annotations
 

@@ -136,7 +136,7 @@ class Server:
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError):
-            pass  # the client is gone or does not read: there is nobody to tell
+            pass  # the client is gone or does not read: there is no reader to tell
         except asyncio.CancelledError:
             if self._server is not None and self._server.is_serving():
                 raise

@@ -1,6 +1,6 @@
 """What a node whispers to the coordinator: rates, selectivities, traffic, and how far everything has come.
 
-All counts are sums since ``since_us``; whoever wants rates compares two of them that begin at the same time. Everything
+All counts are sums since ``since_us``; for rates, compare two of them that begin at the same time. Everything
 is plain data that msgpack can carry. A whisper may be lost: the next one says it all again.
 """
 
@@ -14,7 +14,7 @@ from headwater.node.observe.selectivity import joined, selected
 from headwater.node.plans.dataflow import describe
 from headwater.node.step import FOREVER
 
-STREAMS_MAX: Final = 500  # streams of which the marks are told, those furthest behind first: a whisper stays small
+STREAMS_MAX: Final = 500  # streams of which the watermarks are told, those furthest behind first: a whisper stays small
 PREDICATES_MAX: Final = 1_000  # predicates that are told of, the busiest first
 REPEAT_AFTER_US: Final = 60_000_000  # a node where nothing happens says so once a minute
 OVERHEAD: Final = ("watermark", "control")  # kinds of traffic that alone are no news
@@ -74,15 +74,15 @@ def _of_core(observed: Observed) -> dict[str, Any]:
         for (kind, text), (seen, passed) in sorted(counts.items(), key=lambda each: (-each[1].seen, each[0]))
     ]
     local = [
-        {"from": None, "stream": name, "mark": _mark(feed.current(now_us)), "awaited": len(feed._wanted)}
+        {"from": None, "stream": name, "watermark": _watermark(feed.current(now_us)), "awaited": len(feed._wanted)}
         for name, feed in sorted(core.local.items())
     ]
-    inlets = sorted(core.inlets.values(), key=lambda inlet: (inlet.mark, inlet.number))
+    inlets = sorted(core.inlets.values(), key=lambda inlet: (inlet.watermark, inlet.number))
     streams = [
         {
             "from": inlet.child,
             "stream": describe(inlet.stream),
-            "mark": _mark(inlet.mark),
+            "watermark": _watermark(inlet.watermark),
             "awaited": len(inlet.asked),
             "pulled": inlet.pull,
             "generated": inlet.generated,
@@ -95,7 +95,7 @@ def _of_core(observed: Observed) -> dict[str, Any]:
             "epoch": work.epoch,
             "plan": work.plan,
             "started": work.started,
-            "delivered": _mark(work.delivered),
+            "delivered": _watermark(work.delivered),
         }
         for _, work in sorted(core.works.items())
     ]
@@ -111,11 +111,11 @@ def _of_core(observed: Observed) -> dict[str, Any]:
     }
 
 
-def _mark(mark: float) -> int | float | None:
-    """None before the first mark; infinity when nothing will follow."""
-    if mark == -FOREVER:
+def _watermark(watermark: float) -> int | float | None:
+    """None before the first watermark; infinity when nothing will follow."""
+    if watermark == -FOREVER:
         return None
-    return mark if mark == FOREVER else int(mark)
+    return watermark if watermark == FOREVER else int(watermark)
 
 
 class Whispers:
@@ -127,8 +127,8 @@ class Whispers:
         self._last_us = -REPEAT_AFTER_US
 
     def next(self) -> dict[str, Any] | None:
-        """The statistics, if something happened since the last ones; that marks moved is no news in itself, how far
-        trees have delivered is."""
+        """The statistics, if something happened since the last ones; that watermarks moved is no news in itself, how
+        far trees have delivered is."""
         found = statistics(self._observed)
         links = {
             peer: {kind: amount for kind, amount in by_kind.items() if kind not in OVERHEAD}

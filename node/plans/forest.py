@@ -42,8 +42,8 @@ from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
-    DeliveredMark,
     DeliveredTo,
+    DeliveredWatermark,
     Order,
     PlannedTree,
     Prepare,
@@ -201,8 +201,8 @@ class Forest:
         for record in self.table:
             if record.state == State.LOST and record.reached_us is not None:
                 delivered[record.name] = record.reached_us
-        marks = tuple(DeliveredMark(*name, reached) for name, reached in sorted(delivered.items()))
-        work.effects.append(Tell(DeliveredTo(loss, marks)))
+        watermarks = tuple(DeliveredWatermark(*name, reached) for name, reached in sorted(delivered.items()))
+        work.effects.append(Tell(DeliveredTo(loss, watermarks)))
 
     def link_reset(self, neighbour: str, work: Work) -> None:
         """The neighbour has lost its memory: trees that it is a part of here are over. The others do not know yet."""

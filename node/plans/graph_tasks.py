@@ -155,7 +155,7 @@ class GraphTasks(PlanTasks):
         """Everything is arranged as soon as it is laid."""
         return True
 
-    def serve(self, number: int, stream: Stream | Tally, work: Work, *, marks_only: bool = False) -> bool:
+    def serve(self, number: int, stream: Stream | Tally, work: Work, *, watermarks_only: bool = False) -> bool:
         """Nothing can be asked for in a graph."""
         return False
 

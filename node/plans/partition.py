@@ -32,8 +32,8 @@ def split(rule: Rule, roles: Collection[str], producers: Mapping[str, tuple[str,
     """How a node that must evaluate these roles of a rule (all of them, for a whole rule) divides the work.
 
     ``producers`` names for every event type the children that produce it or pass it on, and HERE for the node itself.
-    A child may combine only types that it alone produces; of others it filters what it has. A type that nobody
-    produces is asked of nobody. RuleError for rules that cannot be divided.
+    A child may combine only types that it alone produces; of others it filters what it has. A type
+    without a producer is asked of no child. RuleError for rules that cannot be divided.
     """
     check_divisible(rule)
     covered = [leaf for leaf in leaves(rule.pattern.root) if leaf.role in roles]

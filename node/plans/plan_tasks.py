@@ -121,7 +121,7 @@ class PlanTasks(ABC):
         """At the root: have the rules evaluated and their composites delivered; false while rules are fetched."""
 
     @abstractmethod
-    def serve(self, number: int, stream: Stream | Tally, work: Work, *, marks_only: bool = False) -> bool:
+    def serve(self, number: int, stream: Stream | Tally, work: Work, *, watermarks_only: bool = False) -> bool:
         """The parent asks for a stream, or only for its watermarks; false if it cannot be had here. RuleError if the
         stream cannot be evaluated."""
 

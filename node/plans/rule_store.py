@@ -37,7 +37,7 @@ class RuleStore:
         return _ordered(self._kept)
 
     def fetch(self, tasks: PlanTasks, name: str, work: Work) -> None:
-        """Somebody up the tree asks for the rules that emit a type."""
+        """A node up the tree asks for the rules that emit a type."""
         question = (tasks.tree, tasks.epoch, name)
         if question in self._answers or question in self._known:
             return

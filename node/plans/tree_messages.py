@@ -153,7 +153,9 @@ def _deploy(forest: Forest, neighbour: str, message: Deploy, work: Work) -> None
         return
     tasks, number = record.tasks_here(), message.number
     try:
-        served = neighbour == tasks.parent and tasks.serve(number, message.stream, work, marks_only=message.marks_only)
+        served = neighbour == tasks.parent and tasks.serve(
+            number, message.stream, work, watermarks_only=message.watermarks_only
+        )
     except RuleError:  # the parent does not know the types, or is newer
         served = False
     if not served:

@@ -53,7 +53,7 @@ Told: TypeAlias = list[tuple[str, TreeMessage | LinkAgain]]
 
 
 class TreeStateError(HeadwaterError):
-    """Saved trees that are damaged or another node's: whoever keeps the node's state must act."""
+    """Saved trees that are damaged or another node's: the operator, who keeps the node's state, must act."""
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ class Trees:
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
                 self._break(record, build)
         self._early.pop(neighbour, None)
-        # Whether it uses the link again it will tell anew. It may have told before what nobody else knows of.
+        # Whether it uses the link again it will tell anew. It may have told before what no other node knows of.
         self._heard[neighbour] = min(self._heard.get(neighbour, 0), self._used.get(neighbour, 0))
         again = self._used.get(neighbour)
         return [] if again is None else [(neighbour, LinkAgain(again))]

@@ -244,35 +244,35 @@ class TreeTasks(PlanTasks):
         return feeds
 
     def inlet(self, child: str, stream: Stream, work: Work) -> Inlet:
-        """The stream as a child sends it; asked for once, whoever needs it here."""
+        """The stream as a child sends it; asked for once, however many need it here."""
         known = self.inlets.get((child, stream))
         if known is None:
             known = Inlet(child, self.flow.numbers.next(), stream, self.flow.catalog)
             self.flow.inlets[child, stream] = known
-            marks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
-            work.send(child, Deploy(self.tree, self.epoch, known.number, stream, marks_only))
+            watermarks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
+            work.send(child, Deploy(self.tree, self.epoch, known.number, stream, watermarks_only))
         return known
 
     def _is_wanted(self, stream: Whole, child: str) -> bool:
-        """Whether anybody here, above or below another child wants the composites that a child finds."""
+        """Whether a sink here, above or below another child wants the composites that a child finds."""
         return stream in self._wanted_above or self.subscribers.wants(stream.rule.emits, child)
 
     # ---------------------------------------------------------------------------------------------------------- output
 
-    def serve(self, number: int, stream: Stream | Tally, work: Work, *, marks_only: bool = False) -> bool:
+    def serve(self, number: int, stream: Stream | Tally, work: Work, *, watermarks_only: bool = False) -> bool:
         if not self._knows_types_of(stream):
             return False
         if isinstance(stream, Tally):
             self.tallies.serve(number, stream, work)
             return True
-        if isinstance(stream, Whole) and not marks_only:
+        if isinstance(stream, Whole) and not watermarks_only:
             self._wanted_above.add(stream)
         feed = self.feed(stream, work)
         assert self.parent is not None
         if isinstance(stream, Whole):
             self.flow.dispatch(feed, stream)
         outlet = Outlet(self.parent, number, feed, KINDS[type(stream)], self.flow.catalog)
-        outlet.marks_only = marks_only
+        outlet.watermarks_only = watermarks_only
         outlet.ends_us = self.until_us
         self.flow.outlets[number] = outlet
         return True

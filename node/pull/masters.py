@@ -2,7 +2,7 @@
 
 Every match contains an event of the master's role, and the rule bounds how far from it every other event can lie. So
 when a master event comes, each pulled stream is asked for the window around it, with what the known values already
-exclude; whatever nobody asks for stays below. A window is decided on only when its answer is complete.
+exclude; what is not asked for stays below. A window is decided on only when its answer is complete.
 
 Masters are chosen anew from time to time from measured rates. A stream becomes a master only when its child pushes it
 again, and is kept below only when it is agreed from where on; windows of recent master events are asked for again then,
@@ -76,15 +76,15 @@ class Slot(Feed):
         if not isinstance(source, Inlet) or not source.pull:
             return source.current(now_us)
         assert self.manager is not None
-        mark = self.manager.master_mark(now_us)
-        if mark is None:
+        watermark = self.manager.master_watermark(now_us)
+        if watermark is None:
             return source.pushed_until
         for serial, master_ts, greatest in self._open:  # what ends before a master event does not contain it
             if source.seen < serial:
-                mark = min(mark, master_ts - 1)
-            elif source.mark < greatest:
-                mark = min(mark, max(master_ts - 1, source.mark))
-        return mark
+                watermark = min(watermark, master_ts - 1)
+            elif source.watermark < greatest:
+                watermark = min(watermark, max(master_ts - 1, source.watermark))
+        return watermark
 
     def want(self, ts: float, work: Work) -> None:
         source = self.source
@@ -92,7 +92,7 @@ class Slot(Feed):
             source.want(ts, work)
             return
         open_until = max((greatest for _, _, greatest in self._open), default=-FOREVER)
-        if source.mark < min(ts, open_until):
+        if source.watermark < min(ts, open_until):
             source.want(min(ts, open_until), work)
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
@@ -119,7 +119,7 @@ class Slot(Feed):
             self.manager.mode_may_have_changed(self, work)
         if self._open and isinstance(self.source, Inlet):
             source = self.source
-            self._open = [each for each in self._open if source.seen < each[0] or source.mark < each[2]]
+            self._open = [each for each in self._open if source.seen < each[0] or source.watermark < each[2]]
         self.tell(work)
 
     # ------------------------------------------------------------------------------------------------------- awakening
@@ -137,7 +137,7 @@ class Slot(Feed):
             and least >= known[0] - max(1, reach.greatest_us - reach.least_us)
             and greatest <= known[0]
         ):
-            if source.seen < known[1] or source.mark < greatest:  # otherwise all of it is here already
+            if source.seen < known[1] or source.watermark < greatest:  # otherwise all of it is here already
                 self._open.append((known[1], row[0], greatest))
             return
         serial = source.awaken(least, greatest, conditions, work)
@@ -213,11 +213,11 @@ class PushPull:
 
     # ------------------------------------------------------------------------------------------------------- awakening
 
-    def master_mark(self, now_us: int) -> float | None:
+    def master_watermark(self, now_us: int) -> float | None:
         """No event of the master at or before this will follow; None if there is no master."""
         if self.master is None:
             return None
-        # Where nobody bears events of a planned master, none will ever come.
+        # Where no source bears events of a planned master, none will ever come.
         return min((slot.source.current(now_us) for slot in self.able[self.master]), default=FOREVER)
 
     def awaken(self, rows: Sequence[Row], work: Work) -> None:
@@ -310,7 +310,7 @@ class PushPull:
         best, best_pushed = None, {id(slot.source) for slot in self.slots}
         best_price = sum(price(slot) for slot in self.slots)
         if not best_price and self.chosen is not None:
-            # Nothing came: that speaks for nobody, least of all for pushing what is kept.
+            # Nothing came: that speaks for no master, least of all for pushing what is kept.
             return {id(slot.source) for slot in self.slots if self.reach(self.chosen, slot) is None}
         for master, serving in self.able.items():
             rate = sum(rates[slot] for slot in serving)
@@ -345,12 +345,12 @@ class PushPull:
 
     def promise(self, slot: Slot, now_us: int) -> float:
         """Nothing before this will be asked of a pulled feed any more."""
-        mark = self.master_mark(now_us)
+        watermark = self.master_watermark(now_us)
         reach = None if self.master is None else self.reach(self.master, slot)
-        if mark is None or reach is None or self.horizon_us is None:
+        if watermark is None or reach is None or self.horizon_us is None:
             return -FOREVER
         # A horizon more, so that another master may still ask around its own recent events.
-        return mark + reach.least_us - 2 * self.horizon_us
+        return watermark + reach.least_us - 2 * self.horizon_us
 
     def promise_all(self, work: Work) -> None:
         """Tell those who keep something for this task alone what will not be asked for any more."""
@@ -359,10 +359,10 @@ class PushPull:
                 assert isinstance(slot.source, Inlet)
                 slot.source.reverse_mark(self.promise(slot, work.now_us), work)
 
-    def free(self, mark: float) -> None:
+    def free(self, watermark: float) -> None:
         if self.horizon_us is not None:
             for slot in self.slots:
-                slot.forget_before(mark - 2 * self.horizon_us)
+                slot.forget_before(watermark - 2 * self.horizon_us)
 
     def validate(self) -> list[str]:
         """What contradicts itself: a feed is pulled only if the master in office bounds where its events lie."""

@@ -40,8 +40,8 @@ def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) ->
 def _candidate_bounds(rule: Rule, role: str, where_to: Offsets, master_role: str) -> tuple[int | None, int | None]:
     """Where events lie that the role binds, or chooses from.
 
-    A selection that the master's own choice depends on was made before it and looked at all of its window; so whoever
-    repeats it must see all of that window, too.
+    A selection that the master's own choice depends on was made before it and looked at all of its window; so a node
+    that repeats it must see all of that window, too.
     """
     bounds = where_to.get(role, (None, None))
     root = rule.pattern.root

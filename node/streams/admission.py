@@ -1,4 +1,4 @@
-"""What neighbours may say about events. One that errs, or lies, is not believed, and stops nobody.
+"""What neighbours may say about events. One that errs, or lies, is not believed, and stops no other.
 
 Rows are compared all over a node: they are in order of (ts, node, seq), which no two events share. If two did, their
 values would be compared, and not all values can be.
@@ -85,20 +85,20 @@ def are_exact(rows: Sequence[Row]) -> bool:
 
 
 class Testimony:
-    """What events are like of which two accounts could not be compared, whoever told of them."""
+    """What events are like of which two accounts could not be compared, from whichever neighbours."""
 
     def __init__(self) -> None:
         self._known: Known[Row] = Known(tuple, _ts_of)
 
     def agrees(self, identity: Any, row: Row) -> bool:
-        """Whether nobody has told otherwise. What was told first counts: nobody can tell which one is true."""
+        """Whether no neighbour has told otherwise. What was told first counts: which one is true cannot be known."""
         known = self._known.get(identity)
         if known is None:
             self._known[identity] = row
         return known is None or known is row or known == row
 
     def notes(self, columns: Columns) -> bool:
-        """Whether nobody can have told otherwise of any of them; else they must be looked at one by one."""
+        """Whether no neighbour can have told otherwise of any of them; else they must be looked at one by one."""
         return is_exact(columns.event_type) or self._known.add(columns)
 
     def forget_before(self, ts: int) -> None:

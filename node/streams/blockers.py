@@ -1,4 +1,4 @@
-"""Blockers: candidates that a partial rule withholds although somebody above could have selected them.
+"""Blockers: candidates that a partial rule withholds although a node above could have selected them.
 
 A node that selects the last (first, n-last, ..) event of a role must not fall back to an earlier one because the right
 one was withheld below. So a candidate that is not forwarded is sent as a blocker when an earlier (for first: a later)
@@ -27,7 +27,7 @@ class Candidates:
         self._held: list[Row] = []
         self._forwarded: list[Row] = []
         self._newly_forwarded: list[Row] = []
-        self._mark: float = -FOREVER
+        self._watermark: float = -FOREVER
 
     def add(self, row: Row) -> None:
         """A row of the type arrived, as a real event or as a blocker."""
@@ -47,14 +47,14 @@ class Candidates:
             insort(self._forwarded, row)
             self._newly_forwarded.append(row)
 
-    def blockers(self, mark: float) -> list[Row]:
-        """Candidates up to the mark that must be known above by now, in trace order. Each may be told repeatedly."""
+    def blockers(self, watermark: float) -> list[Row]:
+        """Candidates up to the watermark that must be known above by now, in trace order. Some may be told twice."""
         window = self.contest.window_us
         found: set[Row] = set()
         held = self._held
         last = self.contest.policy == "last"
-        upto = len(held) if mark == FOREVER else bisect_left(held, (mark + 1,))
-        for row in held[0 if self._mark == -FOREVER else bisect_left(held, (self._mark + 1,)) : upto]:
+        upto = len(held) if watermark == FOREVER else bisect_left(held, (watermark + 1,))
+        for row in held[0 if self._watermark == -FOREVER else bisect_left(held, (self._watermark + 1,)) : upto]:
             if last:
                 place = bisect_left(self._forwarded, row) - 1
                 if place >= 0 and row[0] - self._forwarded[place][0] <= window:
@@ -70,7 +70,7 @@ class Candidates:
                 low, high = bisect_left(held, (forwarded[0] - window,)), bisect_left(held, forwarded)
             found.update(held[low : min(high, upto)])
         self._newly_forwarded = []
-        self._mark = mark
+        self._watermark = watermark
         return sorted(found)
 
     def forget_before(self, ts: float) -> None:

@@ -16,7 +16,7 @@ class Once(Merge):
     """Several feeds that may bring the same events as one that brings each of them once."""
 
     def __init__(self, inputs: Sequence[Feed], horizon_us: int | None) -> None:
-        """``horizon_us``: for so long after the mark an event may come again; None: for ever."""
+        """``horizon_us``: for so long after the watermark an event may come again; None: for ever."""
         super().__init__(inputs)
         self._horizon_us = horizon_us
         self._known: dict[Any, tuple[int, bool]] = {}
@@ -44,10 +44,10 @@ class Once(Merge):
 
     def told(self, work: Work) -> None:
         if self._horizon_us is not None:
-            mark = self.current(work.now_us)
-            if mark > self._free_after or mark == FOREVER:
-                self._free_after = mark + self._horizon_us / 4
-                oldest = mark - 3 * self._horizon_us
+            watermark = self.current(work.now_us)
+            if watermark > self._free_after or watermark == FOREVER:
+                self._free_after = watermark + self._horizon_us / 4
+                oldest = watermark - 3 * self._horizon_us
                 self._known = {name: known for name, known in self._known.items() if known[0] >= oldest}
         self.tell(work)
 

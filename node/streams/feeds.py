@@ -1,7 +1,7 @@
 """Where rows come from inside a node: local sources, streams of children, and the merging of several.
 
-A feed has consumers, to whom it gives rows, and a *mark*: nothing at or before it will follow. Whoever waits for a
-decision *wants* a mark; the wish travels towards the sources and the mark comes back.
+A feed has consumers, to whom it gives rows, and a *watermark*: nothing at or before it will follow. A consumer that
+waits for a decision *wants* a watermark; the wish travels towards the sources and the watermark comes back.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headwater.protocol.messages.neighbour import (
     Awakening,
     Conditions,
     Filter,
-    Mark,
     Part,
     ReverseMark,
     SetMode,
     Stream,
     Want,
+    Watermark,
     Whole,
 )
 
@@ -31,7 +31,7 @@ Row = tuple[Any, ...]
 
 
 class Consumer(Protocol):
-    """Somebody who takes the rows of a feed."""
+    """Takes the rows of a feed."""
 
     def accept(self, rows: Sequence[Row], work: Work) -> None: ...
 
@@ -40,12 +40,12 @@ class Consumer(Protocol):
         ...
 
     def told(self, work: Work) -> None:
-        """The mark of the feed has moved."""
+        """The watermark of the feed has moved."""
         ...
 
 
 class Feed(ABC):
-    """Rows and a mark."""
+    """Rows and a watermark."""
 
     rank = 0
 
@@ -58,7 +58,7 @@ class Feed(ABC):
 
     @abstractmethod
     def want(self, ts: float, work: Work) -> None:
-        """Move the mark to ``ts`` as soon as possible and tell the consumers."""
+        """Move the watermark to ``ts`` as soon as possible and tell the consumers."""
 
     def pass_on(self, rows: Sequence[Row], work: Work) -> None:
         for consumer in self.consumers:
@@ -76,7 +76,7 @@ class Feed(ABC):
 class Inlet(Feed):
     """A stream of a child, pushed or pulled.
 
-    While it is pulled, its mark tells up to where everything asked for in the first ``seen`` awakenings has come.
+    While it is pulled, its watermark tells up to where everything asked for in the first ``seen`` awakenings has come.
     """
 
     def __init__(self, child: str, number: int, stream: Stream, catalog: Catalog, *, pulled: bool = False) -> None:
@@ -86,9 +86,9 @@ class Inlet(Feed):
         self.number = number
         self.stream = stream
         self.shapes = Shapes(_types(stream), catalog)
-        self.mark: float = -FOREVER
+        self.watermark: float = -FOREVER
         self.asked: set[float] = set()
-        """Marks that were asked for and have not come yet."""
+        """Watermarks that were asked for and have not come yet."""
         self.pull = pulled
         """The mode that the child has confirmed."""
         self.wished = pulled
@@ -103,7 +103,7 @@ class Inlet(Feed):
         self._freed: float = -FOREVER
 
     def current(self, now_us: int) -> float:
-        return self.mark
+        return self.watermark
 
     def admits(self, rows: Sequence[Row], blockers: bool, work: Work) -> bool:
         """Whether the stream may bring these events; a child that sends others does not know what it does."""
@@ -116,7 +116,7 @@ class Inlet(Feed):
         return False
 
     def want(self, ts: float, work: Work) -> None:
-        if ts > self.mark and ts not in self.asked:
+        if ts > self.watermark and ts not in self.asked:
             self.asked.add(ts)
             work.send(self.child, Want(self.number, ts))
 
@@ -148,27 +148,27 @@ class Inlet(Feed):
             self._freed = ts
             work.send(self.child, ReverseMark(self.number, ts))
 
-    def marked(self, mark: Mark, work: Work) -> None:
+    def take_watermark(self, watermark: Watermark, work: Work) -> None:
         # Modes are asked for by turns, the first is to be pulled: a child can only be in one that it was asked for.
         if (
-            not self._mode_seen <= mark.mode <= self._mode_asked
-            or mark.pull != mark.mode % 2
-            or mark.serial > self.serial
+            not self._mode_seen <= watermark.mode <= self._mode_asked
+            or watermark.pull != watermark.mode % 2
+            or watermark.serial > self.serial
         ):
-            work.report("contradicting_marks")
+            work.report("contradicting_watermarks")
             return
-        self.generated = mark.generated
-        moved = mark.ts > self.mark or mark.serial > self.seen or mark.pull != self.pull
-        if mark.pull and not self.pull:
-            self.pushed_until = mark.ts
-        self.pull = mark.pull
-        moved = moved or mark.mode > self._mode_seen
-        self._mode_seen = mark.mode
-        self.seen = mark.serial
-        if mark.ts > self.mark:
-            self.mark = mark.ts
+        self.generated = watermark.generated
+        moved = watermark.ts > self.watermark or watermark.serial > self.seen or watermark.pull != self.pull
+        if watermark.pull and not self.pull:
+            self.pushed_until = watermark.ts
+        self.pull = watermark.pull
+        moved = moved or watermark.mode > self._mode_seen
+        self._mode_seen = watermark.mode
+        self.seen = watermark.serial
+        if watermark.ts > self.watermark:
+            self.watermark = watermark.ts
             if self.asked:
-                self.asked = {ts for ts in self.asked if ts > mark.ts}
+                self.asked = {ts for ts in self.asked if ts > watermark.ts}
         if moved:
             self.tell(work)
 

@@ -1,4 +1,4 @@
-"""Which events somebody knows, and what is known of them: each by itself, or many that came together as one stretch.
+"""Which events are known, and what is known of them: each by itself, or many that came together as one stretch.
 
 A node remembers the events of every neighbour for some horizons. Where traffic is thick they come in columns, from one
 source and numbered in order; such a stretch is remembered as its bytes and the range of its numbers, which takes a
@@ -26,7 +26,7 @@ NEAR_MAX: Final = 64
 and each event is remembered by itself."""
 
 STRETCH_MAX: Final = 10_000
-"""Events that are remembered as one: whoever asks for one of them must wait until all are read."""
+"""Events that are remembered as one: a question about one of them must wait until all are read."""
 
 _first_of = attrgetter("columns.first")
 

@@ -16,7 +16,7 @@ from headwater.node.streams.admission import Testimony, are_exact, is_exact
 from headwater.node.streams.identity_map import Known
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
-from headwater.protocol.messages.neighbour import Batch, Mark, Run
+from headwater.protocol.messages.neighbour import Batch, Run, Watermark
 from headwater.protocol.wire.columns import Columns
 
 Row = tuple[Any, ...]
@@ -70,14 +70,14 @@ def by_type(rows: Sequence[Row]) -> list[tuple[str, Sequence[Row]]]:
 
 
 class Outbox:
-    """Events and marks for one neighbour."""
+    """Events and watermarks for one neighbour."""
 
     def __init__(self, neighbour: str) -> None:
         self.neighbour = neighbour
         self._taken: list[tuple[Sequence[Row], int, str]] = []
         self._blockers: list[tuple[Sequence[Row], int, str]] = []
         """What was added since the last batch: rows, their stream, and why they are sent."""
-        self._marks: dict[int, Mark] = {}
+        self._watermarks: dict[int, Watermark] = {}
         self.history: Known[int] = Known(_ts_of, int)
         """The ts of every body the neighbour has."""
         self._floor_us: int | None = None
@@ -91,8 +91,8 @@ class Outbox:
         if rows:
             self._blockers.append((rows, stream, "blocker"))
 
-    def mark(self, mark: Mark) -> None:
-        self._marks[mark.number] = mark
+    def add_watermark(self, watermark: Watermark) -> None:
+        self._watermarks[watermark.number] = watermark
 
     def flush(self, work: Work) -> None:
         """Everything collected goes out as one batch."""
@@ -103,13 +103,13 @@ class Outbox:
         if self._taken:
             self._take(self._taken, False, runs)
             self._taken = []
-        marks: tuple[Mark, ...] = ()
-        if self._marks:
-            marks = tuple(self._marks.values())
-            self._marks = {}
-        if runs or marks:
+        watermarks: tuple[Watermark, ...] = ()
+        if self._watermarks:
+            watermarks = tuple(self._watermarks.values())
+            self._watermarks = {}
+        if runs or watermarks:
             floor, self._floor_us = self._floor_us, None
-            work.send(self.neighbour, Batch(tuple(runs), marks, floor))
+            work.send(self.neighbour, Batch(tuple(runs), watermarks, floor))
             if len(self.history) > HISTORY_MAX:
                 self.forget_before(self.history.middle_us() + 1)
 

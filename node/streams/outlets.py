@@ -19,7 +19,7 @@ from headwater.node.streams.feeds import Feed, Inlet, Merge
 from headwater.node.streams.outbox import identity_of, type_of
 from headwater.node.tasks.predicates import Condition, row_condition
 from headwater.protocol.errors import RuleError
-from headwater.protocol.messages.neighbour import Awakening, Mark
+from headwater.protocol.messages.neighbour import Awakening, Watermark
 
 Row = tuple[Any, ...]
 
@@ -69,7 +69,7 @@ class _Tap:
         return self.feed.generated - self.counted if isinstance(self.feed, Inlet) else 0
 
     def may_hand_on(self) -> bool:
-        """Nobody else here needs what comes from the child."""
+        """No other consumer here needs what comes from the child."""
         return isinstance(self.feed, Inlet) and len(self.feed.consumers) == 1
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
@@ -94,17 +94,17 @@ class Outlet:
         self.kind = kind
         self.feed = feed
         self.pull = pulled
-        self.marks_only = False
+        self.watermarks_only = False
         """The parent wants to know how far the stream has come, and nothing of what it brings."""
         self.silent = False
-        """Nothing is told yet: whoever takes the stream may not have heard of it."""
+        """Nothing is told yet: the node that takes the stream may not have heard of it."""
         self.generated = 0
-        self.told_mark: float = -FOREVER
+        self.told_watermark: float = -FOREVER
         self._catalog = catalog
         self._taps = [_Tap(self, each) for each in (feed.inputs if isinstance(feed, Merge) else (feed,))]
         self._wanted: list[float] = []
         self._kept: list[Row] = []
-        """Rows in trace order that nobody has asked for yet."""
+        """Rows in trace order that were not asked for yet."""
         self._kept_blockers: dict[Any, Row] = {}
         self._sent_blockers: dict[Any, int] = {}
         self._windows: list[_Window] = []
@@ -124,7 +124,7 @@ class Outlet:
     def take(self, rows: Sequence[Row], handed_on: bool, work: Work) -> None:
         if not handed_on:
             self.generated += len(rows)
-        if self.marks_only:
+        if self.watermarks_only:
             return
         box = work.outbox(self.neighbour)
         if handed_on or not self.pull:
@@ -188,20 +188,20 @@ class Outlet:
             return False
         self._wished = None
         self._mode = self._wished_serial
-        mark = self._mark(work.now_us)  # before the mode changes: up to here everything was pushed
+        watermark = self._watermark(work.now_us)  # before the mode changes: up to here everything was pushed
         self.pull = wished
         if not wished:
             box = work.outbox(self.neighbour)
             blockers = self._kept_blockers
             box.add([row for row in self._kept if identity_of(row) not in blockers], self.number, self.kind)
             box.add_blockers([row for row in self._kept if identity_of(row) in blockers], self.number)
-            # Windows stay open: the stream may be kept again before they have passed, and nobody would ask twice.
+            # Windows stay open: the stream may be kept again before they have passed; the parent asks only once.
             self._kept, self._kept_blockers = [], {}
             for tap in self._taps:
                 if tap.hands_on:
                     self.generated += tap.below()
                     tap.hands_on = False
-        self.tell(mark, work)
+        self.tell(watermark, work)
         return True
 
     def _handing_on(self) -> list[Any]:
@@ -269,33 +269,33 @@ class Outlet:
         self._close_windows(work.now_us)
 
     def _close_windows(self, now_us: int) -> None:
-        mark = self.feed.current(now_us)
-        self._windows = [window for window in self._windows if window.greatest_us > mark]
+        watermark = self.feed.current(now_us)
+        self._windows = [window for window in self._windows if window.greatest_us > watermark]
 
-    # ----------------------------------------------------------------------------------------------------------- marks
+    # ------------------------------------------------------------------------------------------------------ watermarks
 
-    def _mark(self, now_us: int) -> float:
+    def _watermark(self, now_us: int) -> float:
         """Up to where everything was sent; while the mode changes, up to where what is below still pushed."""
-        mark = self.feed.current(now_us)
+        watermark = self.feed.current(now_us)
         if not self.pull:
             for tap in self._taps:
                 if tap.hands_on and isinstance(tap.feed, Inlet) and tap.feed.pull:
-                    mark = min(mark, tap.feed.pushed_until)
-        return mark if self.ends_us is None else max(mark, self.told_mark)
+                    watermark = min(watermark, tap.feed.pushed_until)
+        return watermark if self.ends_us is None else max(watermark, self.told_watermark)
 
     def told(self, work: Work) -> None:
         if self.silent or (self._wished is not None and self._settle(work)):
             return
-        mark = self._mark(work.now_us)
-        due = mark == FOREVER > self.told_mark
-        while self._wanted and self._wanted[0] <= mark:
+        watermark = self._watermark(work.now_us)
+        due = watermark == FOREVER > self.told_watermark
+        while self._wanted and self._wanted[0] <= watermark:
             heapq.heappop(self._wanted)
             due = True
         while self._asked and self._is_answered(self._asked[0], work.now_us):
             self._serial = self._asked.pop(0).serial
             due = True
         if due:
-            self.tell(mark, work)
+            self.tell(watermark, work)
 
     def _is_answered(self, asked: _Asked, now_us: int) -> bool:
         if any(inlet.seen < serial for inlet, serial in asked.below):
@@ -304,19 +304,21 @@ class Outlet:
         return all(tap.hands_on or tap.feed.current(now_us) >= until_us for tap in self._taps)
 
     def tell_slowly(self, work: Work) -> None:
-        """Nobody waits for it, but what is held above can be freed."""
-        mark = self._mark(work.now_us)
-        if mark > self.told_mark and not self.silent:
-            self.tell(mark, work)
+        """No decision waits for it, but what is held above can be freed."""
+        watermark = self._watermark(work.now_us)
+        if watermark > self.told_watermark and not self.silent:
+            self.tell(watermark, work)
 
-    def tell(self, mark: float, work: Work) -> None:
-        if mark > self.told_mark:
-            self.told_mark = mark
+    def tell(self, watermark: float, work: Work) -> None:
+        if watermark > self.told_watermark:
+            self.told_watermark = watermark
         generated = self.generated
         for tap in self._taps:
             if tap.hands_on:
                 generated += tap.below()
-        work.outbox(self.neighbour).mark(Mark(self.number, mark, self._serial, generated, self.pull, self._mode))
+        work.outbox(self.neighbour).add_watermark(
+            Watermark(self.number, watermark, self._serial, generated, self.pull, self._mode)
+        )
 
     def held(self) -> int:
         return len(self._kept) + len(self._sent_blockers) + len(self._windows)
@@ -339,13 +341,13 @@ class Outlet:
         """What still waits for something."""
         waits = []
         if self._wanted:
-            waits.append(f"the marks {sorted(self._wanted)} are wanted and were never told")
+            waits.append(f"the watermarks {sorted(self._wanted)} are wanted and were never told")
         if self._asked:
             waits.append(f"awakenings {[asked.serial for asked in self._asked]} are not answered")
         if self._wished is not None:
             waits.append(f"it should be {'pulled' if self._wished else 'pushed'} and is not yet")
-        if self.told_mark < FOREVER:
-            waits.append(f"its mark is {self.told_mark}")
+        if self.told_watermark < FOREVER:
+            waits.append(f"its watermark is {self.told_watermark}")
         return waits
 
 

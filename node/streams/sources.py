@@ -18,7 +18,7 @@ class LocalFeed(Feed):
     """The events of one type that are born at this node, from all its sources of that type.
 
     No event arrives later than its source's lateness after its timestamp; one that does is late and no part of the
-    trace. That is decided by the clock alone, whatever anybody has asked for, but for the time in which the node could
+    trace. That is decided by the clock alone, whatever was asked for, but for the time in which the node could
     not hear the source: the clock stands still for a source that is unheard.
     """
 
@@ -35,7 +35,7 @@ class LocalFeed(Feed):
         """While a change is prepared: nothing beyond this is promised."""
         self.history: list[Row] = []
         self._wanted: list[float] = []
-        """A heap of marks that somebody waits for."""
+        """A heap of the watermarks that consumers wait for."""
 
     def promised(self, now_us: int) -> float:
         """The least that all sources have promised by the clock; no event at or before it is still accepted."""
@@ -84,8 +84,8 @@ class LocalFeed(Feed):
         return max((source.lateness_us for source in self.sources.values()), default=0)
 
     def current(self, now_us: int) -> float:
-        mark = self.promised(now_us)
-        return mark if self.frozen_us is None else min(mark, self.frozen_us)
+        watermark = self.promised(now_us)
+        return watermark if self.frozen_us is None else min(watermark, self.frozen_us)
 
     def is_late(self, source: int, ts: int, now_us: int) -> bool:
         """Whether an event with this time would come after its source has promised that none would."""
@@ -120,10 +120,10 @@ class LocalFeed(Feed):
             else:
                 insort(history, row)
 
-    def advanced(self, source: int, mark: float, work: Work) -> None:
+    def advanced(self, source: int, watermark: float, work: Work) -> None:
         """A replayed source has come this far."""
-        if mark > self.told_us.get(source, -FOREVER):
-            self.told_us[source] = mark
+        if watermark > self.told_us.get(source, -FOREVER):
+            self.told_us[source] = watermark
             self.moved(work)
 
     def want(self, ts: float, work: Work) -> None:
@@ -139,9 +139,9 @@ class LocalFeed(Feed):
                 work.timer(f"local {self.type}", due)
 
     def moved(self, work: Work) -> None:
-        """The clock, or a change, has brought the mark forward."""
-        mark = self.current(work.now_us)
-        while self._wanted and self._wanted[0] <= mark:
+        """The clock, or a change, has brought the watermark forward."""
+        watermark = self.current(work.now_us)
+        while self._wanted and self._wanted[0] <= watermark:
             heapq.heappop(self._wanted)
         self.tell(work)
         self._wait(work)
@@ -151,7 +151,7 @@ class LocalFeed(Feed):
         return list(self.history) if ts is None else self.history[bisect_left(self.history, (ts,)) :]
 
     def is_over(self) -> bool:
-        """Nothing will come any more, nothing is remembered, and nobody reads it."""
+        """Nothing will come any more, nothing is remembered, and no consumer reads it."""
         return not self.sources and not self.history and not self.consumers
 
     def forget_before(self, ts: float) -> None:
@@ -202,8 +202,8 @@ class EpochFeed(Feed):
     def current(self, now_us: int) -> float:
         if not self._started:
             return -FOREVER
-        mark = self.source.current(now_us)
-        return mark if self._until_us is None else min(mark, self._until_us - 1)
+        watermark = self.source.current(now_us)
+        return watermark if self._until_us is None else min(watermark, self._until_us - 1)
 
     def want(self, ts: float, work: Work) -> None:
         if self._until_us is None or ts < self._until_us:

@@ -29,8 +29,8 @@ REAL, BLOCKER = True, False
 class JoinTask(Feed):
     """An engine over several feeds.
 
-    Monotone patterns are matched as rows arrive. Others are decided when the marks of all feeds have passed; then a
-    partial match of a child may bring parts older than what has been decided: they are inserted, since the match they
+    Monotone patterns are matched as rows arrive. Others are decided when the watermarks of all feeds have passed; then
+    a partial match of a child may bring parts older than what has been decided: they are inserted, since the match they
     belong to ends later.
     """
 
@@ -49,7 +49,7 @@ class JoinTask(Feed):
         self.stream = stream
         self.whole = isinstance(stream, Whole)
         self.drives = self.whole or _holds_anchor(stream)
-        """Whether decisions here are awaited as soon as they fall due: nobody above would know of them to ask. With
+        """Whether decisions here are awaited as soon as they fall due: no node above would know of them to ask. With
         push-pull any part may be the master above, whose events awaken those that would ask."""
         self._since_us = stream.since_us
         self._from_us = stream.from_us if isinstance(stream, Whole) else None
@@ -59,17 +59,17 @@ class JoinTask(Feed):
         self.ordered = engine.ordered()
         self.inputs = tuple(inputs)
         self.rank = 1 + max((feed.rank for feed in self.inputs), default=0)
-        self._marked = tuple(feed for feed in self.inputs if isinstance(feed, Inlet | JoinTask))
+        self._standing = tuple(feed for feed in self.inputs if isinstance(feed, Inlet | JoinTask))
         self._moving = tuple(feed for feed in self.inputs if not isinstance(feed, Inlet | JoinTask))
-        """Inputs whose marks stand until they tell, and those whose marks move by themselves."""
+        """Inputs whose watermarks stand until they tell new ones, and those whose watermarks move by themselves."""
         self.push_pull: PushPull | None = None
-        self.mark: float = -FOREVER
+        self.watermark: float = -FOREVER
         self._looked_at: float | None = None
-        """The mark of the inputs in the last run; None if something else than marks and rows has changed since."""
+        """The watermark of the inputs in the last run; None if more than watermarks and rows has changed since."""
         self._asked: list[float] = []
-        """The marks that the inputs were last asked for."""
+        """The watermarks that the inputs were last asked for."""
         self._wanted: list[float] = []
-        """A heap of the marks that consumers have asked for."""
+        """A heap of the watermarks that consumers have asked for."""
         self.horizon_us = horizon_us
         self._latest_us = -(1 << 63)
         """The time of the latest row: no match ends later."""
@@ -86,7 +86,7 @@ class JoinTask(Feed):
         self._blocked: dict[Any, Row] = {}
         self._sent: dict[Any, tuple[int, bool]] = {}
         self._free_after: float = -FOREVER if horizon_us is not None else FOREVER
-        """The mark of the inputs past which it is time to free again."""
+        """The watermark of the inputs past which it is time to free again."""
 
     # ----------------------------------------------------------------------------------------------------------- input
 
@@ -122,10 +122,10 @@ class JoinTask(Feed):
         work.touch(self)
 
     def current(self, now_us: int) -> float:
-        return self.mark
+        return self.watermark
 
     def want(self, ts: float, work: Work) -> None:
-        if self.mark < ts < FOREVER and ts not in self._wanted:
+        if self.watermark < ts < FOREVER and ts not in self._wanted:
             heapq.heappush(self._wanted, ts)
             self._looked_at = None
             work.touch(self)
@@ -134,37 +134,37 @@ class JoinTask(Feed):
 
     def run(self, work: Work) -> None:
         """Match what has come, decide what can be decided, and ask for what is still needed."""
-        mark = self._mark_of_inputs(work.now_us)
+        watermark = self._watermark_of_inputs(work.now_us)
         rows = self._incoming
         if rows:
             self._take_in_order(rows)
-        elif mark == self._looked_at and self.push_pull is None:
+        elif watermark == self._looked_at and self.push_pull is None:
             return  # another input than the one that is furthest behind has moved
-        self._looked_at = mark
-        before = self.mark
+        self._looked_at = watermark
+        before = self.watermark
         if self.ordered:
-            found = self._decide(rows, mark)
+            found = self._decide(rows, watermark)
             reached = self.engine.output_watermark()
         else:
             if self.push_pull is not None:
                 # An answer may go back further than any match that is still to come, when the master changes.
                 rows = [row for row in rows if row[0] > self.engine.watermark]
             found = self.engine.feed(rows) if rows else []
-            reached = mark
+            reached = watermark
         if reached > before:
-            self.mark = reached
+            self.watermark = reached
         if found:
             self.found += len(found)
-            if (rows[-1][0] if rows else mark) >= self.counts_from_us:
+            if (rows[-1][0] if rows else watermark) >= self.counts_from_us:
                 self.joined += len(found)
             self._give(found, work)
-        if self._candidates and self.mark > before:
+        if self._candidates and self.watermark > before:
             self._give_blockers(work)
-        if mark > self._free_after or (mark == FOREVER and self.horizon_us is not None):
-            self._free(mark)
-        self._ask(mark, work)
-        if self.mark > before:
-            if self._from_us is not None and self.mark >= self._from_us:
+        if watermark > self._free_after or (watermark == FOREVER and self.horizon_us is not None):
+            self._free(watermark)
+        self._ask(watermark, work)
+        if self.watermark > before:
+            if self._from_us is not None and self.watermark >= self._from_us:
                 self._from_us = None  # nothing that follows ends earlier
             self.tell(work)
 
@@ -175,18 +175,18 @@ class JoinTask(Feed):
         self.seen += len(rows)
         self._latest_us = max(self._latest_us, rows[-1][0])
 
-    def _mark_of_inputs(self, now_us: int) -> float:
-        mark = FOREVER
-        for feed in self._marked:
-            if feed.mark < mark:
-                mark = feed.mark
+    def _watermark_of_inputs(self, now_us: int) -> float:
+        watermark = FOREVER
+        for feed in self._standing:
+            if feed.watermark < watermark:
+                watermark = feed.watermark
         for moving in self._moving:
             current = moving.current(now_us)
-            if current < mark:
-                mark = current
-        return mark
+            if current < watermark:
+                watermark = current
+        return watermark
 
-    def _decide(self, rows: list[Row], mark: float) -> list[Composite]:
+    def _decide(self, rows: list[Row], watermark: float) -> list[Composite]:
         engine = self.engine
         if rows:
             decided = engine.watermark
@@ -198,17 +198,17 @@ class JoinTask(Feed):
                     old = [row for row in old if row[0] >= decided - self.horizon_us]
                 engine.insert_old(old)
             engine.feed(rows)
-        return engine.advance(mark) if mark > engine.watermark else []
+        return engine.advance(watermark) if watermark > engine.watermark else []
 
-    def _ask(self, mark: float, work: Work) -> None:
+    def _ask(self, watermark: float, work: Work) -> None:
         """Ask the feeds to move on to where the next decision falls, and to where consumers want to be."""
         wanted = self._wanted
-        while wanted and wanted[0] <= self.mark:
+        while wanted and wanted[0] <= self.watermark:
             heapq.heappop(wanted)
-        needed = [ts for ts in wanted if ts > mark] if wanted else []
+        needed = [ts for ts in wanted if ts > watermark] if wanted else []
         if self.ordered and (self.drives or self.push_pull is not None or len(needed) < len(wanted)):
             waits = self.engine.waits_until()
-            if mark < waits < FOREVER:
+            if watermark < waits < FOREVER:
                 needed.append(waits)
         if self.push_pull is None and needed == self._asked:
             return  # a feed that is asked remembers; only one whose mode changes must be asked again
@@ -255,7 +255,7 @@ class JoinTask(Feed):
         fresh = []
         for of_type in self._candidates.values():
             for candidates in of_type:
-                for row in candidates.blockers(self.mark):
+                for row in candidates.blockers(self.watermark):
                     identity = identity_of(row)
                     if identity not in self._sent:
                         self._sent[identity] = (row[0], BLOCKER)
@@ -265,11 +265,11 @@ class JoinTask(Feed):
 
     # --------------------------------------------------------------------------------------------------------- freeing
 
-    def _free(self, mark: float) -> None:
+    def _free(self, watermark: float) -> None:
         """Forget what nothing can refer to any more."""
         assert self.horizon_us is not None
-        self._free_after = mark + self.horizon_us / SWEEPS_PER_HORIZON
-        oldest = mark - self.horizon_us
+        self._free_after = watermark + self.horizon_us / SWEEPS_PER_HORIZON
+        oldest = watermark - self.horizon_us
         if not self.ordered and oldest > self.engine.watermark:
             self.engine.advance(oldest)
         # A match of a child may bring parts a horizon older than what it ends with, and what was kept may come another
@@ -283,10 +283,10 @@ class JoinTask(Feed):
             for candidates in of_type:
                 candidates.forget_before(oldest)
         if self.push_pull is not None:
-            self.push_pull.free(mark)
+            self.push_pull.free(watermark)
 
     def want_to_free(self, ts: float, work: Work) -> None:
-        """Something is held that inputs which have not told their marks for long may keep for nothing: ask them."""
+        """Something is held only because inputs have not told their watermarks for long: ask them."""
         if self.engine.stored():
             for feed in self.inputs:
                 if feed.current(work.now_us) < ts:
@@ -312,10 +312,10 @@ class JoinTask(Feed):
         overstayed = self.engine.overstayed(self.horizon_us or 0)
         if overstayed:
             wrong.append(f"its engine keeps rows that no match can use: {', '.join(overstayed)}")
-        mark = min([feed.current(now_us) for feed in self.inputs], default=FOREVER)
+        watermark = min([feed.current(now_us) for feed in self.inputs], default=FOREVER)
         if self.horizon_us is not None:
             # What a match of a child brings is a horizon older than the match, and sweeps come a quarter late.
-            oldest = mark - 3 * self.horizon_us - self.horizon_us / SWEEPS_PER_HORIZON
+            oldest = watermark - 3 * self.horizon_us - self.horizon_us / SWEEPS_PER_HORIZON
             kept = {
                 "sent": [ts for ts, _ in self._sent.values()],
                 "blocked": [row[0] for row in self._blocked.values()],
@@ -325,7 +325,7 @@ class JoinTask(Feed):
             for name, found in kept.items():
                 least = min(found, default=FOREVER)
                 if least < oldest:
-                    wrong.append(f"{name}: {least} is kept, nothing before {oldest} is needed (mark {mark})")
+                    wrong.append(f"{name}: {least} is kept, nothing before {oldest} is needed (watermark {watermark})")
         if self.push_pull is not None:
             wrong += self.push_pull.validate()
         return wrong
@@ -333,10 +333,10 @@ class JoinTask(Feed):
     def unfinished(self) -> list[str]:
         """What still waits for something."""
         waits = []
-        if self.mark < FOREVER:
-            waits.append(f"its mark is {self.mark}")
+        if self.watermark < FOREVER:
+            waits.append(f"its watermark is {self.watermark}")
         if self._wanted:
-            waits.append(f"the marks {sorted(self._wanted)} are wanted and were never told")
+            waits.append(f"the watermarks {sorted(self._wanted)} are wanted and were never told")
         if self._incoming:
             waits.append(f"{len(self._incoming)} rows were never taken")
         if self.engine.stored() and (self.ordered or self.horizon_us is not None):  # others keep everything

@@ -72,7 +72,7 @@ def _following(new: Floats, previous: float) -> Floats:
 
 
 def _rounded(values: Floats, attribute: Normal) -> Floats:
-    """Digits that nobody reads would only make files larger."""
+    """Digits that no reader needs would only make files larger."""
     if attribute.kind == "int" or not attribute.deviation:
         return np.rint(values) if attribute.kind == "int" else values
     return np.round(values, max(0, DIGITS - math.ceil(math.log10(attribute.deviation))))

@@ -62,7 +62,7 @@ class Parts:
     def numbered(self, events: DataFrame, *order: str) -> DataFrame:
         """The events in as many partitions as there are parts, each sorted by node, time and ``order``, with ``seq``.
 
-        Events of nodes and times that were not counted are lost: whoever counts again finds out.
+        Events of nodes and times that were not counted are lost: a caller that counts again finds out.
         """
         from pyspark.sql import functions as F
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from headwater.protocol.errors import HeadwaterError
 
-HELLO_S_MAX: Final = 10.0  # whoever connects says who it is within so long
+HELLO_S_MAX: Final = 10.0  # a task that connects says who it is within so long
 LINE_BYTES_MAX: Final = 64 << 10  # of one message
 SEATS_MORE_MAX: Final = 16  # connections beyond the seats: tasks that come again before their last life is known gone
 
@@ -135,7 +135,7 @@ class Council:
                 or not hmac.compare_digest(token, self._token)
                 or hello.get("seat") not in range(self._seats)
             ):
-                log.warning("somebody without the token of this replay has connected and is turned away")
+                log.warning("a process without the token of this replay has connected and is turned away")
                 return
             seat = int(hello["seat"])
             self._writers[seat] = writer  # in place of an earlier life of the task
@@ -167,7 +167,7 @@ class Council:
         self._look()
 
     def _look(self) -> None:
-        """All hear how far the one furthest behind has come, and from where all go on; nobody before all are ready."""
+        """All hear how far the one furthest behind has come, and from where all go on; none before all are ready."""
         ready = [self._progress[seat].slices for seat in self._writers]
         least = min((-1 if each is None else each for each in ready), default=-1)
         if len(ready) < self._seats:
@@ -228,7 +228,7 @@ class Seat:
         self._writer.write(json.dumps(said).encode() + b"\n")
 
     async def stop(self, why: str) -> None:
-        """Nobody need go on, or try again."""
+        """No task need go on, or try again."""
         self.tell({"stop": why})
         with suppress(OSError):
             await self._writer.drain()
@@ -257,4 +257,4 @@ class Seat:
 
 
 class Stopped(HeadwaterError):
-    """A task cannot go on, and nobody need try again; the sentence says why."""
+    """A task cannot go on, and need not be tried again; the sentence says why."""

@@ -2,7 +2,7 @@
 
 The time of the trace is cut into slices, the same for all tasks, each with about as many events as the others. No task
 begins a slice before all tasks have finished the one ``AHEAD_MAX`` before it: otherwise the nodes of a fast task would
-pile up what they cannot decide without the marks of the others.
+pile up what they cannot decide without the watermarks of the others.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class _Feeding:
         """By node the last message."""
         self._finished: deque[tuple[int, dict[str, int]]] = deque()
         """Slices that were sent and not answered yet, with the last message to each node then."""
-        self._marks: dict[str, int] = {}
+        self._watermarks: dict[str, int] = {}
         self._lag_max_s = self._lag_sum_s = 0.0
         self._ticks = 0
         self._told_s = 0.0
@@ -126,17 +126,17 @@ class _Feeding:
             await self._answers(stretch.slice - UNANSWERED_MAX + 1)
             await council.all_have(stretch.slice - AHEAD_MAX + 1)
             if pace is None:
-                await self._send(stretch, stretch.last_us, stretch.mark_us, everywhere=stretch.completes)
+                await self._send(stretch, stretch.last_us, stretch.watermark_us, everywhere=stretch.completes)
             else:
                 await self._send_when_due(stretch, pace)
             if stretch.completes:
                 self._finished.append((stretch.slice, dict(self._numbers)))
-            self._tell(stretch.mark_us)
+            self._tell(stretch.watermark_us)
             stretch = await reading.next()
         await self._end([node for node in self._nodes if not at[node].ended])
         await self._answers(slices)
         self._tell(assignment.bounds[-1] if assignment.bounds else None, slices=slices, now=True)
-        await council.all_have(slices)  # whoever leaves earlier would be missed
+        await council.all_have(slices)  # a task that leaves earlier would be missed
         mean_s = self._lag_sum_s / self._ticks if self._ticks else 0.0
         return [Fed(node, *self._sender.taken(node), self._lag_max_s, mean_s) for node in self._nodes]
 
@@ -145,7 +145,7 @@ class _Feeding:
         while True:
             due_us = pace.due_us()
             last_us = min(due_us, stretch.last_us)
-            await self._send(stretch, last_us, min(last_us, stretch.mark_us), everywhere=True)
+            await self._send(stretch, last_us, min(last_us, stretch.watermark_us), everywhere=True)
             lag_s = pace.lag_s(last_us)
             self._lag_max_s = max(self._lag_max_s, lag_s)
             self._lag_sum_s += lag_s
@@ -155,25 +155,25 @@ class _Feeding:
             self._tell(last_us, lag_s=lag_s)
             await asyncio.sleep(tick_s)
 
-    async def _send(self, stretch: Stretch, last_us: int, mark_us: int, *, everywhere: bool) -> None:
+    async def _send(self, stretch: Stretch, last_us: int, watermark_us: int, *, everywhere: bool) -> None:
         """What is due of a stretch, to all nodes at once, each as fast as it takes it."""
         waiting = []
         for node in self._nodes:
             rows = stretch.rows.get(node)
             messages = [] if rows is None else rows.up_to(last_us)
-            if messages or (everywhere and mark_us > self._marks.get(node, -(1 << 62))):
-                waiting.append(self._send_to(node, messages, mark_us))
+            if messages or (everywhere and watermark_us > self._watermarks.get(node, -(1 << 62))):
+                waiting.append(self._send_to(node, messages, watermark_us))
         if len(waiting) == 1:
             await waiting[0]
         elif waiting:
             await asyncio.gather(*waiting)
 
-    async def _send_to(self, node: str, messages: list[Message], mark_us: int) -> None:
-        marks = [*(message.first_ts - 1 for message in messages[1:]), mark_us]
-        for message, mark in zip(messages or [Message([], 0, 0, 0)], marks, strict=True):
+    async def _send_to(self, node: str, messages: list[Message], watermark_us: int) -> None:
+        watermarks = [*(message.first_ts - 1 for message in messages[1:]), watermark_us]
+        for message, watermark in zip(messages or [Message([], 0, 0, 0)], watermarks, strict=True):
             parts: list[Part] = message.parts
-            self._numbers[node] = await self._sender.send(node, parts, mark, message.last_seq)
-        self._marks[node] = mark_us
+            self._numbers[node] = await self._sender.send(node, parts, watermark, message.last_seq)
+        self._watermarks[node] = watermark_us
 
     async def _answers(self, slices: int) -> None:
         """Wait until so many slices are durable at all nodes, and say so."""
@@ -201,7 +201,7 @@ class _Feeding:
 
 
 class _Ahead:
-    """Reads one stretch ahead, in a thread: whoever makes them may be slow, and links must be heard meanwhile."""
+    """Reads one stretch ahead, in a thread: making them may be slow, and links must be heard meanwhile."""
 
     def __init__(self, found: Iterator[Stretch]) -> None:
         self._found = found

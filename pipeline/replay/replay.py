@@ -126,7 +126,7 @@ def replay(
 def _counts(
     spark: SparkSession, prepared: Prepared, targets: Targets, *, only_known: bool
 ) -> tuple[dict[str, int], int, int]:
-    """By node how many events are for it; how many of all these nodes have already; and how many are for nobody."""
+    """By node how many events are for it; how many of all these nodes have already; and how many are for no node."""
     from pyspark.sql import functions as F
 
     begun = {node: seq for node, seq in targets.reached.items() if seq}
@@ -218,7 +218,7 @@ class _Task:
             for fed in asyncio.run(feed(place, self.assignment, events, self.invitation, number)):
                 yield tuple(fed)
         except (Refused, Stopped, ConfigError):
-            pass  # the driver has heard of it; to try again would help nobody
+            pass  # the driver has heard of it; to try again would not help
 
 
 def _events_of(prepared: Prepared, node: str, assignment: Assignment) -> Iterator[pa.RecordBatch]:

@@ -106,7 +106,7 @@ class Stretch:
     slice: int
     last_us: int
     """No event in it is later."""
-    mark_us: int
+    watermark_us: int
     """Nothing at or before this follows after it, at any of the nodes."""
     rows: Mapping[str, NodeRows]
     completes: bool

@@ -31,7 +31,7 @@ class ReplayError(HeadwaterError):
 
 
 class Refused(HeadwaterError):
-    """A node does not take this, and would not take it if it were said again: whoever replays must act."""
+    """A node does not take this, and would not take it if it were said again: the user who replays must act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +109,10 @@ class Sender:
             raise ReplayError(f"no answer of {where}; is it running, and may {self._place.name!r} connect?") from None
         return {name: node.at for name, node in self._nodes.items() if node.at is not None}
 
-    async def send(self, node: str, parts: list[Part], mark: int | None, last_seq: int) -> int:
-        """Events that follow those sent before, and a mark. Returns the number of the message when there is room for
-        it; ``answered`` tells when it is durable."""
-        return await self._send(node, lambda number: replay(number, parts, mark), last_seq)
+    async def send(self, node: str, parts: list[Part], watermark: int | None, last_seq: int) -> int:
+        """Events that follow those sent before, and a watermark. Returns the number of the message when there is room
+        for it; ``answered`` tells when it is durable."""
+        return await self._send(node, lambda number: replay(number, parts, watermark), last_seq)
 
     async def end(self, node: str) -> int:
         """Nothing will follow at this node."""
@@ -191,7 +191,7 @@ class Sender:
         self._wake()
 
     def _wake(self) -> None:
-        """Whoever waits looks again, once for all that has come in this turn of the loop."""
+        """All who wait look again, once for all that has come in this turn of the loop."""
         if self._waking is None or self._waking.done():
             self._waking = asyncio.get_running_loop().create_task(self._notify())
 

@@ -291,7 +291,7 @@ def _comparison(one: Measured, reference: str | None, rows: dict[str, list[Row]]
 
 
 def _doubts(one: Measured) -> list[Note]:
-    """What whoever reads the figures of a run must know."""
+    """What a reader of the figures of a run must know."""
     name, shape = one.run.label, one.run.shape
     told: list[str] = []
     for (node, identity), number in sorted(one.delivered.strangers.items()):

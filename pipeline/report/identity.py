@@ -13,7 +13,7 @@ from headwater.protocol.errors import ConfigError
 def chosen_run(run: Recorded, found: Mapping[str, Sequence[Coverage]]) -> tuple[str, list[Note]]:
     """The identity of the run that is reported on, and notes on records of others, which are left out.
 
-    Where several are mixed and nobody knows which is meant, that is a ConfigError.
+    Where several are mixed and it is not known which is meant, that is a ConfigError.
     """
     owners: dict[str, list[str]] = defaultdict(list)
     for node, covers in sorted(found.items()):

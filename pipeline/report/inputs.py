@@ -66,7 +66,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that whoever reads the report must know: what is missing, left out or doubtful."""
+    """Something that a reader of the report must know: what is missing, left out or doubtful."""
 
     label: str
     text: str

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str], None]
 
-RUNS_MAX: Final = 50  # side by side: more columns than anybody reads
+RUNS_MAX: Final = 50  # side by side: more columns than a person reads
 IN_PROCESS_BYTES_MAX: Final = 64 << 20  # records that one process reads about as fast as Spark starts; more go to Spark
 
 

@@ -69,7 +69,7 @@ class Compared:
 
 
 def watched(lines: DataFrame, number: int) -> tuple[DataFrame, Observation]:
-    """The lines, and what will have been counted of each run when somebody has gone through them all."""
+    """The lines, and what will have been counted of each run when Spark has gone through them all."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -81,7 +81,7 @@ def watched(lines: DataFrame, number: int) -> tuple[DataFrame, Observation]:
 
 
 def deliveries(lines: DataFrame, births: DataFrame | None, runs: Mapping[int, str]) -> DataFrame:
-    """Every delivery once: KEY, ``delivered`` and ``latency`` in microseconds, null where nobody knows.
+    """Every delivery once: KEY, ``delivered`` and ``latency`` in microseconds, null where unknown.
 
     What was delivered again after a restart stands in the files twice under the same sink and number; the first counts.
     The latency of a replayed event is counted from when its batch became part of the trace (``births``).

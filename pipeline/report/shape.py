@@ -48,7 +48,7 @@ class Shape:
     parents: Mapping[str, str | None]
     """The tree of shortest paths to the leader: the parent of every node, None of the leader."""
     run: str = ""
-    """As it stands in the records; empty where nobody knows."""
+    """As it stands in the records; empty where unknown."""
     seed: int | None = None
     """Of a simulation."""
     simulated: bool = False
@@ -62,7 +62,7 @@ class Shape:
     centr_bytes: int | None = None
     """Of a simulation: what centr sent over the same events, overhead included, where it was simulated beside it."""
     restarts: Mapping[str, int] = field(default_factory=dict)
-    """Of each process, as whoever kept them has counted."""
+    """Of each process, as its keeper has counted."""
 
     def hops(self, node: str) -> int:
         """How many links there are between a node and the leader."""
@@ -78,7 +78,7 @@ class Shape:
 
     @property
     def input(self) -> str:
-        """Runs with equal inputs have the same events, so they must deliver the same; empty where nobody knows."""
+        """Runs with equal inputs have the same events, so they must deliver the same; empty where unknown."""
         if self.trace is not None:
             return f"trace {self.trace}"
         return f"events {self.events}" if self.events else ""

@@ -36,7 +36,7 @@ MEANING: Final = {
     # A cell that is not what it should be is a bad row, which is told apart by a null, and never ends the job; sums of
     # hashes leave out what is beyond 64 bits.
     "spark.sql.ansi.enabled": "false",
-    # A row of a CSV file that lacks cells, or has too many, is bad even where nobody asks for those.
+    # A row of a CSV file that lacks cells, or has too many, is bad even where those are not asked for.
     "spark.sql.csv.parser.columnPruning.enabled": "false",
 }
 """Results depend on these, so no configuration of a cluster outweighs them."""
@@ -222,7 +222,7 @@ def end_jobs() -> None:
 
 @contextmanager
 def _set_apart() -> Iterator[Path]:
-    """Java writes warnings that nobody can act on to standard error from its first moment on; they go to a file."""
+    """Java writes warnings that no user can act on to standard error from its first moment on; they go to a file."""
     with tempfile.TemporaryDirectory(prefix="headwater-spark-") as folder:
         said = Path(folder) / "said"
         sys.stderr.flush()

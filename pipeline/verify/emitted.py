@@ -47,7 +47,7 @@ class Emitted:
         return rule.emits in self._read
 
     def refuse(self, rule: Rule, reason: str) -> None:
-        """Nobody can read the composites of this rule."""
+        """No rule can read the composites of this rule."""
         self._refused.setdefault(rule.emits, reason)
 
     def add(self, rule: Rule, composites: Composites) -> None:

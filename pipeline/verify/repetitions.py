@@ -42,7 +42,7 @@ class Conjuncts:
     finished: tuple[Expression, ...]
     """What looks at all elements."""
     negated: tuple[Expression, ...]
-    """With SAME, for whoever judges negations."""
+    """With SAME, for the judgement of negations."""
 
 
 def repeated_in(bound: Sequence[str], roles: Roles) -> list[str]:

@@ -1,8 +1,8 @@
 """Partial rules: what a node asks of a neighbour that sees only some of the events a rule needs.
 
-A partial rule is a filter. Whoever evaluates it forwards the bare events of its matches, and the node above evaluates
-its own pattern again on what arrives. It is fully determined by the rule and the roles it covers, so a node can split
-what it was given again for those below.
+A partial rule is a filter. The node that evaluates it forwards the bare events of its matches, and the node above
+evaluates its own pattern again on what arrives. It is fully determined by the rule and the roles it covers, so a node
+can split what it was given again for those below.
 """
 
 from __future__ import annotations

@@ -4,10 +4,11 @@ A projection may let through more than the rule needs, never less: every match o
 is a match of the projection. The node above checks everything again on what it gets, so a condition that cannot be
 judged below is left out; but what is withheld must not change a decision above. That rests on three things:
 
-- Whoever selects by last or first hears of every candidate that would win over one that it gets: through contests, or
-  because the role is a plain filter, or because its origin alone determines it (then both come up together or neither).
-- Whoever judges a negation or computes an aggregate gets every event that meets the role's own conjuncts; or the
-  negation was judged below on a tuple that its top event determines, so that nobody above can put another together.
+- A node that selects by last or first hears of every candidate that would win over one that it gets: through contests,
+  or because the role is a plain filter, or because its origin alone determines it (then both come up together or
+  neither).
+- A node that judges a negation or computes an aggregate gets every event that meets the role's own conjuncts; or the
+  negation was judged below on a tuple that its top event determines, so that no node above can put another together.
 - Under skip-till-any a tree selects nothing, so any set of real events that holds the parts of all matches will do.
 """
 

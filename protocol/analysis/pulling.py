@@ -1,7 +1,8 @@
-"""Which roles of a rule may awaken others, and which may stay where they are born until somebody asks for them.
+"""Which roles of a rule may awaken others, and which may stay where they are born until a task asks for them.
 
-Whoever evaluates a rule may wait for the events of one role, the *master*, and ask for the others around each of them.
-That is sound if every match contains an event of the master, and if the rule says how far from it the others can lie.
+A node that evaluates a rule may wait for the events of one role, the *master*, and ask for the others around each of
+them. That is sound if every match contains an event of the master, and if the rule says how far from it the others can
+lie.
 """
 
 from __future__ import annotations

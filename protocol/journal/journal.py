@@ -377,7 +377,7 @@ class Journal:
 
     def _tell(self, what: Callable[..., None], *arguments: object) -> None:
         assert self._loop is not None
-        with suppress(RuntimeError):  # the loop was closed before the journal: nobody is there to be told
+        with suppress(RuntimeError):  # the loop was closed before the journal: no task is there to be told
             self._loop.call_soon_threadsafe(what, *arguments)
 
     def _sentence(self, problem: OSError) -> str:

@@ -25,7 +25,7 @@ from headwater.protocol.journal.files import (
 )
 from headwater.protocol.journal.tails import judge
 
-BAD_FILES_MAX = 5  # cut bytes are kept for whoever wants to look at them; those of older accidents make room
+BAD_FILES_MAX = 5  # cut bytes are kept for an operator to look at; those of older accidents make room
 LOSSES_NAME = "journal.losses"  # how many records were lost; there until a snapshot was taken since
 TAIL_BYTES_MAX = 64 << 20  # so much of a damaged tail is looked at when its records are counted
 

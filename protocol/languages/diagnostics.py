@@ -81,7 +81,7 @@ class Text:
 
 
 def brief(sentence: str) -> str:
-    """The sentence without the middle of a name that nobody could read."""
+    """The sentence without the middle of a name that is too long to read."""
     if len(sentence) <= SENTENCE_CHARACTERS_MAX:
         return sentence
     half = SENTENCE_CHARACTERS_MAX // 2

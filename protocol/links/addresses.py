@@ -8,7 +8,7 @@ from headwater.protocol.errors import ConfigError
 
 
 def is_local(address: str) -> bool:
-    """Whether nobody outside this machine can be at the other end."""
+    """Whether no process outside this machine can be at the other end."""
     scheme, _, rest = address.partition("://")
     if scheme != "tcp":
         return scheme in ("ipc", "inproc")

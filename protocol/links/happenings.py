@@ -1,4 +1,4 @@
-"""What a session tells whoever uses it, and who its ends are."""
+"""What a session tells its user, and who its ends are."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def _new_id() -> int:
 
 
 _in_use: Final[set[zmq.Context[zmq.Socket[bytes]]]] = set()
-"""A hub that nobody closes is collected with its sockets, and its context, if that is collected before them, would wait
+"""A hub that is not closed is collected with its sockets, and its context, if that is collected before them, would wait
 for them for ever. So contexts stay until they are closed."""
 
 
@@ -112,7 +112,7 @@ class Hub:
     # -- begin and end
 
     async def start(self, bind: str | None) -> str | None:
-        """Listen, if `bind` says where (port 0: any), and dial whoever is to be dialed. Gives the endpoint."""
+        """Listen, if `bind` says where (port 0: any), and dial the peers that are to be dialed. Gives the endpoint."""
         assert self._loop is None, "started twice"
         if bind is not None:
             check_listening(bind, has_keys=self._keys is not None)
@@ -151,7 +151,7 @@ class Hub:
         return endpoint.rstrip(b"\0").decode()
 
     async def close(self, drain_s: float = 0.0) -> None:
-        """Take leave of everybody and free everything. With `drain_s`, first wait that long at most until everything
+        """Take leave of all peers and free everything. With `drain_s`, first wait that long at most until everything
         sent was acknowledged."""
         if self._is_closing:
             return
@@ -164,7 +164,7 @@ class Hub:
         except TimeoutError:
             pass
         finally:
-            self._free()  # also when nobody wants to wait any more: sockets left open would hold up the process
+            self._free()  # also when the caller stops waiting: sockets left open would hold up the process
 
     def _free(self) -> None:
         self._is_closing = True
@@ -452,7 +452,7 @@ class Hub:
     @staticmethod
     def _is_taken(link: Link, life: str) -> bool:
         """Whether another process than the one with this life has the link for itself. The same one may come back over
-        another connection before anybody has noticed that the last one broke."""
+        another connection before this end has noticed that the last one broke."""
         session = link.session
         if not session.settings.exclusive or not session.is_up or session.meeting is None:
             return False
@@ -529,14 +529,14 @@ class Hub:
     def _turned_away(self, address: str) -> None:
         self.counters["refused_unknown_key"] += 1
         self._say_once(
-            f"key {address}", f"somebody at {address} has no key that is known here; the connection was refused"
+            f"key {address}", f"a process at {address} has no key that is known here; the connection was refused"
         )
 
     def _refuse(self, route: bytes, session: int, key: str, text: str) -> None:
         """Tell a connection that has no link why; once each, it may be deaf."""
         self.counters[f"refused_{key}"] += 1
         if text:
-            self._say_once(f"{key} {text}", f"somebody who dialed was refused: {text}")
+            self._say_once(f"{key} {text}", f"a process that dialed was refused: {text}")
         elif route in self._strangers:
             return
         while len(self._strangers) >= STRANGERS_MAX:
@@ -566,7 +566,7 @@ class Hub:
         self._tick_due = now + tick_s
         self._ticking = self._loop.call_at(self._tick_due, self._tick)
         for link in list(self._links.values()):
-            # A process that was stopped itself has not listened: nobody else was silent.
+            # A process that was stopped itself has not listened: no other process was silent.
             self._tell(link, link.session.tick(now, late if late > tick_s else 0.0))
             link.beat(now)
             if link.session.wants_to_send or link.is_blocked:

@@ -1,6 +1,6 @@
 """Keys of a network: who is who on links that leave a machine.
 
-A folder holds `NAME.pub` for everybody and `NAME.key` for whoever lives on this machine. Both are one line of 40
+A folder holds `NAME.pub` for every process and `NAME.key` for those on this machine. Both are one line of 40
 characters (Z85 of a CURVE25519 key). A client program `@client/NAME` has the key NAME.
 """
 
@@ -49,7 +49,7 @@ def _check_name(name: str) -> None:
 
 
 def make_keys(folder: Path, names: Iterable[str]) -> list[str]:
-    """Make keys for whoever has none yet; gives the names for which keys were made. Keys that exist stay."""
+    """Make keys for the names that have none yet; gives the names for which keys were made. Keys that exist stay."""
     wanted = list(dict.fromkeys(names))
     for name in wanted:
         _check_name(name)
@@ -94,7 +94,7 @@ def _key_in(file: Path, text: bytes) -> bytes:
 
 
 class Keys:
-    """The secret key of one process and the public keys of everybody it may talk to."""
+    """The secret key of one process and the public keys of all that it may talk to."""
 
     def __init__(self, name: str, secret: bytes, public: dict[str, bytes], folder: Path | None = None) -> None:
         self.name = name

@@ -10,7 +10,7 @@ goes on only if *both* ends can:
 
 Otherwise both are reset: the dialer draws a new era, tells it with START, and both begin at number 1. An end whose
 reset is lost with its memory comes back in another era than its peer, so both are reset once more: no order of crashes
-leaves two ends that number differently. An end that never met anybody has nothing to reset; it keeps what it was asked
+leaves two ends that number differently. An end that never met a peer has nothing to reset; it keeps what it was asked
 to send.
 
 Everything after the hello carries the session's number, to which both ends contribute, so whatever a broken connection
@@ -86,7 +86,7 @@ RESUMABLE: Final = ("resume", "gap")
 class Phase(Enum):
     DOWN = "down"  # waits: for a connection, or to be dialed
     GREETING = "greeting"  # the dialer has offered, or the other end has replied
-    RESETTING = "resetting"  # everything is agreed; whoever uses the session must accept the reset
+    RESETTING = "resetting"  # everything is agreed; the user of the session must accept the reset
     OPEN = "open"
 
 
@@ -198,7 +198,7 @@ class Session:
         self._out.add(payloads)
 
     def whisper(self, payload: bytes) -> None:
-        """Say something that may be lost, if there is somebody to hear it."""
+        """Say something that may be lost, if there is a peer to hear it."""
         if self.phase is not Phase.OPEN or len(payload) > self.settings.frame_bytes_max - BODY_OVERHEAD:
             return
         if len(self._whispers) >= WHISPERS_MAX:
@@ -207,7 +207,7 @@ class Session:
         self._whispers.append(payload)
 
     def confirm(self, seq: int) -> None:
-        """Everything received up to seq is durable. What was not received is of an era that is over, unless nobody was
+        """Everything received up to seq is durable. What was not received is of an era that is over, unless no peer was
         met yet: then a journal is being read again."""
         if seq > self._in.received and not (self.phase is Phase.DOWN and not self._attempt):
             self._count("stale_confirms")
@@ -220,7 +220,7 @@ class Session:
             self._offer(now)
 
     def accept_reset(self, now: float) -> list[Happening]:
-        """Whoever uses the session has noted the oldest announced reset: from here on, everything is of the new era."""
+        """The user of the session has noted the oldest announced reset: from here on, everything is of the new era."""
         if not self._resets:
             return []
         life, era = self._resets.popleft()
@@ -241,7 +241,7 @@ class Session:
         return self._down(now, reason)
 
     def bye(self, reason: str) -> bytes | None:
-        """The frame that takes leave; None if there is nobody to take leave of."""
+        """The frame that takes leave; None if there is no peer to take leave of."""
         if self.phase is not Phase.OPEN:
             return None
         self.phase = Phase.DOWN
@@ -487,14 +487,14 @@ class Session:
         hello: Hello = agreed.body
         fresh = self._life is None and not self._era and not self._in.received and not self._out.acknowledged
         if fresh and remembered != self.me.life and not self._resets:
-            # The peer has met another life of ours; this one never met anybody and loses nothing.
+            # The peer has met another life of ours; this one never met a peer and loses nothing.
             self._era = hello.era
             return self._open(agreed, now)
         self.phase = Phase.RESETTING
         self._settled = agreed
         self._resets.append((hello.life, hello.era))
         self._count("resets")
-        # Down and up again: whoever notes meetings when a link comes up notes this one, too.
+        # Down and up again: a user that notes meetings when a link comes up notes this one, too.
         down: list[Happening] = [Down("the numbering begins anew")] if self.is_up else []
         self.is_up = False
         return [*down, Reset(hello.life, hello.era, hello.verdict)]
@@ -566,7 +566,7 @@ class Session:
         self.is_up = False
         if self.dials:
             self._offer(now)
-            # Whoever took leave or fell silent is not there at once again.
+            # A peer that took leave or fell silent is not there at once again.
             self._control.clear()
             self._offer_due = now + self._first_wait / 2
         else:

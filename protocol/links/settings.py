@@ -11,14 +11,14 @@ FRAME_BYTES_MAX: Final = 8 << 20
 """No frame on any link is larger. The sockets enforce it, so a stranger cannot make a node hold more than this."""
 
 NAME_CHARS_MAX: Final = 256
-"""Names, lives and network ids are no longer: a hello stays small, whoever sends it."""
+"""Names, lives and network ids are no longer: a hello stays small, from any sender."""
 
 LEFT: Final = "the peer took leave"
 """Why a link is down whose other end has said that it leaves."""
 
 
 class LinkError(HeadwaterError):
-    """A link was asked for something it cannot do: whoever configured or called it must act."""
+    """A link was asked for something it cannot do: the operator or the caller must act."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class PeerState:
 
 
 class Handler(Protocol):
-    """Whoever uses a hub. Called from the event loop, never concurrently; may call the hub back from inside."""
+    """The user of a hub. Called from the event loop, never concurrently; may call the hub back from inside."""
 
     def received(self, peer: str, last_seq: int, payloads: list[bytes]) -> None:
         """In order, without loss, without doubles; last_seq is the number of the last payload."""
@@ -87,4 +87,4 @@ class Handler(Protocol):
         """The peer confirmed everything up to this number."""
 
     def admit(self, name: str, key_name: str | None) -> LinkSettings | None:
-        """Somebody dials who is not a peer. Settings take it in, None refuses it."""
+        """A process dials that is not a peer. Settings take it in, None refuses it."""

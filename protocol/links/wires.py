@@ -1,7 +1,7 @@
 """ZeroMQ sockets on an event loop, without futures.
 
-The descriptor of a ZeroMQ socket says only that *something* happened, once. So whoever is woken reads until nothing is
-left, and whoever has sent looks whether something arrived meanwhile.
+The descriptor of a ZeroMQ socket says only that *something* happened, once. So a task that is woken reads until nothing
+is left, and one that has sent looks whether something arrived meanwhile.
 """
 
 from __future__ import annotations

@@ -54,6 +54,6 @@ class Gate:
             owner = self._keys.owner(credentials[0])
         if owner is None:
             self._turned_away(address.decode("utf-8", "replace"))
-            # Not 400, after which ZeroMQ never dials again: somebody may put the key into our folder later.
+            # Not 400, after which ZeroMQ never dials again: an operator may put the key into our folder later.
             return [version, request, b"300", b"", b"", b""]
         return [version, request, b"200", b"", owner.encode(), b""]

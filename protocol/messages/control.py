@@ -38,7 +38,7 @@ class PeerConfig:
 
     name: str
     address: str | None
-    """Where it listens; None while nobody knows."""
+    """Where it listens; None while that is not known."""
     public_key: str | None
     dials: bool
     """Whether the configured node dials, and the neighbour listens, or the other way round."""
@@ -141,7 +141,7 @@ codec.register(
     )),
     *(getattr(plan_messages, name) for name in (
         "PlannedSource", "PlannedSink", "PlannedRule", "Share", "Prepare", "Abort", "Adopt", "BeginTree",
-        "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredMark", "DeliveredTo", "PlannedTree",
+        "TreeStands", "Prepared", "TreeDrained", "TreeBroken", "DeliveredWatermark", "DeliveredTo", "PlannedTree",
         "TellDelivered", "CostsMore",
     )),
     *(getattr(graphs, name) for name in (
@@ -166,7 +166,7 @@ def decode(data: bytes) -> Control:
 
 
 def encode_statistics(statistics: dict[str, Any]) -> bytes:
-    """What a node whispers now and then; nobody relies on it."""
+    """What a node whispers now and then; nothing relies on it."""
     packed: bytes = msgpack.packb(statistics)
     return packed
 

@@ -106,7 +106,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class FetchRules:
-    """Down a tree, to whoever stores rules that emit this type."""
+    """Down a tree, to the nodes that store rules that emit this type."""
 
     tree: str
     epoch: int
@@ -131,8 +131,8 @@ class Deploy:
     epoch: int
     number: int
     stream: Stream | Tally
-    marks_only: bool = False
-    """Nobody but those below the child wants the events; they have them. How far the stream has come must be known."""
+    watermarks_only: bool = False
+    """Only nodes below the child want the events, and have them. How far the stream has come must be known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,14 +168,14 @@ class ReverseMark:
 
 @dataclass(frozen=True, slots=True)
 class SetMode:
-    """To a child: from now on push the stream, or keep it until it is asked for. A Mark says when it holds."""
+    """To a child: from now on push the stream, or keep it until it is asked for. A Watermark says when it holds."""
 
     number: int
     pull: bool
     serial: int
 
 
-class Run(NamedTuple):  # tuples, like marks and batches: they are made for every hop of every event
+class Run(NamedTuple):  # tuples, like watermarks and batches: they are made for every hop of every event
     """Events on their way to the parent, one or more, all for these streams. ``rows`` is None if only their identities
     follow: the parent has the bodies.
 
@@ -192,7 +192,7 @@ class Run(NamedTuple):  # tuples, like marks and batches: they are made for ever
     """Why they are sent, for the accounts of the sender; it does not travel."""
 
 
-class Mark(NamedTuple):
+class Watermark(NamedTuple):
     """Nothing at or before ``ts`` will follow on the stream (of a pull stream: nothing that was asked for in the first
     ``serial`` awakenings). ``generated`` counts what the stream has produced so far, sent or kept; ``pull`` is the mode
     that holds from here on, as the SetMode with the serial ``mode`` has asked for."""
@@ -206,10 +206,10 @@ class Mark(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Events, then marks. Bodies older than ``floor_us`` will not be referred to any more."""
+    """Events, then watermarks. Bodies older than ``floor_us`` will not be referred to any more."""
 
     runs: tuple[Run, ...]
-    marks: tuple[Mark, ...]
+    watermarks: tuple[Watermark, ...]
     floor_us: int | None = None
 
 

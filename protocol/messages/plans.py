@@ -171,7 +171,7 @@ class TreeBroken:
 
 
 @dataclass(frozen=True, slots=True)
-class DeliveredMark:
+class DeliveredWatermark:
     """As far as is known here, sinks have everything that the build must give them up to ``delivered_us``.
 
     Of rules that wait for later events to decide, everything that ends so much earlier as they may wait.
@@ -187,7 +187,7 @@ class DeliveredTo:
     """The answer to TellDelivered; a build that is missing is not known at this node."""
 
     loss: int
-    marks: tuple[DeliveredMark, ...]
+    watermarks: tuple[DeliveredWatermark, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,17 @@
 """What a replayer and a node say to each other, as msgpack lists over a link like that of a client program.
 
-    replayer: ["replay-from", trace]                   node: ["replay-at", last seq, ended, why not or None]
-    replayer: ["replay", number, [part, ..], mark]     node: ["replayed", number, born, repeated, late, why not or None]
-    replayer: ["replay-end", number]                   node: ["replayed", number, 0, 0, 0, why not or None]
+    replayer: ["replay-from", trace]
+    node:     ["replay-at", last seq, ended, why not or None]
+    replayer: ["replay", number, [part, ..], watermark]
+    node:     ["replayed", number, born, repeated, late, why not or None]
+    replayer: ["replay-end", number]
+    node:     ["replayed", number, 0, 0, 0, why not or None]
 
 ``trace`` is the checksum of the prepared trace. A part holds the events of one type, by columns: ``[type, [ts, ..],
 [seq, ..], {attribute: [value, ..]}]``. A message holds everything of the node from one number to another, whatever the
-type, and each goes on where the one before has ended. ``mark`` promises for all sources of the node that are replayed
-that nothing at or before it follows. An answer comes when everything that came with the message is durable; so one
-without an answer is sent again after the link has begun anew, and the node knows events that it has by their seq.
+type, and each goes on where the one before has ended. ``watermark`` promises for all sources of the node that are
+replayed that nothing at or before it follows. An answer comes when everything that came with the message is durable; so
+one without an answer is sent again after the link has begun anew, and the node knows events that it has by their seq.
 """
 
 from __future__ import annotations
@@ -63,8 +66,8 @@ def replay_from(trace: str) -> bytes:
     return packed
 
 
-def replay(number: int, parts: list[Part], mark: int | None) -> bytes:
-    packed: bytes = msgpack.packb(["replay", number, parts, mark])
+def replay(number: int, parts: list[Part], watermark: int | None) -> bytes:
+    packed: bytes = msgpack.packb(["replay", number, parts, watermark])
     return packed
 
 

@@ -81,7 +81,7 @@ class InstallTree:
 
 @dataclass(frozen=True, slots=True)
 class ForgetTree:
-    """Nobody needs this build any more."""
+    """This build is not needed any more."""
 
     tree: str
     epoch: int

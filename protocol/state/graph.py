@@ -88,7 +88,7 @@ class Vocabulary:
     def tables(self, state: Any, named: Mapping[str, Any] | None = None) -> bytes:
         """Everything that can be reached from the state, as msgpack of ``Tables``. The same state gives the same bytes.
 
-        An AssertionError names a class that is not in the vocabulary: whoever has added it must add it there, too.
+        An AssertionError names a class that is not in the vocabulary: the developer who added it must add it there.
         """
         with uncollected():
             return _Writer(self._by_type, self._recipes, {**self._named, **(named or {})}).written(state)

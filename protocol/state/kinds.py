@@ -19,7 +19,7 @@ Parts = Sequence[Any]
 
 
 class StateError(HeadwaterError):
-    """Saved state that is damaged or of another version: whoever keeps it must act."""
+    """Saved state that is damaged or of another version: the operator who keeps it must act."""
 
 
 class Kind:

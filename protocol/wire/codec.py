@@ -38,7 +38,7 @@ def register(*classes: type[Any]) -> None:
 
 
 class CodecError(HeadwaterError):
-    """Bytes that are not an encoding this version understands: whoever sent them must act."""
+    """Bytes that are not an encoding this version understands: the sender must act."""
 
 
 _FIELDS: Final[dict[type[Any], tuple[str, ...]]] = {}

@@ -1,8 +1,8 @@
 """Events of one type as they came over a link: their bytes, and of what is in them only what most nodes need to know.
 
 A node that passes events on needs neither their rows nor their values. It must know which events they are, to send each
-once; how old they are, to forget them in time; and that they are well-formed, so that nobody behind it is told what it
-cannot read. The rest is made when somebody looks at it.
+once; how old they are, to forget them in time; and that they are well-formed, so that no node behind it is told what it
+cannot read. The rest is made when it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Columns(Sequence[Row]):
     """The rows of events of one type, at least one, in the order in which they were sent. It never changes.
 
     ``data`` are the bytes of ``[[number], times, node, seqs, values, ..]``: of times and seqs the first, then what each
-    adds to the one before. Whoever makes one has checked what the bytes hold, but for how large times and seqs are.
+    adds to the one before. The maker of one has checked what the bytes hold, but for how large times and seqs are.
     """
 
     __slots__ = (

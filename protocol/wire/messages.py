@@ -23,7 +23,7 @@ from headwater.protocol.expressions import Expression
 from headwater.protocol.messages import neighbour as messages
 from headwater.protocol.messages import tallies as tally_messages
 from headwater.protocol.messages import trees as tree_messages
-from headwater.protocol.messages.neighbour import Awakening, Batch, Mark, Message, Notify, Run, Want
+from headwater.protocol.messages.neighbour import Awakening, Batch, Message, Notify, Run, Want, Watermark
 from headwater.protocol.messages.tallies import Question, TallyAnswer, TallyRequest
 from headwater.protocol.pattern import Rule
 from headwater.protocol.tallies import Extreme, Total
@@ -73,14 +73,14 @@ class Wire:
 
     def encode(self, message: Message) -> bytes:
         if isinstance(message, Batch):
-            runs, marks, floor_us = message
+            runs, watermarks, floor_us = message
             pack = self._pack
-            packed_marks = pack([_mark(mark) for mark in marks]) if marks else _EMPTY
+            packed_watermarks = pack([_watermark(watermark) for watermark in watermarks]) if watermarks else _EMPTY
             floor = _NONE if floor_us is None else pack(floor_us)
             if not runs:
-                return b"".join((_BATCH_HEAD, _EMPTY, packed_marks, floor))
+                return b"".join((_BATCH_HEAD, _EMPTY, packed_watermarks, floor))
             items = self._items(runs[0]) if len(runs) == 1 else [item for run in runs for item in self._items(run)]
-            return b"".join((_BATCH_HEAD, self._list(len(items)), *items, packed_marks, floor))
+            return b"".join((_BATCH_HEAD, self._list(len(items)), *items, packed_watermarks, floor))
         if isinstance(message, Want):
             return self._pack((_WANT, message.number, message.ts))
         if isinstance(message, Notify):
@@ -90,7 +90,7 @@ class Wire:
         return self._pack(self._plain(message))
 
     def encode_noting(self, message: Message) -> tuple[bytes, Schemas]:
-        """The bytes, and which schemas whoever reads them must know."""
+        """The bytes, and which schemas a reader of them must know."""
         used: Schemas = {}
         self._writer.used = used
         try:
@@ -103,8 +103,8 @@ class Wire:
         return sum(map(len, self._items(run)))
 
     def overhead_bytes(self, batch: Batch) -> int:
-        """How many of a batch's bytes are no events: marks, floor and what holds them together."""
-        return len(self.encode(Batch((), batch.marks, batch.floor_us)))
+        """How many of a batch's bytes are no events: watermarks, floor and what holds them together."""
+        return len(self.encode(Batch((), batch.watermarks, batch.floor_us)))
 
     def _list(self, size: int) -> bytes:
         return _LISTS[size] if size < 16 else self._list_head(size)
@@ -306,12 +306,12 @@ def _piecewise(data: bytes, reader: RowReader) -> Message | None:
     return message
 
 
-def _batch(runs: list[Run], marks: Any, floor_us: Any) -> Batch:
-    if type(marks) is not list:
-        raise CodecError("a batch without marks")
+def _batch(runs: list[Run], watermarks: Any, floor_us: Any) -> Batch:
+    if type(watermarks) is not list:
+        raise CodecError("a batch without watermarks")
     if floor_us is not None:
         _ts(floor_us)
-    return Batch(tuple(runs), tuple([_read_mark(mark) for mark in marks]), floor_us)
+    return Batch(tuple(runs), tuple([_read_watermark(watermark) for watermark in watermarks]), floor_us)
 
 
 def _notify(tree: Any, epoch: Any, found: list[Sequence[Any]]) -> Notify:
@@ -323,10 +323,10 @@ def _notify(tree: Any, epoch: Any, found: list[Sequence[Any]]) -> Notify:
 
 def _message(plain: Any, reader: RowReader) -> Message:
     if type(plain) is list and len(plain) == 4 and plain[0] == _BATCH:  # most are batches
-        _, items, marks, floor_us = plain
+        _, items, watermarks, floor_us = plain
         if type(items) is not list:
             raise CodecError("a batch without events")
-        return _batch([_run(item, reader) for item in items], marks, floor_us)
+        return _batch([_run(item, reader) for item in items], watermarks, floor_us)
     match plain:
         case [1, tree, epoch, list(found)]:
             return _notify(tree, epoch, [reader.rows(each)[1] for each in found])
@@ -398,23 +398,23 @@ def _time(plain: Any) -> float:
     return plain
 
 
-def _mark(mark: Mark) -> list[Any]:
-    if mark.mode:
-        return [mark.number, mark.ts, mark.serial, mark.generated, mark.pull, mark.mode]
-    if mark.serial or mark.generated:
-        return [mark.number, mark.ts, mark.serial, mark.generated]
-    return [mark.number, mark.ts]
+def _watermark(watermark: Watermark) -> list[Any]:
+    if watermark.mode:
+        return [watermark.number, watermark.ts, watermark.serial, watermark.generated, watermark.pull, watermark.mode]
+    if watermark.serial or watermark.generated:
+        return [watermark.number, watermark.ts, watermark.serial, watermark.generated]
+    return [watermark.number, watermark.ts]
 
 
-def _read_mark(plain: Any) -> Mark:
+def _read_watermark(plain: Any) -> Watermark:
     if type(plain) is not list:
-        raise CodecError("a mark that is no list")
+        raise CodecError("a watermark that is no list")
     number, ts, *more = plain
-    found = Mark(_integer(number), _time(ts), *more)
+    found = Watermark(_integer(number), _time(ts), *more)
     if more:
         _count(found.serial), _count(found.generated), _count(found.mode)
         if type(found.pull) is not bool:
-            raise CodecError("a malformed mode in a mark")
+            raise CodecError("a malformed mode in a watermark")
     return found
 
 

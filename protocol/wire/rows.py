@@ -2,7 +2,7 @@
 
 A row is ``[type, ts, node, seq, value, ..]``, with the number of its type; a composite is ``["", composite]``. Columns
 are ``[[type], times, node, seqs, values, ..]``: of times and seqs the first, then what each adds to the one before; one
-node for all, or a list. Numbers of types and specs of composites are *schemas*: whoever reads must know them.
+node for all, or a list. Numbers of types and specs of composites are *schemas*: a reader must know them.
 """
 
 from __future__ import annotations

@@ -228,5 +228,5 @@ def test_a_source_without_a_rate_is_named(tmp_path: Path) -> None:
     (tmp_path / "temp.csv").write_text("type,ts,area,value\nTemp,1,x,3\n", encoding="utf-8")
     text = file.read_text(encoding="utf-8").replace("rate: 50/s, values: {area: x, value: 20}", "trace: temp.csv")
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match="nobody says how often Temp occurs at b; write statistics"):
+    with pytest.raises(ConfigError, match="nothing says how often Temp occurs at b; write statistics"):
         network_problem(read_network(file))

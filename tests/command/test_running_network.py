@@ -55,7 +55,7 @@ class Said(NamedTuple):
 
 
 class Desk:
-    """A folder in which somebody works with a network, and a run of it."""
+    """A folder in which a user works with a network, and a run of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -159,7 +159,7 @@ def test_rules_of_several_files_and_languages_are_deployed_listed_and_undeployed
     hot, pair = said.out.splitlines()
     assert hot.startswith("Hot is deployed; it holds from 20")
     assert pair.startswith("pair is deployed; it holds from 20")
-    assert said.err == "nobody has subscribed to Pair yet; to see what is found: headwater subscribe Pair\n"
+    assert said.err == "there is no subscription to Pair yet; to see what is found: headwater subscribe Pair\n"
 
     (found,) = desk.lines("subscribe", "Pair", "--count", "1")
     assert (found["type"], found["rule"]) == ("Pair", "pair")
@@ -252,10 +252,10 @@ def test_what_is_found_is_printed_until_enough_was_seen_and_the_subscription_end
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
-def test_whoever_has_seen_enough_stops_and_the_subscription_ends(how: signal.Signals, desk: Desk) -> None:
+def test_a_user_who_has_seen_enough_stops_and_the_subscription_ends(how: signal.Signals, desk: Desk) -> None:
     listening = desk.start("subscribe", "Temp")
     assert listening.stdout is not None
-    first = json.loads(listening.stdout.readline())  # at once, though nobody looks at a terminal
+    first = json.loads(listening.stdout.readline())  # at once, though the output is no terminal
     assert (first["type"], first["node"]) == ("Temp", "p3")
     assert len(desk.lines("subscriptions", "--json")) == 2
     listening.send_signal(how)

@@ -176,8 +176,8 @@ def test_quiet_says_nothing(bench: Bench) -> None:
 
 
 def test_warnings_of_the_file_are_said(bench: Bench) -> None:
-    bench.warnings = ("fire.yaml:3:1: warning: nobody reads Temp",)
-    assert bench("fire.yaml")[2].startswith("fire.yaml:3:1: warning: nobody reads Temp\n")
+    bench.warnings = ("fire.yaml:3:1: warning: no rule reads Temp",)
+    assert bench("fire.yaml")[2].startswith("fire.yaml:3:1: warning: no rule reads Temp\n")
 
 
 def test_a_source_with_a_rate_needs_a_duration(bench: Bench) -> None:
@@ -401,7 +401,7 @@ def test_the_checkers_watch_a_real_run_and_what_they_find_fails_it(
         raise AssertionError("p1 promised too much")
 
     monkeypatch.setattr(Checkers, "sent", complain)
-    simulated(tmp_path, capsys)  # nobody looks
+    simulated(tmp_path, capsys)  # no checker looks
     with pytest.raises(SystemExit) as left:
         main(["simulate", str(tmp_path / "fires.yaml"), "--check"])
     err = capsys.readouterr().err

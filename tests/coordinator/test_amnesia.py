@@ -152,7 +152,7 @@ def test_the_coordinator_and_a_node_lose_their_memory_together(victim: str, stra
 
 @pytest.mark.parametrize("strategy", ["st", "mt-pp"])
 def test_the_coordinator_forgets_again_and_again_while_rules_change(strategy: str, tmp_path: Path) -> None:
-    """Whoever asks asks again with the same key until there is an answer; what has come to a node is made once."""
+    """A client asks again with the same key until there is an answer; what has come to a node is made once."""
     case = a_load(600)
     chance = random.Random(f"amnesia {strategy}")
     with under_load(case, strategy, tmp_path, seconds=8.0) as cluster:
@@ -164,7 +164,7 @@ def test_the_coordinator_forgets_again_and_again_while_rules_change(strategy: st
                     status, answer = cluster.ask_coordinator(*request, key=what)
                     if status == 200:
                         answers[what] = answer
-                    else:  # its token is new, it does not know yet what holds, or somebody does not answer in time
+                    else:  # its token is new, it does not know yet what holds, or a node does not answer in time
                         assert status in (401, 503, 504), (what, status, answer)
                 except (OSError, HTTPException):
                     time.sleep(0.02)

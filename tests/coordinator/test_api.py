@@ -232,7 +232,7 @@ def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None
                 "events": [{"source": 0, "type": "Smoke", "born": 100_000}],
                 "predicates": [{"kind": "filter", "text": "Temp(value > 45)", "seen": 10, "passed": 4}],
                 "links": {"n2": {"primitive": {"events": 5, "messages": 1, "bytes": 99}}},
-                "streams": [{"mark": 10_750_000}, {"mark": None}, {"mark": float("inf")}],
+                "streams": [{"watermark": 10_750_000}, {"watermark": None}, {"watermark": float("inf")}],
                 "up": {"n2": True},
                 "odd": {"raw": b"x", "nan": float("nan")},
             }
@@ -292,7 +292,7 @@ def test_every_answer_of_a_live_run_fits_its_description(tmp_path: Path) -> None
     asyncio.run(scenario())
 
 
-def test_whoever_has_no_token_may_look_and_change_nothing(tmp_path: Path) -> None:
+def test_a_client_without_a_token_may_look_and_change_nothing(tmp_path: Path) -> None:
     async def scenario() -> None:
         coordinator = await LiveCoordinator(tmp_path, a_network()).start()
         try:

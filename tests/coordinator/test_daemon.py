@@ -43,7 +43,7 @@ def test_nodes_register_and_a_rule_is_deployed_replaced_and_undeployed(tmp_path:
 
 
 def test_each_change_holds_once_however_often_the_coordinator_is_killed(tmp_path: Path) -> None:
-    """It is killed at random moments while changes are made; whoever asked asks again with the same key."""
+    """It is killed at random moments while changes are made; the client asks again with the same key."""
 
     async def scenario() -> None:
         chance = random.Random(5)
@@ -110,7 +110,7 @@ def test_nodes_register_in_any_order_twice_and_while_the_coordinator_is_down(tmp
     asyncio.run(scenario())
 
 
-def test_a_node_of_another_network_and_a_name_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+def test_a_node_of_another_network_and_an_unknown_name_are_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         coordinator = await LiveCoordinator(tmp_path, a_network()).start()
         strangers = [LiveNode("n1", coordinator, network="other"), LiveNode("n9", coordinator)]
@@ -198,7 +198,7 @@ def test_sigterm_leaves_a_snapshot_and_the_next_start_replays_nothing(tmp_path: 
     asyncio.run(scenario())
 
 
-def test_a_token_survives_restarts_and_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_a_token_survives_restarts_and_no_other_user_can_read_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         coordinator = await LiveCoordinator(tmp_path, a_network()).start()
         try:

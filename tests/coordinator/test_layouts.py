@@ -133,7 +133,7 @@ def test_every_stream_has_one_origin_and_comes_to_a_node_from_one_neighbour():
     assert any(outlet.source == MadeBy(task.number) for outlet in three.outlets)
 
 
-def test_types_that_nobody_can_use_do_not_travel():
+def test_types_that_no_stage_can_use_do_not_travel():
     ground = a_ground(PLAIN, sinks=(("n1", "Other"),))
     layout, routes = at_the_middle(ground, {})
     assert all(not graph.outlets and not graph.tasks for graph in laid(ground, layout, routes, "n2", 1, 1).values())

@@ -380,7 +380,7 @@ def test_a_lost_node_is_done_without_and_taken_back_with_what_it_had() -> None:
     room.nodes["n4"].deaf = True
     assert room.ask(room.rules(HEAT), "waits") is None
     assert room.ask(GiveUpNode("n4"), "lost").status == 200  # type: ignore[union-attr]
-    assert room.answers["waits"].status == 200, "nobody waits for the answers of a lost node"
+    assert room.answers["waits"].status == 200, "the answers of a lost node are not waited for"
     assert 1 not in room.machine.coordinator.sources
     assert [peer.name for peer in room.nodes["n3"].config.peers] == ["n2"]  # type: ignore[union-attr]
     assert room.ask(TakeNodeBack("n4"), "early").status == 409  # type: ignore[union-attr]

@@ -220,7 +220,7 @@ def test_a_key_that_was_answered_is_answered_again() -> None:
     assert len(room.machine.coordinator.sinks) == 2
 
 
-def test_nobody_remembering_anything_is_the_first_start() -> None:
+def test_no_node_remembering_anything_is_the_first_start() -> None:
     room = deployed(a_room())
     room.forget()
     room.nodes = {name: ScriptedNode(name, "second") for name in room.nodes}

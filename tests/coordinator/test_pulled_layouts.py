@@ -87,7 +87,7 @@ def test_a_pulled_stream_is_for_one_reader_and_known_as_pulled_all_the_way():
     assert sum(outlet.pulled for outlet in graphs["n2"].outlets) == 2, "that of n1 on its way, and its own"
 
 
-def test_who_finds_everything_at_home_asks_nobody():
+def test_a_node_that_finds_everything_at_home_asks_no_other():
     graphs = laid(a_ground(PLAIN), {PLAIN.name: asking(PLAIN, "n3", "b", "c")}, shortest_routes(a_ground()), "n2", 4, 7)
     (task,) = graphs["n3"].tasks
     assert task.master is None
@@ -120,10 +120,10 @@ def test_graphs_with_masters_travel():
 
 
 def test_that_nothing_will_come_is_told_only_when_the_graph_has_begun():
-    """Whoever takes the stream may not know of it before."""
-    (nobody,) = asking(PLAIN, "n2", "b", "a")
+    """The node that takes the stream may not know of it before."""
+    (task,) = asking(PLAIN, "n2", "b", "a")
     ground = replace(a_ground(PLAIN), sources={"A": ("n3",)})
-    graph = laid(ground, {PLAIN.name: (nobody,)}, shortest_routes(ground), "n2", 1, 1)["n2"]
+    graph = laid(ground, {PLAIN.name: (task,)}, shortest_routes(ground), "n2", 1, 1)["n2"]
     assert graph.tasks[0].master == "b"
     core = NodeCore("n2", {"n1": 0, "n3": 0})
     emitted = tuple(composite_types([PLAIN]).values())
@@ -136,8 +136,10 @@ def test_that_nothing_will_come_is_told_only_when_the_graph_has_begun():
     for node in ("n1", "n3"):
         for message in (GraphLaid("n2", 1), Advertise("n2", 1, ()), Subscribe("n2", 1, ())):
             told += core.handle(Received(node, message), 10 * SECOND)
-    (marks,) = [each.message.marks for each in told if isinstance(each, Send) and isinstance(each.message, Batch)]
-    assert [mark.ts for mark in marks] == [float("inf")]
+    (watermarks,) = [
+        each.message.watermarks for each in told if isinstance(each, Send) and isinstance(each.message, Batch)
+    ]
+    assert [watermark.ts for watermark in watermarks] == [float("inf")]
 
 
 def test_whatever_is_pulled_is_bounded_by_whatever_awakens_it():

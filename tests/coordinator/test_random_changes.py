@@ -146,7 +146,7 @@ class Storm:
 
     def lose_memory(self) -> None:
         """The coordinator forgets everything, or all but the beginning of its journal, and begins a new life; or
-        somebody puts an old copy of its folder in place, which it finds out by itself."""
+        an operator puts an old copy of its folder in place, which it finds out by itself."""
         kept = self.chance.randrange(len(self.journal) + 1)
         self.durable = self._fresh() if self.snapshot is None else Durable.restored(self.snapshot)
         for record in self.journal[:kept]:
@@ -259,7 +259,7 @@ class Storm:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_after_any_storm_everybody_has_the_same_plan(seed: int) -> None:
+def test_after_any_storm_all_nodes_have_the_same_plan(seed: int) -> None:
     storm = Storm(seed)
     for _ in range(STEPS):
         storm.step()
@@ -268,7 +268,7 @@ def test_after_any_storm_everybody_has_the_same_plan(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_after_any_storm_in_which_the_coordinator_forgets_everybody_has_the_same_plan(seed: int) -> None:
+def test_after_any_storm_in_which_the_coordinator_forgets_all_nodes_have_the_same_plan(seed: int) -> None:
     storm = Storm(seed, amnesia=0.7)
     for _ in range(STEPS):
         storm.step()

@@ -218,7 +218,7 @@ def test_a_program_that_was_killed_has_its_name_when_it_is_started_again(tmp_pat
 
 def test_a_node_that_is_not_there_is_said(tmp_path: Path) -> None:
     async def run() -> None:
-        async with Client("p1", "tcp://127.0.0.1:9", name="nobody") as lonely:
+        async with Client("p1", "tcp://127.0.0.1:9", name="absent") as lonely:
             with pytest.raises(ClientError, match="does not answer"):
                 await lonely.connected(0.2)
 
@@ -229,7 +229,7 @@ def test_a_node_that_is_not_there_is_said(tmp_path: Path) -> None:
 
 SHORT = RULE.replace("within 5 min", "within 1 s")
 FORGOTTEN_S = 4.0
-"""So long after its last event nothing of a match is primed again by whoever joins: windows and lateness are over."""
+"""So long after its last event no program that joins primes a part of a match: windows and lateness are over."""
 
 
 def short_network() -> Network:

@@ -73,7 +73,7 @@ def test_a_webhook_that_is_away_is_told_of_and_so_is_its_return(tmp_path: Path) 
         found = value(cluster, "deliveries_found_total")
         assert found is not None
         assert found > 30
-        assert not value(cluster, "deliveries_total"), "nobody has taken one"
+        assert not value(cluster, "deliveries_total"), "no program has taken one"
         assert value(cluster, "sink_connected") == 0
         ready = cluster.ask("n1", "/ready")
         assert ready["ready"], "it does its work"

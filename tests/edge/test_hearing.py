@@ -246,7 +246,7 @@ def test_a_broker_that_never_comes_is_waited_for_until_an_operator_takes_its_sou
     with Cluster(network_of_two_sources(), tmp_path, feeds, destinations()) as cluster:
         cluster.wait_until_ready()
         until(lambda: len(cluster.delivered()[3]) > 100, "the other source goes on", cluster)
-        assert cluster.delivered()[0] == [], "nobody knows whether there was an A"
+        assert cluster.delivered()[0] == [], "the node cannot know whether there was an A"
         held_back = cluster.metric("n1", "headwater_source_held_back_seconds")
         assert held_back is not None
         assert held_back > 2 * LATENESS_US / 1e6

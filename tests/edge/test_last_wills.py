@@ -1,4 +1,4 @@
-"""Devices that leave by their last wills: who it is, what a node shows of it, and that nobody waits for them."""
+"""Devices that leave by their last wills: which one, what a node shows of it, and that no decision waits for them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_whose_last_will_it_is(device: str | None, topic: str, stood_for: list[s
 
 def test_a_device_has_left_from_its_will_until_its_next_event() -> None:
     known = Devices("Smoke")
-    assert not known.all_left  # nobody was heard of
+    assert not known.all_left  # no device was heard of
     assert not known.heard("a")
     assert known.left("a", 5)
     assert known.all_left
@@ -122,7 +122,7 @@ def test_a_node_shows_a_source_that_has_left_and_its_rules_go_on(tmp_path: Path)
             assert 'headwater_source_left{source="0",type="Smoke"} 1.0' in page
             assert 'headwater_source_devices{source="0",state="left"} 1.0' in page
             assert 'headwater_edge_happenings_total{what="devices_left"} 1.0' in page
-            cluster.wait_until_delivered(1)  # nobody waits for the device
+            cluster.wait_until_delivered(1)  # no decision waits for the device
             do(publish(feed.broker, "s/t7/smoke", {"area": "A1", "n": 2}))
             until(lambda: not shown(cluster)["left"], "the device is back", cluster)
             assert shown(cluster)["devices_present"] == 1

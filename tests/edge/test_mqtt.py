@@ -109,7 +109,7 @@ def test_what_was_not_durable_when_the_connection_broke_comes_again(tmp_path: Pa
             async with listening(feed, held, an_edge(tmp_path)):
                 await publish(broker, "s", *events[:10])
                 await until(lambda: len(held.arrivals) == 10)
-            await publish(broker, "s", *events[10:20])  # while nobody listens
+            await publish(broker, "s", *events[10:20])  # while no client listens
             held.release()  # too late: the connection is gone
             taken = Taken()
             async with listening(feed, taken, an_edge(tmp_path)):

@@ -35,7 +35,7 @@ async def replayed(
     return taken
 
 
-def test_a_trace_is_published_in_order_of_time_with_marks_and_positions(tmp_path: Path) -> None:
+def test_a_trace_is_published_in_order_of_time_with_watermarks_and_positions(tmp_path: Path) -> None:
     taken = run(replayed(tmp_path, (0, trace(tmp_path), A)))
     assert taken.arrivals == [Arrival(ts, None, None, (x,)) for ts, x in ((10, 1), (20, 3), (40, 5))]
     assert taken.calls[-1][2:] == (40, 3)
@@ -60,7 +60,7 @@ def test_rows_with_a_seq_keep_it_as_the_nodes_own(tmp_path: Path) -> None:
     ]
 
 
-def test_a_mark_is_below_the_next_row_and_never_below_what_was_published(tmp_path: Path) -> None:
+def test_a_watermark_is_below_the_next_row_and_never_below_what_was_published(tmp_path: Path) -> None:
     rows = "type,ts,x\n" + "".join(f"A,{ts},0\n" for ts in sorted([1, 1, 1, 5, 5, *range(9, 2000)]))
     taken = run(replayed(tmp_path, (0, trace(tmp_path, rows), A)))
     assert len(taken.arrivals) == 1996
@@ -93,7 +93,7 @@ def test_a_source_that_stops_lets_the_others_go_on() -> None:
         turns = Turns()
         turns.join("first", 0)
         turns.join("second", 1)
-        turns.leave("former")  # one that nobody has known for long
+        turns.leave("former")  # one that has been unknown for long
         waiting = asyncio.ensure_future(turns.mine("second", 1, 5))
         await asyncio.sleep(0)
         assert not waiting.done()

@@ -143,7 +143,7 @@ def test_a_network_goes_on_from_what_was_kept(name: str, tmp_path: Path) -> None
 
 
 def test_classes_are_saved_as_their_format_says() -> None:
-    """Whoever changes the fields of a class that is saved must raise the number of the format, add an upgrade from the
+    """A developer who changes the fields of a saved class must raise the number of the format, add an upgrade from the
     one before (``headwater.protocol.state``), and then run ``python -m tests.journal.record_kept``."""
     kept = json.loads(SHAPES.read_text(encoding="utf-8"))
     for kind, found in saved_shapes().items():

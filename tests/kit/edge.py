@@ -67,12 +67,12 @@ class Taken:
         source: int,
         arrivals: Sequence[Arrival],
         *,
-        mark: float | None = None,
+        watermark: float | None = None,
         position: Any = None,
         done: Callable[[], None] | None = None,
     ) -> None:
         self.arrivals += arrivals
-        self.calls.append((source, list(arrivals), mark, position))
+        self.calls.append((source, list(arrivals), watermark, position))
         if done is not None and self._holding:
             self._waiting.append(done)
         elif done is not None:

@@ -1,6 +1,6 @@
 """Where random tests begin: at the same seed in every run, so that a change is judged by what it changes.
 
-HEADWATER_FUZZ_SEED gives another one, or says ``new`` for one that nobody has tried; ``scripts/fuzz`` looks for new
+HEADWATER_FUZZ_SEED gives another one, or says ``new`` for one that was never tried; ``scripts/fuzz`` looks for new
 failures all the time.
 """
 

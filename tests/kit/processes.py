@@ -38,13 +38,13 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.kit.process_mains"])
 
 GLANCE_S = 20.0
-"""For an answer of a process that may be stopped: whoever needs one asks again."""
+"""For an answer of a process that may be stopped: a caller that needs one asks again."""
 
 SUSPICIOUS = ("internal_errors", "unknown_body", "unknown_stream", "malformed_messages", "refused_whispers")
 """What no node may ever count, whatever is done to its process."""
 
 DELAY_US_MAX = 20_000
-"""Delays of random networks are made for virtual time; here somebody waits for them."""
+"""Delays of random networks are made for virtual time; here the tests wait for them."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Cluster:
         os.kill(self.running[name].pid, signal.SIGCONT)
 
     def dead(self) -> list[str]:
-        """Processes that have ended although nobody wanted them to."""
+        """Processes that have ended although no test ended them."""
         return [name for name, process in self.running.items() if not process.is_alive()]
 
     # ------------------------------------------------------------------------------------------------------------ files

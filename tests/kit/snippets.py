@@ -41,7 +41,7 @@ class Snippet:
         first = self.text.lstrip().split("\n", 1)[0]
         if self.mark:
             return self.mark
-        if self.language in ("python", "yaml"):
+        if self.language in ("python", "yaml", "mermaid"):
             return self.language
         if self.language == "output":
             return "printed"

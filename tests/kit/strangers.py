@@ -49,7 +49,7 @@ allocator does not give back."""
 
 
 def network(strategy: str = "st") -> Network:
-    """Sources at one end, a sink at the other: everything passes p2. Nobody may publish Tick."""
+    """Sources at one end, a sink at the other: everything passes p2. No program may publish Tick."""
     rules = parse_rules([RuleText(RULE, "fire", "tesla")], [SMOKE, TEMP, TICK]).rules
     links = (Link("p1", "p2"), Link("p2", "p3"))
     sources = (Source("p3", "Smoke", 1_000_000), Source("p3", "Temp", 1_000_000))
@@ -114,7 +114,7 @@ class Load:
         return self.areas
 
     def goes_on(self) -> None:
-        """Whoever calls this waits until new fires have been published and found."""
+        """Wait until new fires have been published and found."""
         count = len(self.areas) + 3
         until(lambda: len(self.areas) >= count or self._failed, "more fires are published", self.at)
         wanted = set(self.areas[:count])
@@ -147,7 +147,7 @@ def fires(at: Cluster) -> Counter[str]:
 
 
 def whole_lines(file: Path) -> list[bytes]:
-    """The lines of a file that somebody may be writing at this moment."""
+    """The lines of a file that a process may be writing at this moment."""
     return file.read_bytes().split(b"\n")[:-1] if file.exists() else []
 
 
@@ -205,7 +205,7 @@ def hello(name: str, *, life: str = "a stranger", network: str = "test", step: i
 
 
 def good_frames(rng: random.Random) -> list[bytes]:
-    """One of every kind, of a session that nobody has opened."""
+    """One of every kind, of a session that was never opened."""
     session = rng.getrandbits(62)
     return [
         hello("@client/fuzz"),
@@ -315,8 +315,8 @@ class Recorder:
 def until_read(dialer: Dialer) -> None:
     """What was said has been read: the answer to a hello has come."""
     dialer.heard()
-    dialer.say(hello("nobody at all", network="the end"))
-    patience.until(lambda: any(b"the end" in each for each in dialer.heard(20)), "somebody answers")
+    dialer.say(hello("a stranger", network="the end"))
+    patience.until(lambda: any(b"the end" in each for each in dialer.heard(20)), "the node answers")
 
 
 class Rogue:

@@ -1,8 +1,8 @@
 """Equalities that bind several attributes of one role to one value, in every place where an equality may stand.
 
-``a.w = b.v and b.v = a.v`` says of a alone that its v is its w: whoever keeps the values of a match by what is equal
-must not forget that. The members of such a class are drawn first and then connected in any order and spelling, so that
-some of them are equal only through others.
+``a.w = b.v and b.v = a.v`` says of a alone that its v is its w: an engine that keeps the values of a match by what is
+equal must not forget that. The members of such a class are drawn first and then connected in any order and spelling, so
+that some of them are equal only through others.
 """
 
 from __future__ import annotations

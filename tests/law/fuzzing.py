@@ -27,7 +27,7 @@ SAVES_MAX = 2  # in one schedule: most of a case's time goes into compiling its 
 FAR = 10**12  # beyond every window of every case
 
 IGNORED: list[str] = []
-"""Words of properties not to check, for whoever works on others first (scripts/fuzz --ignore)."""
+"""Words of properties not to check, for a developer who works on others first (scripts/fuzz --ignore)."""
 
 
 class Mismatch(AssertionError):

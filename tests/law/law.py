@@ -98,7 +98,7 @@ def compare(case: NetworkCase, outcome: Outcome, must: Sequence[Mapping[Identity
 
 
 def births_lost(case: NetworkCase, outcome: Outcome) -> list[str]:
-    """Events that were born though they are late or nobody bore them, and events that should have been born."""
+    """Events that were born though they are late or no source bore them, and events that should have been born."""
     should = Counter(facts(event) for at_us, source, event in case.births if not case.is_late((at_us, source, event)))
     born = Counter(map(facts, outcome.born))
     wrong = [f"birth lost: {fact} x {count}" for fact, count in (should - born).items()]

@@ -49,12 +49,12 @@ class RandomPlanner:
 
 
 def random_planner(seed: int) -> Planner:
-    """Every third seed gets the real planner, with rates that nobody has measured."""
+    """Every third seed gets the real planner, with rates that were not measured."""
     return RandomPlanner(seed) if seed % 3 else InevPlanner(Statistics(_RandomRates(seed)), attempts=100)
 
 
 def twinned(case: NetworkCase) -> NetworkCase:
-    """The case with every rule twice, under two names, and somebody who wants to hear of both."""
+    """The case with every rule twice, under two names, and a sink that wants to hear of both."""
     network = case.network
     found = {rule.emits for rule in network.rules}
     rules = [

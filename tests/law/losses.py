@@ -272,7 +272,7 @@ def judge_busy(case: NetworkCase, outcome: Outcome) -> Verdict:
         for delivery in [each for each in received if each.sink == number]:
             key = identity_of(delivery.item)
             if sink.node in forgetful and key in seen:
-                received.remove(delivery)  # its identities are forgotten with the rest; whoever drives it filters them
+                received.remove(delivery)  # its identities are forgotten with the rest; its driver filters them
                 continue
             seen.add(key)
             for each in sets:  # values of aggregates may differ with the trace

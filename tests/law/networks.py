@@ -245,7 +245,7 @@ class Maker:
         return tuple(sources)
 
     def sinks(self, nodes: Sequence[str], rules: Sequence[Rule], sources: Sequence[Source]) -> tuple[Sink, ...]:
-        """One sink at least listens to composites; types that nobody subscribes to may be left."""
+        """One sink at least listens to composites; types without a subscription may be left."""
         emitted = {rule.emits: [(a.name, a.kind) for a in rule.attributes] for rule in rules}
         present = [TYPES[source.type] for source in sources]
         plain = {kind.name: list(zip(kind.attributes, kind.kinds, strict=True)) for kind in present}

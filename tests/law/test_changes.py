@@ -31,8 +31,8 @@ from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
-    DeliveredMark,
     DeliveredTo,
+    DeliveredWatermark,
     Prepare,
     Prepared,
     TellDelivered,
@@ -267,12 +267,14 @@ def leader_of(coordinator: Coordinator) -> str:
     return leader
 
 
-def tell(coordinator: Coordinator, orders: Orders, marks: Mapping[str, Sequence[tuple[str, int, float]]]) -> Orders:
-    """Have every node that is asked answer with its marks; the orders that follow."""
+def tell(
+    coordinator: Coordinator, orders: Orders, watermarks: Mapping[str, Sequence[tuple[str, int, float]]]
+) -> Orders:
+    """Have every node that is asked answer with its watermarks; the orders that follow."""
     found: Orders = []
     for node, order in orders:
         if isinstance(order, TellDelivered):
-            known = tuple(DeliveredMark(*mark) for mark in marks.get(node, ()))
+            known = tuple(DeliveredWatermark(*watermark) for watermark in watermarks.get(node, ()))
             found += coordinator.reported(node, DeliveredTo(order.loss, known))
     return found
 

@@ -69,7 +69,7 @@ def test_a_rare_type_pulls_a_frequent_one_and_less_crosses_the_network() -> None
     assert len(bodies(pulled, "Smoke")) == len(bodies(pushed, "Smoke")), "the master is pushed"
 
 
-def test_a_graph_begins_in_the_modes_that_were_planned_and_nobody_changes_them() -> None:
+def test_a_graph_begins_in_the_modes_that_were_planned_and_no_node_changes_them() -> None:
     network = a_network()
     births = births_of(network, (60 * MS, 15 * MS))
     run = laid_out(network, births, pulling(network, master="Temp", pulled=("Smoke",)))
@@ -145,7 +145,7 @@ def test_a_selection_waits_until_the_answer_is_complete() -> None:
     assert all(each.delivered_us - each.item.ts >= 4 * 40 * MS for each in run.outcome.delivered)
 
 
-def test_a_master_that_nobody_bears_asks_for_nothing() -> None:
+def test_a_master_without_a_source_asks_for_nothing() -> None:
     network = a_network(sources=(("t", "Temp"),))
     births = births_of(network, (4 * MS,))
     run = laid_out(network, births, pulling(network))
@@ -175,7 +175,7 @@ def two_rules() -> Network:
 
 @pytest.mark.parametrize("nodes", [("r", "r"), ("r", "m"), ("s", "m")])
 def test_readers_of_one_type_ask_for_it_on_streams_of_their_own(nodes: tuple[str, str]) -> None:
-    """Bodies still cross a link once, whoever asks: the checkers of the run look at every link."""
+    """Bodies still cross a link once, however many ask: the checkers of the run look at every link."""
     network = two_rules()
     births = births_of(network, (400 * MS, 4 * MS, 300 * MS))
     fire, gust = network.rules

@@ -172,7 +172,7 @@ def test_what_a_network_does_wrong_is_told() -> None:
     first = right[0]
     elsewhere = Delivery(first.sink, "nowhere", first.item, first.delivered_us)
     event = case.births[0][2]
-    foreign = Delivery(first.sink, first.node, Event(TYPES["A"], 1, "nobody", 0, {"id": 0, "v": 0, "s": "x"}), 0)
+    foreign = Delivery(first.sink, first.node, Event(TYPES["A"], 1, "absent", 0, {"id": 0, "v": 0, "s": "x"}), 0)
 
     def kinds(delivered: list[Delivery]) -> set[str]:
         return {

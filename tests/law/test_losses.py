@@ -30,8 +30,8 @@ from headwater.protocol.messages.plans import (
     Abort,
     Adopt,
     BeginTree,
-    DeliveredMark,
     DeliveredTo,
+    DeliveredWatermark,
     PlannedTree,
     Prepare,
     Prepared,
@@ -99,9 +99,9 @@ def test_nothing_is_rebuilt_before_every_node_has_told_how_far_trees_have_delive
     assert asked == [(node, TellDelivered(1)) for node in RING]
     assert coordinator.unanswered() == list(RING)
     for node in RING[:-1]:
-        assert coordinator.reported(node, DeliveredTo(1, (DeliveredMark(leader, 1, 300.0),))) == []
+        assert coordinator.reported(node, DeliveredTo(1, (DeliveredWatermark(leader, 1, 300.0),))) == []
     assert coordinator.reported("p4", DeliveredTo(7, ())) == [], "an answer to another question"
-    orders = coordinator.reported("p4", DeliveredTo(1, (DeliveredMark(leader, 1, 400.0),)))
+    orders = coordinator.reported("p4", DeliveredTo(1, (DeliveredWatermark(leader, 1, 400.0),)))
     assert coordinator.unanswered() == []
     assert of_kind(orders, DropLink) == [(leader, DropLink(other)), (other, DropLink(leader))]
     assert of_kind(orders, ForgetTree) == [(node, ForgetTree(leader, 1)) for node in RING]
@@ -301,11 +301,11 @@ def test_a_neighbour_that_remembers_nothing_breaks_the_trees_it_is_part_of() -> 
     assert core.works == {}
     assert reports(core.handle(Received(child, TreeReady(leader, 1, 1)), 0)) == ["forgotten_tree"]
     assert told(core.handle(Ordered(TellDelivered(1)), 0)) == [
-        DeliveredTo(1, (DeliveredMark(leader, 1, -float("inf")),))
+        DeliveredTo(1, (DeliveredWatermark(leader, 1, -float("inf")),))
     ], "how far it had come is not forgotten"
     core.handle(Ordered(ForgetTree(leader, 1)), 0)
     assert told(core.handle(Ordered(TellDelivered(2)), 0)) == [DeliveredTo(2, ())]
-    assert core.handle(LinkReset("nobody"), 0) == []
+    assert core.handle(LinkReset("absent"), 0) == []
 
 
 def test_a_node_that_remembers_nothing_takes_what_concerns_its_former_life_for_forgotten() -> None:
@@ -318,7 +318,7 @@ def test_a_node_that_remembers_nothing_takes_what_concerns_its_former_life_for_f
 def test_orders_and_reports_about_losses_travel() -> None:
     for order in (TellDelivered(3), UseLink("p1", 1)):
         assert control.decode(control.encode(control.Ordered(order))) == control.Ordered(order)
-    for report in (TreeBroken("p1", 2), DeliveredTo(3, (DeliveredMark("p1", 2, float("inf")),))):
+    for report in (TreeBroken("p1", 2), DeliveredTo(3, (DeliveredWatermark("p1", 2, float("inf")),))):
         assert control.decode(control.encode(control.Reported(report))) == control.Reported(report)
 
 

@@ -323,7 +323,7 @@ def test_all_conjuncts_must_hold() -> None:
 
 
 def test_an_answer_waits_for_events_that_arrive_late_and_keeps_what_it_needs_meanwhile() -> None:
-    lateness_us = 400_000  # many windows: the marks of the rule pass long before
+    lateness_us = 400_000  # many windows: the watermarks of the rule pass long before
     network = with_sources(a_tree(), Source("root", "A"), *(Source(f"leaf{n}", "E", lateness_us) for n in range(3)))
     rng = random.Random("late")
     given = [
@@ -351,7 +351,7 @@ def test_a_rule_that_is_delegated_asks_further_down() -> None:
     assert crossed(outcome, "aggregate")["leaf0", "middle"] == 8
 
 
-def test_what_nobody_can_ask_about_any_more_is_freed() -> None:
+def test_what_cannot_be_asked_about_any_more_is_freed() -> None:
     network = a_tree()
     made = Simulation(network, "mt-pp", 0, Faults())
     made.set_up(-1_000_000)
@@ -364,7 +364,7 @@ def test_what_nobody_can_ask_about_any_more_is_freed() -> None:
         for point in found.tallies.points.values()
         if point.store is not None
     ]
-    # Of 2400 events in 2.4 s those of the last 50 ms may be asked about; marks come a few housekeepings late.
+    # Of 2400 events in 2.4 s those of the last 50 ms may be asked about; watermarks come a few housekeepings late.
     assert len(kept) == 3
     assert 0 < sum(kept) < 400
 
@@ -382,7 +382,7 @@ def test_a_node_may_be_saved_and_restored_at_any_moment() -> None:
     assert found_by(made.run(given)) == by_one_engine(network, (event for _, _, event in given))
 
 
-def test_a_message_for_a_stream_that_nobody_asked_for_is_counted() -> None:
+def test_a_message_for_a_stream_that_was_not_asked_for_is_counted() -> None:
     core = NodeCore("n", {"m": 0})
     from headwater.node.effects import Received, Report
 

@@ -356,7 +356,7 @@ def test_a_type_of_several_children_is_filtered_at_each_and_combined_at_none() -
     assert division.local == frozenset()
 
 
-def test_what_the_node_produces_itself_is_asked_of_nobody_else_who_lacks_it() -> None:
+def test_what_the_node_produces_itself_is_asked_of_no_other_that_lacks_it() -> None:
     division = split(LONG, roles_of(LONG), {"A": ("l",), "B": ("l", HERE), "C": ("l",), "D": (HERE,), "E": ("l",)})
     assert asked(division) == ["l: a c e", "l: b"]
     assert division.local == {"B", "D"}

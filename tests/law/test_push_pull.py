@@ -1,4 +1,4 @@
-"""Push and pull: rare events awaken frequent ones, which stay where they are born until somebody asks for them."""
+"""Push and pull: rare events awaken frequent ones, which stay where they are born until a task asks for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headwater.protocol.events import Event, EventType, Value
 from headwater.protocol.expressions import Attribute, Binary, Constant, Expression, walk
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
-from headwater.protocol.messages.neighbour import Awakening, Mark, ReverseMark, SetMode
+from headwater.protocol.messages.neighbour import Awakening, ReverseMark, SetMode, Watermark
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import SUBJECT, parse_subscription
 from tests.simulation.test_simulator import MS, Birth, Overheard, overheard, results
@@ -228,12 +228,12 @@ def test_what_fails_the_conditions_of_an_awakening_does_not_cross() -> None:
 
 
 def first_pull(run: Overheard, parent: str, child: str) -> float:
-    """Up to where everything was pushed, as the first mark in pull mode says."""
+    """Up to where everything was pushed, as the first watermark in pull mode says."""
     for _, one, other, message in run.messages:
         if (one, other) == (child, parent):
-            for mark in getattr(message, "marks", ()):
-                if isinstance(mark, Mark) and mark.pull:
-                    return mark.ts
+            for watermark in getattr(message, "watermarks", ()):
+                if isinstance(watermark, Watermark) and watermark.pull:
+                    return watermark.ts
     raise AssertionError(f"{child} never kept anything back")
 
 
@@ -291,7 +291,7 @@ def test_reverse_marks_free_what_is_kept() -> None:
 
 
 def test_nothing_is_kept_twice_where_a_stream_only_passes() -> None:
-    """m hands modes and questions on, so what nobody asks for is kept at t alone."""
+    """m hands modes and questions on, so what is not asked for is kept at t alone."""
     network = a_network()
     run = Middle(network, births_of(network, RARE_SMOKE))
     assert run.most_at_source > 20
@@ -338,10 +338,10 @@ def test_what_was_kept_comes_when_the_stream_is_pushed_again() -> None:
     run = overheard(network, births, "mt-pp", RESTLESS)
     for (_, _), outlet in run.nodes["t"].outlets.items():
         assert outlet.pull or not outlet._kept
-    back = [mark for mark in marks(run, "t") if not mark.pull and mark.mode]
+    back = [watermark for watermark in watermarks(run, "t") if not watermark.pull and watermark.mode]
     assert back
     pushed = {row[1:3] for row in run.rows("t", "m")}
-    upto = max(mark.ts for mark in back if mark.ts < float("inf"))
+    upto = max(watermark.ts for watermark in back if watermark.ts < float("inf"))
     hot = {(event.node, event.seq) for _, _, event in births if is_hot(event)}
     early = {(event.node, event.seq) for _, _, event in births if event.ts <= upto - 200 * MS}
     missing = (hot & early) - pushed
@@ -350,10 +350,10 @@ def test_what_was_kept_comes_when_the_stream_is_pushed_again() -> None:
     assert all(event.ts < max(freed) for _, _, event in births if (event.node, event.seq) in missing)
 
 
-def marks(run: Overheard, sender: str) -> Iterator[Mark]:
+def watermarks(run: Overheard, sender: str) -> Iterator[Watermark]:
     for _, one, _, message in run.messages:
         if one == sender:
-            yield from getattr(message, "marks", ())
+            yield from getattr(message, "watermarks", ())
 
 
 # -- relays and steps --------------------------------------------------------------------------------------------------

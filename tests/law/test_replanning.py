@@ -46,7 +46,7 @@ def test_rates_have_moved_when_they_are_twice_or_half_of_what_was_planned_for() 
     (sentence,) = moved(planned, Statistics({"A": {"n1": 8.1, "n2": 4.0}}))
     assert sentence == "A at n1 occurs 8.1 times per second, planned for 4"
     assert len(moved(planned, Statistics({"A": {"n1": 1.9}, "B": {"n1": 0.3}}))) == 2
-    assert len(moved(planned, Statistics({"C": {"n1": 3.0}}))) == 1, "nobody had said anything, so one was assumed"
+    assert len(moved(planned, Statistics({"C": {"n1": 3.0}}))) == 1, "no rate was given, so one was assumed"
 
 
 def test_what_was_not_measured_stays_as_it_was_given() -> None:

@@ -43,14 +43,14 @@ class Replay(Simulation):
         for events in of_source.values():
             events.sort()
             for event, following in zip(events, [*events[1:], None], strict=True):
-                mark = event.ts if following is None else following.ts - 1
-                self._following[event.node, event.seq] = mark
+                watermark = event.ts if following is None else following.ts - 1
+                self._following[event.node, event.seq] = watermark
 
     def _bear(self, source: int, event: Event) -> None:
         node = self.coordinator.sources[source][0]
         self.outcome.born.append(event)
-        mark = self._following[event.node, event.seq]
-        self._perform(node, self._handle(node, Born(source, (event,), mark)))
+        watermark = self._following[event.node, event.seq]
+        self._perform(node, self._handle(node, Born(source, (event,), watermark)))
 
 
 def births(case: NetworkCase) -> Iterable[Birth]:

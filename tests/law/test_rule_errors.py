@@ -1,4 +1,4 @@
-"""Rules that fail on the values they meet, in running nodes: said, counted under their name, and in nobody's way."""
+"""Rules that fail on the values they meet, in running nodes: said, counted under their name, and harmless to others."""
 
 from __future__ import annotations
 

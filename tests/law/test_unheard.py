@@ -29,26 +29,26 @@ def a_listening_node() -> ANode:
     node = ANode(sources="A", lateness_us=10)
     node.hears("up", Deploy("top", 1, STREAM, Filter("A")))
     node.starts()
-    assert marks(node.hears("up", Want(STREAM, 89), at_us=100)) == [89]
+    assert watermarks(node.hears("up", Want(STREAM, 89), at_us=100)) == [89]
     return node
 
 
-def marks(effects: object) -> list[float]:
-    return [mark.ts for batch in sent(effects, Batch) for mark in batch.marks]  # type: ignore[arg-type]
+def watermarks(effects: object) -> list[float]:
+    return [watermark.ts for batch in sent(effects, Batch) for watermark in batch.watermarks]  # type: ignore[arg-type]
 
 
 def test_the_clock_promises_nothing_for_a_source_that_is_unheard() -> None:
     node = a_listening_node()
     node.handle(SourcesUnheard((0,), 0), 500)
-    assert marks(node.hears("up", Want(STREAM, 300), at_us=500)) == []
+    assert watermarks(node.hears("up", Want(STREAM, 300), at_us=500)) == []
     assert node.core.local["A"].current(500) == 89, "what was promised holds, and nothing more"
     assert reports(node.bears(event("A", 90), at_us=600)) == [], "it was held for the node"
     assert reports(node.bears(event("A", 89), at_us=600)) == ["late_events"], "it was late before"
-    assert marks(node.handle(SourcesHeard((0,)), 700)) == [689]
+    assert watermarks(node.handle(SourcesHeard((0,)), 700)) == [689]
     assert reports(node.bears(event("A", 689), at_us=700)) == ["late_events"]
 
 
-def test_no_mark_goes_back_however_long_ago_the_source_was_heard() -> None:
+def test_no_watermark_goes_back_however_long_ago_the_source_was_heard() -> None:
     node = a_listening_node()
     node.handle(SourcesUnheard((0,), -1_000), 100)
     assert node.core.local["A"].current(100) == 89
@@ -99,7 +99,7 @@ def test_what_is_held_for_a_node_that_is_down_is_not_late_and_results_are_exact(
         assert law.check(case, strategy, faults=True).wrong == [], strategy
 
 
-def test_what_nobody_holds_never_happens() -> None:
+def test_what_no_node_holds_never_happens() -> None:
     network = a_network()
     births = births_of(network, 100)
     span_us = births[-1][0]

@@ -122,14 +122,14 @@ WRONG = {
     "nodes that are too few": plain_batch(node=["n"] * 99),
     "streams that are text": [0, [[["x"], False, None, plain_batch()[1][0][3]]], [], None],
     "a run that is too long": [0, [[[3], False, None, plain_batch()[1][0][3], 5]], [], None],
-    "marks that are none": [0, plain_batch()[1], 5, None],
+    "watermarks that are none": [0, plain_batch()[1], 5, None],
     "a floor that is none": [0, plain_batch()[1], [], "x"],
     "a tree without a name": [1, 5, 1, [plain_batch()[1][0][3]]],
 }
 
 
 @pytest.mark.parametrize("plain", WRONG.values(), ids=WRONG)
-def test_columns_that_nobody_could_read_are_not_passed_on(plain):
+def test_columns_that_no_node_could_read_are_not_passed_on(plain):
     assert type(Wire([EXACT]).decode(msgpack.packb(plain_batch())).runs[0].rows) is Columns  # type: ignore[union-attr]
     with pytest.raises(CodecError):
         Wire([EXACT]).decode(msgpack.packb(plain))
@@ -328,7 +328,7 @@ def test_columns_that_contradict_what_was_told_before_are_not_believed():
         assert inbox.rows(Run(names_of(rows), columns_of(rows), (1,))) == rows, "the same again is no contradiction"
         assert inbox.rows(Run(names_of(lies), None, (1,))) == [*rows[30:], *lies[10:]]
         elsewhere = Inbox(testimony).rows(Run(names_of(lies), columns_of(lies), (1,)))
-        assert elsewhere == (lies if kind is EXACT else list(lies[10:])), "whoever tells it"
+        assert elsewhere == (lies if kind is EXACT else list(lies[10:])), "from any neighbour"
 
 
 # ------------------------------------------------------------------------------------------------------------ a node

@@ -1,4 +1,4 @@
-"""Hubs over real sockets: what is sent arrives once and in order, whatever breaks, whoever else knocks."""
+"""Hubs over real sockets: what is sent arrives once and in order, whatever breaks, and whichever strangers dial."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_what_is_sent_in_one_turn_leaves_in_one_frame(loop: str) -> None:
     run(test(), loop)
 
 
-def test_what_is_sent_before_anybody_is_there_waits_for_them() -> None:
+def test_what_is_sent_before_the_peer_is_there_waits_for_it() -> None:
     async def test() -> None:
         b = Ends("b")
         b.hub.add_peer("a", dial=None)
@@ -96,7 +96,7 @@ def test_whispers_are_heard_while_the_link_is_up_and_lost_otherwise() -> None:
         await until(lambda: b.whispers == [b"psst"])
         await b.hub.close()
         await until(lambda: not a.hub.is_up("b"))
-        a.hub.whisper("b", b"nobody hears this")
+        a.hub.whisper("b", b"this is not heard")
         assert a.hub.queued("b") == (0, 0)
         await closed(a)
 
@@ -115,7 +115,7 @@ def test_closing_waits_for_acknowledgements_and_takes_leave() -> None:
     run(test())
 
 
-def test_closing_frees_everything_although_nobody_waits_until_it_is_done() -> None:
+def test_closing_frees_everything_although_the_caller_does_not_wait() -> None:
     async def test() -> None:
         a, b = await a_pair()
         b.confirms = False
@@ -220,7 +220,7 @@ def test_a_deferred_reset_waits_until_it_is_accepted() -> None:
     run(test())
 
 
-def test_somebody_unknown_is_taken_in_only_if_the_handler_says_so() -> None:
+def test_a_stranger_is_taken_in_only_if_the_handler_says_so() -> None:
     async def test() -> None:
         b = Ends("b")
         b.admits = lambda name, key: LinkSettings() if name == "@client/good" else None
@@ -463,7 +463,7 @@ def test_a_hub_under_fire_keeps_serving_its_peer() -> None:
                 await asyncio.sleep(0.005)
             await until(lambda: len(b.got("a")) == 1000 and b.hub.counters["refused_parts"] == 40)
             stranger.send(bytes(FRAME_BYTES_MAX + 1))  # ZeroMQ itself ends this connection
-            stranger.send(an_offer("nobody"))
+            stranger.send(an_offer("stranger"))
             a.hub.send("b", [b"after"])
             await until(lambda: b.got("a")[-1] == b"after")
             stranger.close(0)
@@ -503,7 +503,7 @@ def test_a_flood_of_connections_does_not_stop_a_good_link() -> None:
             flood = []
             for number in range(400):
                 socket = dealer(context, address_of(b))
-                socket.send(an_offer(f"nobody{number % 50}"))
+                socket.send(an_offer(f"stranger{number % 50}"))
                 flood.append(socket)
                 if number % 20 == 0:
                     a.hub.send("b", numbered(50, number // 20 * 50))
@@ -566,7 +566,7 @@ def test_a_peer_of_another_version_is_refused_with_a_reason_that_is_said_once(
     assert len([record for record in caplog.records if "version 2" in record.getMessage()]) == 1
 
 
-def test_whoever_is_dialed_does_not_take_a_call_from_the_same_peer() -> None:
+def test_an_end_that_is_dialed_does_not_take_a_call_from_the_same_peer() -> None:
     async def test() -> None:
         a, b = Ends("a"), Ends("b")
         here, there = await a.hub.start("tcp://127.0.0.1:0"), await b.hub.start("tcp://127.0.0.1:0")
@@ -597,7 +597,7 @@ def test_a_name_that_is_in_use_is_refused_to_others_and_not_to_the_same_process_
         assert first.hub.is_up("b")
         assert b.log == [("up", "a")]
 
-        again = Ends("a")  # the life of the first: its connection broke, and nobody has noticed
+        again = Ends("a")  # the life of the first: its connection broke, and neither end has noticed
         again.hub.add_peer("b", dial=address)
         await again.hub.start(None)
         await until(lambda: again.hub.is_up("b"))
@@ -610,7 +610,7 @@ def test_a_name_that_is_in_use_is_refused_to_others_and_not_to_the_same_process_
     run(test())
 
 
-def test_a_hub_that_nobody_closes_does_not_hold_up_the_process() -> None:
+def test_a_hub_that_is_not_closed_does_not_hold_up_the_process() -> None:
     """It is collected together with its sockets, in whatever order."""
     script = """
 import asyncio, gc

@@ -51,8 +51,8 @@ def test_a_secret_key_that_others_can_read_is_refused(folder: Path, mode: int) -
 
 
 def test_missing_and_broken_keys_are_said_with_their_file(folder: Path) -> None:
-    with pytest.raises(ConfigError, match=r"nobody\.key: the secret key cannot be read"):
-        Keys.read(folder, "nobody")
+    with pytest.raises(ConfigError, match=r"absent\.key: the secret key cannot be read"):
+        Keys.read(folder, "absent")
     for content in (b"", b"too short", bytes(40), b"x" * 32):
         (folder / "b.pub").write_bytes(content)
         with pytest.raises(ConfigError, match=r"b\.pub: this is no key"):
@@ -71,7 +71,7 @@ def test_keys_know_their_own_and_those_of_others(folder: Path) -> None:
     assert keys.public_key == (folder / "a.pub").read_text().strip()
     assert keys.public_key_of("b") == (folder / "b.pub").read_text().strip()
     assert keys.public_key_of("@client/laptop") == (folder / "laptop.pub").read_text().strip()
-    assert keys.public_key_of("nobody") is None
+    assert keys.public_key_of("absent") is None
 
 
 # -- links
@@ -118,7 +118,7 @@ def test_with_keys_a_hub_listens_beyond_this_machine(folder: Path) -> None:
 
 
 def test_an_unknown_key_gets_nothing(folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Somebody who knows the public keys of the network and made a key of the right name for himself."""
+    """A process that knows the public keys of the network and made itself a key of the right name."""
     forged = tmp_path / "forged"
     make_keys(forged, ["a"])
     (forged / "b.pub").write_bytes((folder / "b.pub").read_bytes())
@@ -141,7 +141,7 @@ def test_an_unknown_key_gets_nothing(folder: Path, tmp_path: Path, caplog: pytes
     assert len([each for each in caplog.records if "no key that is known here" in each.getMessage()]) == 1
 
 
-def test_somebody_without_any_key_gets_nothing(folder: Path) -> None:
+def test_a_process_without_any_key_gets_nothing(folder: Path) -> None:
     async def test() -> None:
         b, address = await listening(folder, "a")
         plain = Ends("a")
@@ -166,7 +166,7 @@ def test_somebody_without_any_key_gets_nothing(folder: Path) -> None:
     run(test())
 
 
-def test_a_known_key_does_not_make_somebody_else_of_its_owner(folder: Path) -> None:
+def test_a_known_key_does_not_make_another_of_its_owner(folder: Path) -> None:
     async def test() -> None:
         b, address = await listening(folder, "a")
         liar = Ends("a", keys=Keys.read(folder, "laptop"))
@@ -181,7 +181,7 @@ def test_a_known_key_does_not_make_somebody_else_of_its_owner(folder: Path) -> N
     run(test())
 
 
-def test_whoever_is_dialed_must_have_the_key_of_its_name(folder: Path, tmp_path: Path) -> None:
+def test_a_process_that_is_dialed_must_have_the_key_of_its_name(folder: Path, tmp_path: Path) -> None:
     forged = tmp_path / "forged"
     make_keys(forged, ["b"])
     (forged / "a.pub").write_bytes((folder / "a.pub").read_bytes())
@@ -195,8 +195,8 @@ def test_whoever_is_dialed_must_have_the_key_of_its_name(folder: Path, tmp_path:
         await asyncio.sleep(0.5)
         assert thief.hub.counters["frames_in"] == 0
         assert a.log == []
-        with pytest.raises(ConfigError, match=r"no public key of 'nobody'.*nobody\.pub"):
-            a.hub.add_peer("nobody", dial=address)
+        with pytest.raises(ConfigError, match=r"no public key of 'absent'.*absent\.pub"):
+            a.hub.add_peer("absent", dial=address)
         assert a.hub.peers() == ["b"]
         await closed(a, thief)
 
@@ -223,7 +223,7 @@ def test_a_client_has_the_key_of_its_own_name_and_a_new_one_needs_no_restart(fol
         for client in clients:
             client.hub.add_peer("b", dial=address)
             await client.hub.start(None)
-            if client is clients[1]:  # it dials before anybody here knows it
+            if client is clients[1]:  # it dials before the hub knows it
                 await until(lambda: b.hub.counters["refused_unknown_key"])
                 (folder / "phone.pub").write_bytes((elsewhere / "phone.pub").read_bytes())
             await until(lambda client=client: client.hub.is_up("b"))  # type: ignore[misc]
@@ -276,10 +276,10 @@ def test_the_command_makes_keys_for_names_and_for_a_network(
     )
     assert "n1" in text
     assert (Path("keys") / "n1.key").read_text().strip() not in text
-    assert headwater("keys", "keys", "phone") == (0, "everybody named has keys already\n")
+    assert headwater("keys", "keys", "phone") == (0, "all names have keys already\n")
     code, text = headwater("keys", "keys")
     assert code == 2
-    assert "name somebody" in text
+    assert "give names" in text
     code, text = headwater("keys", "keys", "../x")
     assert code == 2
     assert "cannot be the name of a key" in text

@@ -334,7 +334,7 @@ def test_a_process_that_was_stopped_itself_does_not_call_its_peer_silent() -> No
 def test_a_live_peer_that_lost_a_frame_gets_it_again() -> None:
     a, b = opened()
     a.send([b"lost"])
-    assert a.next_frame(0.0) is not None  # and nobody carries it
+    assert a.next_frame(0.0) is not None  # and it is not carried
     happened: list[object] = []
     for now in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5):
         happened += a.tick(now) + b.tick(now) + exchange(a, b, now)

@@ -12,7 +12,7 @@ from headwater.node.engine import Engine
 from headwater.node.snapshot import restore, save
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
-from headwater.protocol.messages.neighbour import Advertise, Batch, Mark, Message, Notify, Run, Want
+from headwater.protocol.messages.neighbour import Advertise, Batch, Message, Notify, Run, Want, Watermark
 from headwater.protocol.wire.codec import CodecError
 from headwater.protocol.wire.messages import LinkWire, Wire
 from tests.kit.builders import TYPES, chain, each, rule
@@ -42,7 +42,7 @@ def flat(message: Message) -> Any:
         for run in message.runs
         for position, identity in enumerate(run.identities)
     ]
-    return found, message.marks, message.floor_us
+    return found, message.watermarks, message.floor_us
 
 
 def composites() -> list[tuple[Any, ...]]:
@@ -92,8 +92,10 @@ def test_every_batch_comes_as_it_went(seed):
             rows = sorted([(*each[:3], TYPES["A"], *each[4:]) for each in rows])
         made = run(*rows, *(composites() if rng.random() < 0.2 else ()), streams=(1, 2), blocker=rng.random() < 0.3)
         runs.append(made._replace(rows=None) if rng.random() < 0.2 else made)
-    marks = tuple(Mark(*mark) for mark in rng.sample([(1, 5), (2, float("inf"), 3, 4), (3, 0.5, 1, 2, True, 9)], 2))
-    batch = Batch(tuple(runs), marks, rng.choice((None, -7)))
+    watermarks = tuple(
+        Watermark(*watermark) for watermark in rng.sample([(1, 5), (2, float("inf"), 3, 4), (3, 0.5, 1, 2, True, 9)], 2)
+    )
+    batch = Batch(tuple(runs), watermarks, rng.choice((None, -7)))
     for ends in ((wire, wire), (LinkWire(ALL), LinkWire(ALL))):
         read = ends[1].decode(ends[0].encode(batch))
         assert flat(read) == flat(batch)
@@ -111,7 +113,7 @@ def test_events_that_go_down_a_tree_come_as_they_went():
 def test_the_bytes_of_a_batch_are_those_of_its_runs_and_the_rest():
     wire = Wire(ALL)
     runs = run(row("A", 1), row("A", 2)), run(row("B", 3)), Run((("n", 4), ("n", 5)), None, (3,))
-    batch = Batch(runs, (Mark(1, 5),), 7)
+    batch = Batch(runs, (Watermark(1, 5),), 7)
     assert len(wire.encode(batch)) == sum(map(wire.run_bytes, runs)) + wire.overhead_bytes(batch)
 
 
@@ -171,12 +173,12 @@ WRONG = {
     "an identity that cannot be hashed": [0, [[[3], False, ["n", []]]], [], None],
     "a body that is nothing": in_a_batch(None),
     "a body that is empty": in_a_batch([]),
-    "a mark at no time": [0, [], [[3, float("nan")]], None],
-    "a mark at a text": [0, [], [[3, "x"]], None],
-    "a mark with a negative count": [0, [], [[3, 5, 0, -1]], None],
-    "a mark of a stream that is no number": [0, [], [["x", 5]], None],
-    "a mark with a mode that is a number": [0, [], [[3, 5, 0, 0, 1, 1]], None],
-    "a mark that is too long": [0, [], [[3, 5, 0, 0, True, 1, 1]], None],
+    "a watermark at no time": [0, [], [[3, float("nan")]], None],
+    "a watermark at a text": [0, [], [[3, "x"]], None],
+    "a watermark with a negative count": [0, [], [[3, 5, 0, -1]], None],
+    "a watermark of a stream that is no number": [0, [], [["x", 5]], None],
+    "a watermark with a mode that is a number": [0, [], [[3, 5, 0, 0, 1, 1]], None],
+    "a watermark that is too long": [0, [], [[3, 5, 0, 0, True, 1, 1]], None],
     "a floor that is a text": [0, [], [], "x"],
     "a want of text": [2, 3, "x"],
     "a want without a stream": [2, None, 5],

@@ -196,7 +196,7 @@ class Recorded:
 
     @staticmethod
     def _unsaid(tree: str) -> list[Message]:
-        """What nobody says while all goes well."""
+        """What no node says while all goes well."""
         found = (*composites(), (50, "top", 1, TYPES["A"], 1, 1, None, None))
         of_trees = TreeOver(tree, 1), TreeNack(tree, 1, 20), SettledHere(tree, 1, 50.0), Notify(tree, 1, found)
         return [*of_trees, GraphLaid(tree, 1), LinkAgain(1), *(ReverseMark(number, 1000.0) for number in range(1, 8))]
@@ -254,7 +254,7 @@ def test_no_frame_stops_a_node(share):
     assert read.total() == FRAMES // SHARES
     assert read["refused"] < read.total() * 0.8, "hardly anything got through: the fuzz says nothing of the nodes"
     assert read["refused"] > read.total() * 0.2
-    for counter in ("unknown_tree", "unknown_stream", "contradicting_marks"):
+    for counter in ("unknown_tree", "unknown_stream", "contradicting_watermarks"):
         assert counters[counter], f"{counter}: {counters}"
     assert counters["foreign_events"] + counters["contradicting_events"], counters
 

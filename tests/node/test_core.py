@@ -32,7 +32,6 @@ from headwater.protocol.messages.neighbour import (
     FetchRules,
     Filter,
     GraphLaid,
-    Mark,
     Notify,
     Part,
     RulesFetched,
@@ -42,6 +41,7 @@ from headwater.protocol.messages.neighbour import (
     TreeReady,
     TreeStart,
     Want,
+    Watermark,
     Whole,
 )
 from headwater.protocol.messages.plans import (
@@ -171,7 +171,7 @@ def sources_of_items(batches: Iterable[Batch]) -> list[tuple[Any, tuple[int, ...
         (Notify("nowhere", 1, (tuple(event("A", 5)),)), "unknown_tree"),
         (Deploy("nowhere", 1, 3, Filter("A")), "unknown_tree"),
         (Want(77, 5), "unknown_stream"),
-        (Batch((), (Mark(77, 5),)), "unknown_stream"),
+        (Batch((), (Watermark(77, 5),)), "unknown_stream"),
         (Batch((body(event("A", 5), 77),), ()), "unknown_stream"),
         (Batch((Run((("n", 5),), None, (77,)),), ()), "unknown_body"),
         ("gibberish", "unknown_message"),
@@ -260,7 +260,7 @@ def test_a_late_event_is_reported_and_goes_nowhere():
     assert sources_of_items(sent(node.bears(event("A", 90), at_us=100), Batch)) == [(("n", 90), (3,), True)]
 
 
-def test_an_event_of_a_source_that_nobody_announced_is_reported():
+def test_an_event_of_a_source_that_was_not_announced_is_reported():
     node = ANode(sources="A")
     assert reports(node.bears(event("B", 5), source=0, at_us=5)) == ["unadvertised_events"]
     assert reports(node.bears(event("A", 5), source=4, at_us=5)) == ["unadvertised_events"]
@@ -402,16 +402,16 @@ def test_a_node_answers_for_itself_and_all_below_it():
     assert {planned.rule for planned in answer.rules} == {PAIR, other}
 
 
-def test_an_answer_that_nobody_asked_for_is_counted():
+def test_an_answer_that_was_not_asked_for_is_counted():
     node = ANode(PAIR, children=["left"], strategy="mt")
     node.child_says("left", "AB")
     assert reports(node.hears("left", RulesFetched("top", 1, "X", ()))) == ["unknown_answer"]
 
 
-# -- marks -------------------------------------------------------------------------------------------------------------
+# -- watermarks --------------------------------------------------------------------------------------------------------
 
 
-def test_a_mark_is_told_when_the_clock_has_passed_what_is_wanted():
+def test_a_watermark_is_told_when_the_clock_has_passed_what_is_wanted():
     node = ANode(sources="A", lateness_us=10)
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
     node.starts()
@@ -419,18 +419,18 @@ def test_a_mark_is_told_when_the_clock_has_passed_what_is_wanted():
     assert (timer.at_us, timer.idle) == (61, False)
     assert sent(node.handle(TimerFired(timer.name), 60), Batch) == [], "too early: an event at 50 may still come"
     (batch,) = sent(node.handle(TimerFired(timer.name), 61), Batch)
-    assert [(mark.number, mark.ts) for mark in batch.marks] == [(3, 50)]
+    assert [(watermark.number, watermark.ts) for watermark in batch.watermarks] == [(3, 50)]
 
 
-def test_a_decision_waits_for_the_marks_it_depends_on():
+def test_a_decision_waits_for_the_watermarks_it_depends_on():
     node = ANode(LAST, parent=None, children=["left"], sources="A", sinks=["Y"])
     (deployed,) = sent(node.child_says("left", "B"), Deploy)
     asked = sent(node.bears(event("A", 60), at_us=60), Want, "left")
     assert asked == [Want(deployed.number, 60)]
     late = event("B", 30, node="left")
     assert delivered(node.hears("left", Batch((body(late, deployed.number),), ()), at_us=70)) == []
-    assert delivered(node.hears("left", Batch((), (Mark(deployed.number, 59),)), at_us=71)) == []
-    assert delivered(node.hears("left", Batch((), (Mark(deployed.number, 60),)), at_us=72)) == [(0, 60)]
+    assert delivered(node.hears("left", Batch((), (Watermark(deployed.number, 59),)), at_us=71)) == []
+    assert delivered(node.hears("left", Batch((), (Watermark(deployed.number, 60),)), at_us=72)) == [(0, 60)]
 
 
 def test_a_body_is_sent_once_and_referred_to_afterwards():
@@ -461,7 +461,7 @@ def test_sources_that_have_ended_promise_everything():
     node.hears("up", Deploy("top", 1, 3, Filter("A")))
     node.starts()
     (batch,) = sent(node.handle(SourcesEnded((0,)), 10), Batch)
-    assert [(mark.number, mark.ts) for mark in batch.marks] == [(3, FOREVER)]
+    assert [(watermark.number, watermark.ts) for watermark in batch.watermarks] == [(3, FOREVER)]
     assert node.core.unfinished() == []
 
 
@@ -487,11 +487,11 @@ def test_a_node_that_is_restored_in_the_middle_goes_on_as_if_nothing_had_happene
     node.bears(event("A", 60, 1), at_us=60)
     copy = NodeCore.restored(node.core.save())
     rest = [
-        (82, Received("left", Batch((body(event("B", 50, 2, "left"), of_b),), (Mark(of_b, 55),)))),
-        (84, Received("left", Batch((), (Mark(of_b, 60),)))),
+        (82, Received("left", Batch((body(event("B", 50, 2, "left"), of_b),), (Watermark(of_b, 55),)))),
+        (84, Received("left", Batch((), (Watermark(of_b, 60),)))),
         (86, TimerFired("tick")),
         (90, Born(0, (event("A", 90, 2),))),
-        (95, Received("left", Batch((), (Mark(of_b, 90),)))),
+        (95, Received("left", Batch((), (Watermark(of_b, 90),)))),
     ]
     one = [node.core.handle(received, at_us) for at_us, received in rest]
     other = [copy.handle(received, at_us) for at_us, received in rest]

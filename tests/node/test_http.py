@@ -38,7 +38,7 @@ FUZZES = 300
 
 async def _slow() -> Response:
     await asyncio.sleep(3600)
-    raise AssertionError("nobody waits for so long")
+    raise AssertionError("no test waits for so long")
 
 
 async def _later() -> Response:
@@ -294,7 +294,7 @@ def test_a_body_of_100_mb_is_refused_and_not_kept(hurried: None) -> None:
                 writer.write(b"x" * (1 << 20))
                 await writer.drain()
                 sent += 1
-        assert sent < 100, "somebody has read it all"
+        assert sent < 100, "the stalled reader has read it all"
         with suppress(OSError):
             assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
         writer.transport.abort()

@@ -22,7 +22,6 @@ from headwater.protocol.messages.neighbour import (
     Deploy,
     FetchRules,
     Filter,
-    Mark,
     Message,
     Notify,
     ReverseMark,
@@ -36,6 +35,7 @@ from headwater.protocol.messages.neighbour import (
     TreeReady,
     TreeStart,
     Want,
+    Watermark,
 )
 from headwater.protocol.messages.trees import CreateTree, LinkAgain, TreeAck, TreeNack
 from headwater.protocol.subscriptions import parse_subscription
@@ -48,7 +48,7 @@ from tests.kit.strangers import EVERYTHING, NODES, SEED, TEMP, Load, Memory, Rog
 
 
 def lies(rng: random.Random, count: int) -> Iterator[Message]:
-    """Well-formed messages that nobody would send."""
+    """Well-formed messages that no honest node would send."""
     huge = 1 << 61
     for _ in range(count):
         tree = rng.choice((*NODES, "nowhere", f"tree {rng.random()}"))
@@ -80,7 +80,7 @@ def lies(rng: random.Random, count: int) -> Iterator[Message]:
                 ReverseMark(number, ts),
                 SetMode(number, rng.random() < 0.5, serial),
                 Batch((Run(names, tuple(rows), (number, 1)), Run(names, None, (number,))), (), None),
-                Batch((), (Mark(number, ts), Mark(1, ts), Mark(1, -ts)), ts),
+                Batch((), (Watermark(number, ts), Watermark(1, ts), Watermark(1, -ts)), ts),
                 Notify(tree, epoch, tuple(rows)),
                 LinkAgain(serial),
             )

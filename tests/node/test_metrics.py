@@ -34,14 +34,14 @@ from headwater.node.observe.metrics.loop_lag import LoopLag
 from headwater.node.observe.metrics.observed import Observed
 from headwater.node.observe.metrics.record_files import RecordFiles
 from headwater.node.observe.metrics.records import Records
-from headwater.node.observe.metrics.watermarks import SOURCES, lag_s, marks_of
+from headwater.node.observe.metrics.watermarks import SOURCES, lag_s, watermarks_of
 from headwater.node.observe.selectivity import Past, Predicate, Selected, selected
 from headwater.node.observe.statistics import REPEAT_AFTER_US, Whispers, statistics
 from headwater.node.step import FOREVER
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Event
 from headwater.protocol.messages.control import decode_statistics, encode_statistics
-from headwater.protocol.messages.neighbour import Awakening, Batch, Deploy, Mark, Notify, Run, TreeStart, Want
+from headwater.protocol.messages.neighbour import Awakening, Batch, Deploy, Notify, Run, TreeStart, Want, Watermark
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
 from headwater.protocol.wire.messages import Wire
@@ -156,7 +156,7 @@ def a_run(kind: str, number: int, first: int = 0) -> Run:
 def test_a_batch_of_one_kind_is_accounted_without_looking_at_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire(TYPES.values())
     booked = Accounts(wire)
-    batch = Batch((a_run("primitive", 200),), (Mark(1, 5),))
+    batch = Batch((a_run("primitive", 200),), (Watermark(1, 5),))
     size = len(wire.encode(batch))
     monkeypatch.setattr(wire, "run_bytes", lambda run: pytest.fail("the events were encoded again"))
     booked.note("n2", batch, size, 2)
@@ -170,7 +170,7 @@ def test_the_bytes_of_a_mixed_batch_are_split_by_what_each_kind_takes() -> None:
     wire = Wire(TYPES.values())
     booked = Accounts(wire)
     runs = a_run("blocker", 2), a_run("match", 30, 100), a_run("answer", 3, 200)
-    batch = Batch(runs, (Mark(1, 5),))
+    batch = Batch(runs, (Watermark(1, 5),))
     size = len(wire.encode(batch))
     booked.note("n2", batch, size)
     found = booked.sent["n2"]
@@ -189,13 +189,13 @@ def test_the_bytes_of_a_mixed_batch_are_split_by_what_each_kind_takes() -> None:
     ("message", "sent", "received", "events"),
     [
         (Want(1, 5), "watermark", "watermark", 0),
-        (Batch((), (Mark(1, 5),)), "watermark", "watermark", 0),
+        (Batch((), (Watermark(1, 5),)), "watermark", "watermark", 0),
         (Awakening(1, 1, 0, 5), "awakening", "awakening", 1),
         (TreeStart("n1", 1), "control", "control", 0),
         (Batch((a_run("reference", 3),), ()), "reference", "events", 3),
         (Notify("n1", 1, (tuple(an_event("A", 1, 1)),)), "primitive", "events", 1),
     ],
-    ids=["want", "mark", "awakening", "control", "batch", "notify"],
+    ids=["want", "watermark", "awakening", "control", "batch", "notify"],
 )
 def test_messages_have_a_kind_for_the_sender_and_one_for_the_receiver(
     message: Any, sent: str, received: str, events: int
@@ -280,7 +280,7 @@ def test_what_is_held_by_purpose_is_all_that_is_held(simulation: Simulation) -> 
     assert sum(core.held() for core in simulation.nodes.values()) > 0
 
 
-def test_lag_is_measured_from_the_least_mark() -> None:
+def test_lag_is_measured_from_the_least_watermark() -> None:
     assert lag_s(2_000_000, 5_500_000, 0) == 3.5
     assert lag_s(FOREVER, 5, 0) == 0
     assert lag_s(-FOREVER, 5_500_000, 3_000_000) == 2.5  # since the process began, and never infinite
@@ -292,13 +292,13 @@ def test_a_node_shows_whom_it_waits_for() -> None:
     numbers = [message.number for message in deployed if isinstance(message, Deploy)]
     assert numbers
     node.bears(a_born_event("A", 50), at_us=50)
-    marks = marks_of(node.core, 60)
-    assert marks.inputs["left"] == -FOREVER
-    assert marks.awaited["left"] >= 1
-    assert marks.inputs[SOURCES] == 59
-    node.hears("left", Batch((), tuple(Mark(number, 50) for number in numbers)), at_us=60)
-    marks = marks_of(node.core, 60)
-    assert (marks.inputs["left"], marks.awaited["left"]) == (50, 0)
+    watermarks = watermarks_of(node.core, 60)
+    assert watermarks.inputs["left"] == -FOREVER
+    assert watermarks.awaited["left"] >= 1
+    assert watermarks.inputs[SOURCES] == 59
+    node.hears("left", Batch((), tuple(Watermark(number, 50) for number in numbers)), at_us=60)
+    watermarks = watermarks_of(node.core, 60)
+    assert (watermarks.inputs["left"], watermarks.awaited["left"]) == (50, 0)
 
 
 def test_histograms_count_what_is_at_a_bound_under_it() -> None:

@@ -364,7 +364,7 @@ def test_an_installed_tree_can_be_read_and_is_not_negotiated() -> None:
     assert node.children("r", 4) == ("a", "b")
     assert node.unknown == 2
     with pytest.raises(ConfigError, match="no link"):
-        node.install("r", 5, "nobody", ())
+        node.install("r", 5, "absent", ())
     node.ordered(DropLink("a"))
     assert node.broken() == (("r", 4),)
 

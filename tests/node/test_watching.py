@@ -18,7 +18,7 @@ NEIGHBOUR = PeerConfig("p2", None, None, dials=True)  # its address follows when
 
 
 async def a_configured_node(folder: Path) -> NodeDaemon:
-    """A node that nobody answers, which has been told of a neighbour that it cannot dial yet."""
+    """A node that gets no answers, which has been told of a neighbour that it cannot dial yet."""
     settings = DaemonSettings(
         name="p1", data=folder, coordinator="tcp://127.0.0.1:1", network="test", http="127.0.0.1:0"
     )

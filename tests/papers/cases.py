@@ -267,7 +267,7 @@ CASES = (
         "runningperson",
         (
             person(0, 1, 0.0),
-            person(1, 2, 50.0),  # somebody else
+            person(1, 2, 50.0),  # another person
             person(2, 1, 5.0),  # walks
             person(3, 1, 12.0),
             person(4, 1, 30.0),  # 4 s after the first, 18 m from the one before

@@ -22,7 +22,7 @@ from tests.kit.patience import COMMAND_S, run_to_its_end, until
 
 PROJECT: Final = Path(__file__).parent.parent.parent
 DEFAULTS: Final = """\
-# A cluster whose own store nobody can reach: all that commands read and write is in files.
+# A cluster whose own store cannot be reached: all that commands read and write is in files.
 spark.hadoop.fs.defaultFS      hdfs://127.0.0.1:1
 spark.sql.shuffle.partitions = 2
 spark.log.level                ERROR

@@ -368,7 +368,7 @@ def test_folders_that_are_no_runs_are_refused_before_anything_is_done(runs: list
 
 
 def test_latency_of_replayed_events_comes_from_their_births(spark: Any, tmp_path: Path) -> None:
-    """Against a join by hand; one node's births are gone, so nobody knows when its events were born."""
+    """Against a join by hand; one node's births are gone, so it is not known when its events were born."""
     run = synthetic_run(tmp_path / "made", matches=400, events=20_000, nodes=4, rules=2)
     shutil.copytree(tmp_path / "made", tmp_path / "some")
     (tmp_path / "some" / "data" / "n2" / "records" / "births-00001.jsonl").unlink()

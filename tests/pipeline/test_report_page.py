@@ -81,7 +81,7 @@ def latencies(**curves: float) -> Tables:
     return empty_tables(latency_cdf=cdf, latency=rows)
 
 
-def test_curves_that_nobody_could_tell_apart_are_said_to_coincide() -> None:
+def test_curves_that_cannot_be_told_apart_are_said_to_coincide() -> None:
     tables = latencies(centr=50.0, st=50.02, mt=80.0)
     drawn = charts.latency_curves(tables, [(run, "", run) for run in ("centr", "st", "mt")])
     assert "centr and st coincide" in drawn

@@ -48,7 +48,7 @@ def test_the_innermost_cause_decides_what_is_said(cause: str, kind: type[Excepti
     assert "\n" not in str(found)
 
 
-def test_what_nobody_foresaw_is_told_without_codes_and_traces() -> None:
+def test_unforeseen_failures_are_told_without_codes_and_traces() -> None:
     text = "boo\n: org.apache.spark.SparkException: [SOME_CODE] The sky fell. SQLSTATE: XX000\n\tat org.apache.X(Y:1)\n"
     assert str(failure(Exception(text))) == "Spark has given up: The sky fell"
 

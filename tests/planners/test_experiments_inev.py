@@ -31,7 +31,7 @@ SEEDS = (1, 2, 3)
 
 
 def quiet(share: float) -> None:
-    """Nobody watches."""
+    """Progress is not watched."""
 
 
 # -- problems ----------------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from headwater.protocol.errors import ConfigError
 
 
 def quiet(share: float) -> None:
-    """Nobody watches."""
+    """Progress is not watched."""
 
 
 BIKES = RECORDINGS["Citi Bike"].folder
@@ -51,7 +51,7 @@ TRIPS = "tripduration,starttime,stoptime,start station id,end station id,bikeid,
 
 
 def trips(folder: Path) -> Path:
-    """Trips as the operator publishes them: 4 bikes that everybody uses, at 7 stations, for two days."""
+    """Trips as the operator publishes them: 4 bikes that all riders use, at 7 stations, for two days."""
     lines = [TRIPS]
     for at in range(400):
         minute = at * 7

@@ -72,7 +72,7 @@ def told(plan: Plan) -> dict[str, Any]:
 
 
 def check(plan: Plan) -> None:
-    """A plan is right, what is printed of it sums to its cost, and so do its vertices if nobody asks for anything."""
+    """A plan is right, what is printed of it sums to its cost, and so do its vertices if no task pulls."""
     assert faults(plan) == []
     printed = told(plan)
     summed = math.fsum(len(each["edges"]) * each["rate"] for each in printed["transfers"])

@@ -63,7 +63,7 @@ def test_plans_of_networks_obey_their_bound_and_looser_ones_cost_no_more(seed: i
             assert plan.cost == pytest.approx(free.cost), "the cheapest plan is fast enough, so nothing is lost"
 
 
-def test_networks_are_planned_with_a_bound_where_nobody_says_anything() -> None:
+def test_networks_are_planned_with_a_bound_where_none_is_given() -> None:
     made = random_network(2)
     free, usual = planned(made, LatencyTerms(OFF)), planned(made, Statistics({}).latency)
     limit = 3 * latency(centralised(free.problem))

@@ -116,7 +116,7 @@ def test_counting_and_looking_for_matches_agree() -> None:
     assert counted == pytest.approx(searched, rel=0.08)
 
 
-def test_whoever_agrees_with_two_makes_these_agree() -> None:
+def test_an_event_that_agrees_with_two_makes_these_agree() -> None:
     """With ten values a B that agrees with an A and a C does so more often where both ask for the same value."""
     before = frozenset({("A", "B"), ("B", "C"), ("A", "C")})
     pairs = [frozenset("AB"), frozenset("BC"), frozenset("AC")]

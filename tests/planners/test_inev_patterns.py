@@ -71,7 +71,7 @@ def test_the_order_of_an_and_does_not_matter_and_that_of_a_seq_does() -> None:
     assert order(parse("SEQ(A, AND(B, C))")) == {("A", "B"), ("A", "C")}
 
 
-def test_matches_without_an_order_serve_whoever_checks_it_above() -> None:
+def test_matches_without_an_order_serve_a_task_that_checks_it_above() -> None:
     assert serves(parse("AND(J, C)"), parse("SEQ(C, J)"))
     assert not serves(parse("SEQ(C, J)"), parse("AND(J, C)"))
     assert not serves(parse("AND(J, C)"), parse("AND(J, K)"))

@@ -285,7 +285,7 @@ def test_what_is_wrong_with_a_plan_is_said() -> None:
     assert any("which is negated" in sentence for sentence in sentences(*raw, place=of_c))
     assert any("which are not its types" in sentence for sentence in sentences(*raw[:-1], place=0))
     ghost = space.number(query.projection(frozenset("DF")))
-    assert any("nobody evaluates it" in sentence for sentence in sentences(*raw, Stream(ghost, 3), place=0))
+    assert any("no task evaluates it" in sentence for sentence in sentences(*raw, Stream(ghost, 3), place=0))
 
 
 def test_sinks_are_part_of_every_cost() -> None:

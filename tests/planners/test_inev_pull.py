@@ -145,7 +145,7 @@ def test_a_rule_in_one_piece_lets_one_type_ask_for_all_others() -> None:
     assert inev_plan(problem, BUDGET_S).cost == exact_plan(problem).cost == pytest.approx(16.0)
 
 
-def test_what_somebody_else_has_pushed_to_the_node_is_not_pulled() -> None:
+def test_what_is_pushed_to_the_node_for_another_task_is_not_pulled() -> None:
     network = around({**FREQUENT, "C": {"c": 6.0}})
     guard = Query("guard", parse("NSEQ(A, N, B)"), {}, 1.0)
     repeat = Query("repeat", parse("AND(C, KL(N))"), {}, 1.0)

@@ -1,4 +1,4 @@
-"""What a selectivity that somebody gave stands for: all that a rule asks of some roles together, once."""
+"""What a given selectivity stands for: all that a rule asks of some roles together, once."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_two_conditions_over_the_same_roles_share_one_selectivity(names: str) ->
     assert problem.warnings == ()
 
 
-def test_what_nobody_gave_is_assumed_once_and_said_once() -> None:
+def test_what_was_not_given_is_assumed_once_and_said_once() -> None:
     problem = planned_for(TWICE)
     assert share_of(problem.queries[0], "AB") == pytest.approx(0.1)
     (warning,) = problem.warnings

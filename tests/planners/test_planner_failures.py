@@ -32,7 +32,7 @@ TRIO = Subscription("Trio")
 
 
 def broken(*_: Any) -> Any:
-    raise KeyError("a projection that nobody has placed")
+    raise KeyError("a projection without a place")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def a_room() -> Room:
 
 
 def another_rule(room: Room) -> DeployRules:
-    """One whose composites somebody wants already."""
+    """One whose composites a sink wants already."""
     text = "Pair: SEQ(A a, B b) WHERE a.key = b.key WITHIN 1 s RETURN Trio(key = a.key)"
     read = read_rules([Source(text, "t", "sase")], {}, room.machine.registry.types, "inev")
     return DeployRules(read.rules, read.types)
@@ -93,7 +93,7 @@ def test_a_rule_is_deployed_although_the_planner_fails_and_all_else_stays_where_
     assert room.machine.coordinator.layings.failure is None, "the next plan that is found takes its place"
 
 
-def test_whoever_asks_for_a_change_is_told_that_the_planner_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_asks_for_a_change_is_told_that_the_planner_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     room = a_room()
     before = dict(room.machine.coordinator.layings.as_run)
     planned_for = room.machine.planned_for

@@ -51,7 +51,7 @@ def workload(seed: int) -> Workload:
     rules = parse_rules([Text(text, "drawn", language) for language, text in texts], TYPES).rules
     read = sorted({name for rule in rules for name in types_of(rule.pattern)} & {each.name for each in TYPES})
     sources = {name: tuple(sorted(draw.sample(nodes, min(len(nodes), draw.choice((1, 1, 2, 3, 5)))))) for name in read}
-    # A rate that nobody has told is one that planners must live with, too.
+    # Planners must live with a rate that was not given, too.
     rates = {
         name: {node: 10 ** draw.uniform(-3, 3) for node in at if draw.random() < 0.9} for name, at in sources.items()
     }

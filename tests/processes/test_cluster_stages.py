@@ -94,7 +94,7 @@ try:
     with socket.create_connection(("{host}", {port}), timeout=2) as peer:
         print(peer.recv(100).decode())
 except OSError as error:
-    print("nobody")
+    print("no answer")
 """
 
 
@@ -113,10 +113,10 @@ def served(namespace: str | None, run: Run) -> Iterator[None]:
 
 def dial(namespace: str, address: str) -> str:
     host, _, port = address.removeprefix("tcp://").rpartition(":")
-    said = "nobody"
+    said = "no answer"
     for _ in range(50):  # the one who listens may not have begun yet
         said = inside(namespace, DIAL.format(host=host, port=port))
-        if said != "nobody":
+        if said != "no answer":
             break
     return said
 
@@ -139,7 +139,9 @@ def test_neighbours_reach_each_other_over_their_link_alone(kind: str, run: Run) 
 
         inside(p1, "import subprocess; subprocess.run(['ip', 'link', 'set', 'to-p2', 'down'])")
         host, _, port = dialled["p1"]["p2"].removeprefix("tcp://").rpartition(":")
-        assert inside(p1, DIAL.format(host=host, port=port)) == "nobody", "there is no other way to a neighbour's link"
+        assert inside(p1, DIAL.format(host=host, port=port)) == "no answer", (
+            "there is no other way to a neighbour's link"
+        )
         inside(p1, "import subprocess; subprocess.run(['ip', 'link', 'set', 'to-p2', 'up'])")
         assert dial(p1, dialled["p1"]["p2"]) == address_of(dialled["p2"]["p1"])
 

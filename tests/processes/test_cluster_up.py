@@ -155,7 +155,7 @@ def assert_nothing_left(run: Run, kind: str) -> None:
 
 
 def check_image(run: Run) -> None:
-    """It runs as somebody without rights, and its own health check finds it well."""
+    """It runs as a user without rights, and its own health check finds it well."""
     container = run.plan().stage["containers"]["p1"]
     image = run.plan().stage["image"]
     assert call(["podman", "image", "inspect", "--format", "{{.User}}", image]).strip() == "headwater"

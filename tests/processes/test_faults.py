@@ -89,11 +89,11 @@ def test_nodes_are_killed_as_soon_as_they_start_and_while_trees_are_built(strate
 @pytest.mark.parametrize("strategy", ["centr", *DISTRIBUTED])
 def test_everything_is_killed_at_once_and_started_again(strategy: str, tmp_path: Path) -> None:
     case = a_load()
-    everybody = names(case.network)
+    processes = names(case.network)
     with under_load(case, strategy, tmp_path) as cluster:
         for _ in range(2):
-            cluster.kill(*everybody)
-            cluster.restart(*everybody)
+            cluster.kill(*processes)
+            cluster.restart(*processes)
             time.sleep(0.7)
         finish(cluster, case)
 
@@ -130,7 +130,7 @@ PAIR = "define Pair(v: int) from B() and last A() within 20 ms from B where v = 
 
 @pytest.mark.parametrize("strategy", DISTRIBUTED)
 def test_the_coordinator_is_killed_while_rules_change(strategy: str, tmp_path: Path) -> None:
-    """A rule and a sink come and go under load; whoever asks asks again with the same key until there is an answer."""
+    """A rule and a sink come and go under load; the client asks again with the same key until there is an answer."""
     case = a_load(500)
     chance = random.Random(f"changes {strategy}")
     with under_load(case, strategy, tmp_path, seconds=5.0) as cluster:
@@ -204,10 +204,10 @@ def test_nodes_that_are_told_to_leave_need_hardly_any_replay_when_they_are_back(
 
 def test_everything_is_told_to_leave_at_once(tmp_path: Path) -> None:
     case = a_load()
-    everybody = names(case.network)
+    processes = names(case.network)
     with under_load(case, "mt-pp", tmp_path) as cluster:
-        cluster.terminate(*everybody)
-        cluster.restart(*everybody)
+        cluster.terminate(*processes)
+        cluster.restart(*processes)
         finish(cluster, case)
 
 

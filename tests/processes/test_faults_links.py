@@ -40,7 +40,7 @@ class Hosts:
 
     @property
     def options(self) -> dict[str, Any]:
-        """For ``Cluster``. Whoever listens to more than his own machine has keys."""
+        """For ``Cluster``. A process that listens to other machines, too, has keys."""
         return {"places": self.places, "coordinator_host": self.gateway, "with_keys": True}
 
     def build(self) -> None:
@@ -69,7 +69,7 @@ class Hosts:
         ip("link", "set", self._devices[node], "up")
 
     def cut(self, one: str, other: str) -> None:
-        """Packets between the two vanish; both still reach everybody else."""
+        """Packets between the two vanish; both still reach all others."""
         self._both_ways("add", one, other)
 
     def mend(self, one: str, other: str) -> None:

@@ -14,7 +14,7 @@ from tests.kit.patience import TooSlow, output_of, patiently, run_to_its_end, ti
 
 
 class Machine:
-    """A clock, and for how long somebody has waited for a processor."""
+    """A clock, and for how long some process has waited for a processor."""
 
     def __init__(self) -> None:
         self.now = 100.0

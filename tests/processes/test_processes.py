@@ -132,7 +132,7 @@ def simulated(network: Network, births: tuple[tuple[int, int, Event], ...], stra
 
 
 def test_nodes_answer_while_a_neighbour_has_never_been_there(tmp_path: Path) -> None:
-    """Nobody knows its address yet; they say what they lack, and go on when it is there."""
+    """Its address is not known yet; they say what they lack, and go on when it is there."""
     case = a_star()
     network = as_replayed(case.network, "st")
     cluster = Cluster(network, tmp_path, traces(case, tmp_path, 0.0))

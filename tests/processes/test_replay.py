@@ -279,7 +279,7 @@ def test_a_second_replayer_is_refused(tmp_path: Path) -> None:
         asyncio.run(both(cluster))
 
 
-def test_a_replay_that_is_left_open_decides_nothing_beyond_its_marks(tmp_path: Path) -> None:
+def test_a_replay_that_is_left_open_decides_nothing_beyond_its_watermarks(tmp_path: Path) -> None:
     case = a_case(600)
     events = promised(case)
     with replaying(case, "st", tmp_path) as cluster:
@@ -317,7 +317,7 @@ def test_no_task_runs_ahead_of_the_slowest() -> None:
     asyncio.run(scenario())
 
 
-def test_nobody_sits_in_the_council_without_its_token() -> None:
+def test_no_task_sits_in_the_council_without_its_token() -> None:
     async def scenario() -> None:
         with Council(1) as council:
             async with Seat(replace(council.invitation(), token="é"), 0) as stranger:

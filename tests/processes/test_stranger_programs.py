@@ -1,5 +1,5 @@
-"""Programs that are let in and do not behave, or read slowly, or want everything: the network goes on, everybody else
-gets everything, and memory is bounded."""
+"""Programs that are let in and do not behave, or read slowly, or want everything: the network goes on, all others
+get everything, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_program_that_talks_nonsense_is_refused_each_time(tmp_path: Path) -> N
             for rogue in rogues.values():
                 await rogue.say([nonsense(rng, first + each) for each in range(2_000 // len(rogues))])
         for rogue in rogues.values():
-            for full in (True, 7, None):  # nobody but a neighbour may say that sources must wait
+            for full in (True, 7, None):  # only a neighbour may say that sources must wait
                 rogue.hub.whisper(rogue.node, msgpack.packb(["p1", 1 << 60, full]))
             assert any(said[0] == "refused" for said in rogue.heard)
             await rogue.say([msgpack.packb(["publish", "life", 1 << 50, "Tick", []])])
@@ -248,7 +248,7 @@ def _read_slowly(where: str, file: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_reader_that_stops_reading_harms_nobody_and_can_go_on(tmp_path: Path) -> None:
+def test_a_reader_that_stops_reading_harms_no_other_and_can_go_on(tmp_path: Path) -> None:
     text = "y" * 20_000
 
     async def flood(at: Cluster, prefix: str, count: int) -> list[str]:

@@ -57,7 +57,7 @@ def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
 # -- bad frames --------------------------------------------------------------------------------------------------------
 
 
-def test_bad_frames_stop_nobody(tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+def test_bad_frames_stop_no_other(tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]) -> None:
     rng = random.Random(SEED)
     print(f"seed {SEED}")
     with cluster(tmp_path) as at, Load(at) as load:
@@ -107,7 +107,7 @@ def _send_bad_frames(target: str, context: zmq.Context[zmq.Socket[bytes]], rng: 
 def test_strangers_with_the_names_of_neighbours_are_shaken_off(
     tmp_path: Path, context: zmq.Context[zmq.Socket[bytes]]
 ) -> None:
-    """Without keys anybody on the machine may say that he is p1. The real one comes back, and nothing is lost."""
+    """Without keys any process on the machine may say that it is p1. The real one comes back, and nothing is lost."""
     with cluster(tmp_path) as at, Load(at) as load:
         dialers = [Dialer(address(at, "p2"), context) for _ in range(20)]
         for number, dialer in enumerate(dialers):

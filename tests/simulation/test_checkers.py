@@ -22,11 +22,11 @@ from headwater.protocol.messages.neighbour import (
     Batch,
     Deploy,
     Filter,
-    Mark,
     Notify,
     Part,
     Run,
     SetMode,
+    Watermark,
     Whole,
 )
 from tests.kit.builders import chain, each, last, rule, trace
@@ -57,8 +57,8 @@ class Link:
     def down(self, message: Any) -> None:
         self.checkers.sent("parent", "child", message, 900)
 
-    def up(self, *items: Run, marks: tuple[Mark, ...] = (), floor_us: int | None = None) -> None:
-        self.checkers.sent("child", "parent", Batch(items, marks, floor_us), 1_000)
+    def up(self, *items: Run, watermarks: tuple[Watermark, ...] = (), floor_us: int | None = None) -> None:
+        self.checkers.sent("child", "parent", Batch(items, watermarks, floor_us), 1_000)
 
 
 def complaint(*words: str) -> Any:
@@ -151,60 +151,60 @@ def test_streams_must_be_asked_for_once():
         link.down(Deploy("parent", 1, 1, A))
 
 
-# -- marks -------------------------------------------------------------------------------------------------------------
+# -- watermarks --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_comes_at_or_before_a_mark():
+def test_nothing_comes_at_or_before_a_watermark():
     link = Link()
-    link.up(item(8, 1), marks=(Mark(1, 8),))
+    link.up(item(8, 1), watermarks=(Watermark(1, 8),))
     link.up(item(7, 2), item(9, 1))
-    with complaint("stream 1", "event at 8.0 comes after the mark 8"):
+    with complaint("stream 1", "event at 8.0 comes after the watermark 8"):
         link.up(item(8, 1, seq=88))
 
 
-def test_parts_of_a_later_match_may_lie_before_the_mark():
+def test_parts_of_a_later_match_may_lie_before_the_watermark():
     link = Link(a_part())
-    link.up(marks=(Mark(1, 8),))
+    link.up(watermarks=(Watermark(1, 8),))
     link.up(item(7, 1), item(9, 1))
-    link.up(item(6, 1), marks=(Mark(1, 9),))
-    with complaint("all of its match lies before the mark 9"):
+    link.up(item(6, 1), watermarks=(Watermark(1, 9),))
+    with complaint("all of its match lies before the watermark 9"):
         link.up(item(5, 1))
 
 
 def test_what_is_pulled_comes_because_it_was_asked_for():
     link = Link()
     link.down(SetMode(1, True, 1))
-    link.up(marks=(Mark(1, 8, pull=True, mode=1),))
+    link.up(watermarks=(Watermark(1, 8, pull=True, mode=1),))
     link.down(Awakening(1, 1, 3, 6))
-    link.up(item(5, 1), marks=(Mark(1, 8, serial=1, pull=True, mode=1),))
-    with complaint("nobody has asked for it"):
+    link.up(item(5, 1), watermarks=(Watermark(1, 8, serial=1, pull=True, mode=1),))
+    with complaint("was not asked for"):
         link.up(item(4, 1))
 
 
 def test_what_was_kept_may_come_while_the_mode_changes():
     link = Link()
     link.down(SetMode(1, True, 1))
-    link.up(marks=(Mark(1, 8, pull=True, mode=1),))
+    link.up(watermarks=(Watermark(1, 8, pull=True, mode=1),))
     link.down(SetMode(1, False, 2))
-    link.up(item(4, 1), marks=(Mark(1, 8, mode=2),))
-    with complaint("comes after the mark 8"):
+    link.up(item(4, 1), watermarks=(Watermark(1, 8, mode=2),))
+    with complaint("comes after the watermark 8"):
         link.up(item(3, 1))
 
 
 @pytest.mark.parametrize(
-    ("mark", "words"),
+    ("watermark", "words"),
     [
-        (Mark(1, 7, 2, mode=1), "the mark goes back from 8 to 7"),
-        (Mark(1, 8, 1, mode=1), "serials go back"),
-        (Mark(1, 8, 2, mode=0), "serials go back"),
-        (Mark(1, 8, 2, pull=True, mode=1), "the mode changes by itself"),
+        (Watermark(1, 7, 2, mode=1), "the watermark goes back from 8 to 7"),
+        (Watermark(1, 8, 1, mode=1), "serials go back"),
+        (Watermark(1, 8, 2, mode=0), "serials go back"),
+        (Watermark(1, 8, 2, pull=True, mode=1), "the mode changes by itself"),
     ],
 )
-def test_marks_never_go_back(mark, words):
+def test_watermarks_never_go_back(watermark, words):
     link = Link()
-    link.up(marks=(Mark(1, 8, 2, mode=1),))
+    link.up(watermarks=(Watermark(1, 8, 2, mode=1),))
     with complaint("stream 1", words):
-        link.up(marks=(mark,))
+        link.up(watermarks=(watermark,))
 
 
 def test_an_event_goes_down_a_tree_once():
@@ -241,7 +241,7 @@ def a_child(made: Simulation) -> tuple[Any, Any, Any, Any]:
             if work.parent is not None and work.outlets and any(core.local):
                 parent = made.nodes[work.parent]
                 return core, parent, work, parent.works[name]
-    raise AssertionError("nobody sends anything")
+    raise AssertionError("no node sends anything")
 
 
 def forget_stream_below(core, parent, work, above):
@@ -312,20 +312,20 @@ def test_a_node_notices_what_contradicts_itself():
 # -- whole runs --------------------------------------------------------------------------------------------------------
 
 
-def test_a_mark_that_promises_too_much_is_noticed(monkeypatch):
+def test_a_watermark_that_promises_too_much_is_noticed(monkeypatch):
     right = Outlet.tell
 
-    def hasty(self: Outlet, mark: float, work: Any) -> None:
-        right(self, mark + 20_000, work)
+    def hasty(self: Outlet, watermark: float, work: Any) -> None:
+        right(self, watermark + 20_000, work)
 
     monkeypatch.setattr(Outlet, "tell", hasty)
     network = a_network()
-    with complaint("link ", "stream ", "comes.* the mark", "us of strategy st, seed 3"):
+    with complaint("link ", "stream ", "comes.* the watermark", "us of strategy st, seed 3"):
         run(network, births_of(network), "st", seed=3)
 
 
 def test_what_is_never_freed_is_noticed(monkeypatch):
-    monkeypatch.setattr(JoinTask, "_free", lambda self, mark: None)
+    monkeypatch.setattr(JoinTask, "_free", lambda self, watermark: None)
     network = a_network()
     with complaint("node ", "task ", "is kept, nothing before"):
         run(network, births_of(network), "st")
@@ -338,11 +338,11 @@ def test_an_engine_that_keeps_its_rows_is_noticed(monkeypatch):
         run(network, births_of(network), "st")
 
 
-def test_a_mark_that_is_never_told_is_noticed(monkeypatch):
+def test_a_watermark_that_is_never_told_is_noticed(monkeypatch):
     monkeypatch.setattr(Outlet, "told", lambda self, work: None)
     monkeypatch.setattr(Outlet, "tell_slowly", lambda self, work: None)
     network = a_network()
-    with complaint("node ", "its mark is|asked for and never told"):
+    with complaint("node ", "its watermark is|asked for and never told"):
         run(network, births_of(network), "st")
 
 

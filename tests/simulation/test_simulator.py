@@ -269,12 +269,12 @@ def test_without_sinks_nothing_is_delivered_and_everything_is_born(strategy):
     outcome = run(network, births, strategy)
     assert outcome.delivered == []
     assert len(outcome.born) == len(births)
-    if strategy.startswith("mt"):  # nobody has a tree, so nobody needs anything
+    if strategy.startswith("mt"):  # no node has a tree, so none needs anything
         assert outcome.traffic == {}
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_events_that_nobody_reads_stay_where_they_are(strategy):
+def test_events_that_no_rule_reads_stay_where_they_are(strategy):
     network = a_network(sources=(("n3", "A"), ("n4", "B"), ("n5", "C"), ("n3", "D"), ("n4", "E")))
     births = births_of(network)
     unread = [event for _, _, event in births if event.type == "E"]

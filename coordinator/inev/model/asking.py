@@ -108,7 +108,7 @@ class _Chain:
         found = self._bounds(master)
         step = self.steps.get(role)
         if isinstance(step, p.Selection) and step.policy != "each" and role in self._above(master):
-            # It was chosen before the master was, from all of its window; whoever repeats that must see all of it.
+            # It was chosen before the master was, from all of its window; a node that repeats that must see all of it.
             least, greatest = found[step.within.origin]
             return greatest - least + step.within.length_us
         least, greatest = found[role]

@@ -1,6 +1,6 @@
 """How selective the conditions of a rule are, by the roles that they join.
 
-A selectivity that somebody gave for some roles is that of everything the rule asks of these roles together: it counts
+A selectivity that is given for some roles is that of everything the rule asks of these roles together: it counts
 once, however many conditions there are between them. ``SAME`` is given for all positive roles, as the share of pairs
 that agree; what is given for fewer roles includes that they agree.
 """
@@ -19,7 +19,7 @@ from headwater.protocol.languages.printing import ExpressionPrinter, PrintError
 
 DEFAULT_PAIR: Final = 0.1
 DEFAULT_FILTER: Final = 0.5
-"""Shares that pass what is asked of two or more events together, and of a single event, where nobody gave any."""
+"""Shares that pass what is asked of two or more events together, and of a single event, where none is given."""
 
 AGREEING: Final = ""
 """The name of the value over which SAME asks events to agree."""

@@ -75,7 +75,7 @@ class CaseCosts:
         return self.rate(ask.by) if not ask.by.primitive else self.network.total(ask.by.key)
 
     def answered(self, ask: Ask) -> float:
-        """The events in matches; where nobody knows how many these are, as many as there are matches."""
+        """The events in matches; where their number is not known, as many as there are matches."""
         total = self.network.total(ask.type)
         share = self.selected(ask.type, ask.of)
         return min(total, self.rate(ask.of) if share is None else total * share)

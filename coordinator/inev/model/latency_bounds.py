@@ -15,7 +15,7 @@ from headwater.protocol.errors import ConfigError
 OFF: Final = "off"
 CENTRALISED: Final = "centr"
 USUAL: Final = "3x"
-"""Of networks. A plan that nobody would wait for is refused; half of it would refuse most of what in-network evaluation
+"""Of networks. A plan too slow to be of use is refused; half of it would refuse most of what in-network evaluation
 is for: every stage on the way costs hops, and work besides that of the node where matches are completed."""
 
 CHOICES: Final = "off, centr (no slower than centralised), a number of times that, such as 3x, or a number above 0"

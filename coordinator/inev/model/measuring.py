@@ -71,7 +71,7 @@ def with_selectivities(
 
 
 def unmeasured(rules: Iterable[Rule], known: Statistics) -> list[str]:
-    """What nobody has given or measured, and what is assumed instead, in sentences."""
+    """What was neither given nor measured, and what is assumed instead, in sentences."""
     found: list[str] = []
     for rule in rules:
         problem = _problem(rule, known.rates, known.selectivities.get(rule.name, {}))
@@ -138,7 +138,7 @@ def _conditions(rule: Rule, roles: frozenset[str]) -> Counter[frozenset[str]]:
 
 
 def _assumed(rule: Rule, shares: Mapping[frozenset[str], float]) -> dict[frozenset[str], float]:
-    """What stands in for shares that nobody knows."""
+    """What stands in for shares that are not known."""
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
     return {
         roles: shares.get(frozenset(types[role] for role in roles), DEFAULT_PAIR)

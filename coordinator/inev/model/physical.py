@@ -42,7 +42,7 @@ class PhysicalCosts:
     """Rates per second. ``blocking``: the share of a negated type's events that forbid a match, 1 where absent.
 
     ``single``: the share of a type's events that are in matches of a projection, by type and key of the projection,
-    where somebody measured it. Elsewhere it is estimated from the rates, which is exact for two types.
+    where it was measured. Elsewhere it is estimated from the rates, which is exact for two types.
     """
 
     network: EventNetwork
@@ -55,7 +55,7 @@ class PhysicalCosts:
     samples: int = 0
     """How many events are drawn to find the share of them that is in matches; 0: it is estimated."""
     counted: Mapping[str, float] = field(default_factory=dict)
-    """Rates of projections, by key, where somebody counted them."""
+    """Rates of projections, by key, where they were counted."""
     name: str = "physical"
     _rates: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
     _homes: dict[str, Query | None] = field(default_factory=dict, repr=False, compare=False)

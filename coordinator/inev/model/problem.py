@@ -295,7 +295,7 @@ def primitive(type: str) -> Projection:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A type whose events stay at their sources until somebody asks for them, to be put together to ``of``.
+    """A type whose events stay at their sources until a task asks for them, to be put together to ``of``.
 
     ``by``: what is there already and asks. ``master``: the type whose events, as they come with it, ask for what lies
     around them and fits; None: every match of it does.
@@ -324,7 +324,7 @@ class CostModel(Protocol):
         """Whether of a projection the events in its matches travel, each once, rather than whole matches."""
 
     def selected(self, type: str, projection: Projection) -> float | None:
-        """The share of a type's events that are part of some match of a projection; None where nobody knows."""
+        """The share of a type's events that are part of some match of a projection; None where it is not known."""
 
     def carried(
         self,

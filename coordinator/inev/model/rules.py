@@ -48,7 +48,7 @@ class Statistics:
     latency: LatencyTerms = USUAL_TERMS
     """How slow plans may be."""
     pull: bool = True
-    """Whether events may stay at their sources until somebody asks for them, where that is cheaper."""
+    """Whether events may stay at their sources until a task asks for them, where that is cheaper."""
     projections: Mapping[str, Mapping[frozenset[str], Measured]] = field(default_factory=dict)
     """By rule and positive roles, what was counted; it outweighs what selectivities would say of these."""
 

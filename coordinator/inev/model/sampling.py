@@ -22,7 +22,7 @@ BATCH: Final = 100
 """After so many draws, each time, it is seen whether they are enough."""
 
 SETTLED: Final = 0.01
-"""The relative error with which nobody goes on."""
+"""Sampling ends at this relative error."""
 
 Place = tuple[float, int]
 """The time of an event, and its number among the events of its type."""
@@ -42,7 +42,7 @@ class Shape:
     """By how much one type may precede another, at most: a tree. Either a span or gaps are given."""
     alike: Mapping[frozenset[str], tuple[str, int]] = field(default_factory=dict)
     """Two types whose events must have the same value: what the value is called, and how many there are, all equally
-    likely. So whoever agrees with two events makes these agree, too."""
+    likely. So an event that agrees with two others makes these agree, too."""
 
     @property
     def reach_s(self) -> float:

@@ -169,7 +169,7 @@ def _beside(neighbours: Sequence[Sequence[int]], inside: set[int]) -> set[int]:
 
 
 def _over(neighbours: Sequence[Sequence[int]], allowed: set[int], wanted: frozenset[int]) -> Links | None:
-    """A tree inside the allowed nodes, without branches that lead to nobody; None if they do not hang together."""
+    """A tree inside the allowed nodes, whose branches all end at wanted nodes; None if they do not hang together."""
     start = min(wanted)
     parent = {start: start}
     level = [start]

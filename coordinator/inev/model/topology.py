@@ -1,7 +1,7 @@
 """The topology: hop distances, shortest paths, and small trees that span given nodes.
 
-Trees that hang from the network's cycles are unambiguous: whoever spans their nodes must take their links. What is left
-when they are cut off, the *core*, is a single node (the network was a tree), one cycle (all but its longest gap is
+Trees that hang from the network's cycles are unambiguous: a tree that spans their nodes must take their links. What is
+left when they are cut off, the *core*, is a single node (the network was a tree), one cycle (all but its longest gap is
 taken), or something with several cycles, where a spanning tree is searched for. On trees and on networks with one cycle
 the trees are the smallest there are.
 
@@ -28,7 +28,7 @@ LARGE_NODES: Final = 150
 REACHING_US: Final = 1.5
 """What it takes to find how a node reaches others if the tree is known."""
 
-NOBODY: Final[Signature] = (0, -1, 0)
+NO_NODES: Final[Signature] = (0, -1, 0)
 
 
 class Topology:
@@ -95,7 +95,7 @@ class Topology:
     # Trees ----------------------------------------------------------------------------------------------------------
 
     def signature(self, nodes: Iterable[int]) -> Signature:
-        some, all_, met = NOBODY
+        some, all_, met = NO_NODES
         for node in nodes:
             links, _, place = self._alone[node]
             some |= links
@@ -198,7 +198,7 @@ class Topology:
             if degree[up] == 1:
                 waiting.append(up)
         self.core = [node for node in range(self.nodes) if not gone[node]]
-        self._alone: list[Signature] = [NOBODY] * self.nodes
+        self._alone: list[Signature] = [NO_NODES] * self.nodes
         for node in self.core:
             self._alone[node] = (0, 0, 1 << node)
         for node in reversed(order):
@@ -236,7 +236,7 @@ class Topology:
         return bits
 
     def _around(self, met: int) -> int:
-        """The cycle without its longest stretch that nobody needs."""
+        """The cycle without its longest stretch that is not needed."""
         places = [at for at, node in enumerate(self._cycle) if met >> node & 1]
         length = len(self._cycle)
         gaps = [((after - at) % length, at) for at, after in zip(places, [*places[1:], places[0]], strict=True)]

@@ -1,7 +1,7 @@
 """What a plan falls back to when rates are not what it was made for (section 6.6 of the paper).
 
 A task that is split over several nodes gives way to one node; any other task that completes no query is left out, and
-whoever reads it reads its inputs. Both are decided with the plan, so that nobody has to search when it matters.
+its readers read its inputs. Both are decided with the plan, so that no search is needed when it matters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def with_fall_backs(plan: Plan) -> Plan:
     found: list[FallBack] = []
     for task in plan.tasks:
         key = (space.number(task.projection), _place(space, task.placement))
-        if key not in solution.tasks or task.pulls:  # whoever asks cannot tell what would come unasked
+        if key not in solution.tasks or task.pulls:  # a task that asks cannot tell what would come unasked
             continue
         if len(task.nodes) > 1:
             node = best_node(space, solution, key)

@@ -2,7 +2,7 @@
 
 A plan is also an INEv graph: its vertices are projections on nodes, each with the links along which its matches are
 forwarded and the types it sends. Costs, latency and well-formedness are stated over vertices, so that they can be
-computed for any plan, whoever made it.
+computed for any plan, of any planner.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def as_born(read: Input) -> Input:
 
 
 def transmission_cost(vertex: Vertex, problem: Problem) -> float:
-    """What a vertex of an INEv graph costs: its links times the rate at which it sends, if nobody must ask it.
+    """What a vertex of an INEv graph costs: its links times the rate at which it sends, if it sends unasked.
 
     Whole matches: its part of the projection's rate. With an output selector: the events of the selected types that are
     in matches; of the type by which the projection is split only those born here. Over all vertices of a plan in which

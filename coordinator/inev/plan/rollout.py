@@ -22,7 +22,7 @@ ATTEMPTS = 2000
 plan whenever it is asked for, for instance when a coordinator repeats what it did before a crash."""
 
 UNKNOWN_PER_S = 1.0
-"""The rate of a source of which nobody has told one."""
+"""The rate of a source for which none is given."""
 
 
 class InevPlanner:

@@ -18,7 +18,7 @@ from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Verte
 
 def faults(plan: Plan) -> list[str]:
     """All that is wrong with a plan; nothing if it finds exactly the matches of its queries."""
-    # What reads something that nobody evaluates has no graph in which forwarding could be judged.
+    # What reads something that no task evaluates has no graph in which forwarding could be judged.
     return list(combination_faults(plan)) or [
         *forwarding_faults(plan.vertices, plan.problem),
         *(fault for task in plan.tasks for fault in request_faults(plan, task)),
@@ -65,7 +65,7 @@ def _task_faults(plan: Plan, task: PlacedTask, query: Query, seen: set[PlacedTas
         if read.projection.primitive:
             continue
         if below is None:
-            yield f"{name} reads {read.projection.text} from a place where nobody evaluates it"
+            yield f"{name} reads {read.projection.text} from a place where no task evaluates it"
         else:
             yield from _task_faults(plan, below, query, seen)
 

@@ -41,13 +41,13 @@ class QuerySets:
         self._served: dict[int, int | None] = {}
         self._far: dict[int, list[int]] = {}
         self.work: dict[int, float] = {}
-        """For latency: the work that finding each set takes, over all nodes, in hops; nothing where nobody asks."""
+        """For latency: the work that finding each set takes, over all nodes, in hops; nothing where no task asks."""
         self._splits: dict[int, list[tuple[int, int]]] = {}
         self._sharing: dict[tuple[int, int], list[tuple[int, int]]] = {}
         self._pulls: dict[int, list[tuple[int, list[float]]]] = {}
         self._masters: dict[int, list[tuple[int, dict[int, list[float]]]]] = {}
         self.base = [self._columns(space.row(place, 0)) for place in self.places]
-        """For each place of the query: links to each other place, for a stream that nobody carries yet."""
+        """For each place of the query: links to each other place, for a stream that no link carries yet."""
         self.hop = self.base[: space.nodes]
         self.selectors = {
             (mask, at): Stream(self.projection[mask], space.nodes + self.types[at], 1 << self.types[at])

@@ -125,7 +125,7 @@ def inev_plan(
 
 
 def usual_budget(problem: Problem) -> float:
-    """How long to plan where nobody says."""
+    """How long to plan if no budget is given."""
     if problem.network.topology.nodes > LARGE_NODES:
         return LARGE_SECONDS
     if len(problem.queries) == 1:
@@ -239,7 +239,7 @@ class Search:
         self._pretend(self.workload.carried_everywhere())
         self._polish_best()
         if self.patient:
-            # A single query leaves little to find; it is looked for only where somebody gives time for it.
+            # A single query leaves little to find; it is looked for only where the caller gives time for it.
             self._pretend(self.workload.carried_to_sources())
             self._wander()
 

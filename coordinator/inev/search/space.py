@@ -1,7 +1,7 @@
 """The space in which plans are searched: everything a plan speaks of, as small numbers, with the price of moving it.
 
 A *place* is a node's number, or ``nodes + t`` for all sources of the type numbered t. A *stream* is what is found of a
-projection at a place: whole matches, or the events of some types in them; or the events of a type that somebody asks
+projection at a place: whole matches, or the events of some types in them; or the events of a type that a task asks
 for. A *solution* maps tasks, projections at places, to the streams they read.
 """
 
@@ -68,7 +68,7 @@ class Space:
             self.at.append([(node, network.share(type, node)) for node in network.sources(type)])
         self._signatures: dict[int, Signature] = {}
         self._trees: set[int] = set()
-        """For ``work_us``: the sets of nodes over which trees were looked for, whether or not somebody knew them."""
+        """For ``work_us``: the sets of nodes over which trees were looked for, whether or not they were known."""
         self._reach: dict[tuple[int, int], tuple[float, int]] = {}
         self._rows: dict[tuple[int, int], list[float]] = {}
         self._selected: dict[Stream, tuple[float, float]] = {}
@@ -236,7 +236,7 @@ class Space:
     def selected_rates(self, stream: Stream) -> tuple[float, float] | None:
         """Of a stream with an output selector: the rate split over its nodes, and the one that each node sends whole.
 
-        None if nobody knows how many events the matches hold.
+        None if it is not known how many events the matches hold.
         """
         found = self._selected.get(stream)
         if found is None:

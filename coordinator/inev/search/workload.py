@@ -77,7 +77,7 @@ class Workload:
         return [at for at, query in enumerate(self.queries) if type in query.types]
 
     def carried_everywhere(self) -> Iterator[tuple[dict[Stream, int], list[int]]]:
-        """Pretences: a type, or two of the rarest, reach all nodes already, and whoever reads them may use that."""
+        """Pretences: a type, or two of the rarest, reach all nodes already, and every reader may use that."""
         everywhere = (1 << self.space.nodes) - 1
         for type in self._cheap_first():
             readers = self.readers(type)

@@ -98,7 +98,7 @@ class Scenario:
         return min(most, max(self.processors - 1, round(self.processors * self.degree / 2)))
 
     def fingerprint(self) -> str:
-        """Equal for equal scenarios only: results carry it, so that nobody mixes them up."""
+        """Equal for equal scenarios only: results carry it, so that they are not mixed up."""
         told = repr((GENERATOR_VERSION, sorted(asdict(self).items())))
         return blake2b(told.encode(), digest_size=6).hexdigest()
 

@@ -12,7 +12,7 @@ from headwater.node.observe.accounts import Traffic
 from headwater.node.observe.metrics.counters import Histogram
 from headwater.node.observe.metrics.held import held_by
 from headwater.node.observe.metrics.observed import Observed
-from headwater.node.observe.metrics.watermarks import lag_s, marks_of
+from headwater.node.observe.metrics.watermarks import lag_s, watermarks_of
 from headwater.node.observe.selectivity import selected
 from headwater.node.step import FOREVER
 
@@ -324,7 +324,7 @@ def _tasks(observed: Observed) -> Values:
 def _lag(observed: Observed) -> Values:
     if observed.core is not None:
         now_us = observed.now_us()
-        least = marks_of(observed.core, now_us).tasks
+        least = watermarks_of(observed.core, now_us).tasks
         if least < FOREVER:
             yield (), lag_s(least, now_us, observed.counters.since_us)
 
@@ -338,8 +338,8 @@ def _lag(observed: Observed) -> Values:
 def _input_lag(observed: Observed) -> Values:
     if observed.core is not None:
         now_us = observed.now_us()
-        for peer, mark in sorted(marks_of(observed.core, now_us).inputs.items()):
-            yield (peer,), lag_s(mark, now_us, observed.counters.since_us)
+        for peer, watermark in sorted(watermarks_of(observed.core, now_us).inputs.items()):
+            yield (peer,), lag_s(watermark, now_us, observed.counters.since_us)
 
 
 @_metric(
@@ -347,7 +347,7 @@ def _input_lag(observed: Observed) -> Values:
 )
 def _awaited(observed: Observed) -> Values:
     if observed.core is not None:
-        for peer, number in sorted(marks_of(observed.core, observed.now_us()).awaited.items()):
+        for peer, number in sorted(watermarks_of(observed.core, observed.now_us()).awaited.items()):
             yield (peer,), number
 
 

@@ -1,7 +1,6 @@
 """The metrics of a node in the text form that Prometheus reads.
 
-``prometheus_client`` is loaded when somebody scrapes for the first time: it takes 5 MB that a node which nobody
-scrapes can do without.
+``prometheus_client`` is loaded at the first scrape: it takes 5 MB that a node which is never scraped can do without.
 """
 
 from __future__ import annotations

@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from headwater.node.core import NodeCore
 
 SOURCES: Final = "@sources"
-"""Among the ends that marks come from: the sources of the node itself. No node is called so."""
+"""Among the ends that watermarks come from: the sources of the node itself. No node is called so."""
 
 
 @dataclass(slots=True)
-class Marks:
+class Watermarks:
     """Event times up to which everything is known; minus infinity before the first is told, infinity at the end."""
 
     tasks: float = FOREVER
@@ -23,30 +23,30 @@ class Marks:
     inputs: dict[str, float] = field(default_factory=dict)
     """By neighbour (or SOURCES), the least of the streams that it pushes."""
     awaited: dict[str, int] = field(default_factory=dict)
-    """By neighbour (or SOURCES), how many marks it was asked for and has not told yet."""
+    """By neighbour (or SOURCES), how many watermarks it was asked for and has not told yet."""
 
 
-def marks_of(core: NodeCore, now_us: int) -> Marks:
+def watermarks_of(core: NodeCore, now_us: int) -> Watermarks:
     """Where a node stands now. Streams that are pulled are left out: they move only when they are asked."""
-    marks = Marks()
+    watermarks = Watermarks()
     for found in core.works.values():
         if not found.started:
             continue
-        reached = [task.mark for task in found.tasks] + [completion.mark for completion in found.completions]
-        marks.tasks = min(marks.tasks, *reached, FOREVER)
+        reached = [task.watermark for task in found.tasks] + [completion.watermark for completion in found.completions]
+        watermarks.tasks = min(watermarks.tasks, *reached, FOREVER)
         for inlet in found.inlets.values():
             if not inlet.pull:
-                marks.inputs[inlet.child] = min(marks.inputs.get(inlet.child, FOREVER), inlet.mark)
-            marks.awaited[inlet.child] = marks.awaited.get(inlet.child, 0) + len(inlet.asked)
+                watermarks.inputs[inlet.child] = min(watermarks.inputs.get(inlet.child, FOREVER), inlet.watermark)
+            watermarks.awaited[inlet.child] = watermarks.awaited.get(inlet.child, 0) + len(inlet.asked)
     if core.local:
-        marks.inputs[SOURCES] = min(feed.current(now_us) for feed in core.local.values())
-        marks.awaited[SOURCES] = sum(len(feed._wanted) for feed in core.local.values())
-    return marks
+        watermarks.inputs[SOURCES] = min(feed.current(now_us) for feed in core.local.values())
+        watermarks.awaited[SOURCES] = sum(len(feed._wanted) for feed in core.local.values())
+    return watermarks
 
 
-def lag_s(mark: float, now_us: int, since_us: int) -> float:
-    """By how much a mark is behind the clock, nothing after the end; before the first mark, for how long it is waited
-    for, which is since the process began at the most."""
-    if mark == FOREVER:
+def lag_s(watermark: float, now_us: int, since_us: int) -> float:
+    """By how much a watermark is behind the clock; 0 after the end. Before the first watermark: how long the node has
+    waited for it, at most since the process began."""
+    if watermark == FOREVER:
         return 0.0
-    return max(0.0, (now_us - (since_us if mark == -FOREVER else mark)) / 1e6)
+    return max(0.0, (now_us - (since_us if watermark == -FOREVER else watermark)) / 1e6)

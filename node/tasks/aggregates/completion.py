@@ -51,7 +51,7 @@ class _Pending:
 class Completion(Feed):
     """The composite events of a rule some of whose aggregates are asked for.
 
-    Its mark stays before the end of every candidate that is not decided.
+    Its watermark stays before the end of every candidate that is not decided.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Completion(Feed):
         self.rank = base.rank + 1
         self.queued = False
         self.stream = stream
-        self.mark: float = -FOREVER
+        self.watermark: float = -FOREVER
         self.horizon_us = horizon_us
         self._asking = asking
         self._catalog = catalog
@@ -106,10 +106,10 @@ class Completion(Feed):
     # ------------------------------------------------------------------------------------------------------------ feed
 
     def current(self, now_us: int) -> float:
-        return self.mark
+        return self.watermark
 
     def want(self, ts: float, work: Work) -> None:
-        if ts > self.mark:  # candidates are decided as soon as they can be, whoever waits for it
+        if ts > self.watermark:  # candidates are decided as soon as they can be, wanted or not
             self._base.want(ts, work)
 
     def accept(self, rows: Sequence[Row], work: Work) -> None:
@@ -144,9 +144,9 @@ class Completion(Feed):
             self._give(work)
         base = self._base.current(work.now_us)
         self._free(base, work)
-        mark = min([base, *(candidate.end_us - 1 for candidate in self._open)])
-        if mark > self.mark:
-            self.mark = mark
+        watermark = min([base, *(candidate.end_us - 1 for candidate in self._open)])
+        if watermark > self.watermark:
+            self.watermark = watermark
             self.tell(work)
 
     def _take(self, rows: Sequence[Row], work: Work) -> None:
@@ -202,10 +202,10 @@ class Completion(Feed):
     def _composite(self, candidate: _Candidate) -> Composite:
         return Composite((self._plan.spec, *_arguments(self._plan, candidate)))
 
-    def _free(self, mark: float, work: Work) -> None:
-        """Candidates still to come end after the mark of the base rule, so nothing a horizon before it is asked for."""
-        floor = mark - self.horizon_us
-        if floor > self._floor and (mark == FOREVER or floor - self._floor > self.horizon_us / FLOORS_PER_HORIZON):
+    def _free(self, watermark: float, work: Work) -> None:
+        """Later candidates end after the watermark of the base rule, so nothing a horizon before it is asked for."""
+        floor = watermark - self.horizon_us
+        if floor > self._floor and (watermark == FOREVER or floor - self._floor > self.horizon_us / FLOORS_PER_HORIZON):
             self._floor = floor
             for point in dict.fromkeys(self._points):
                 point.free_before(self, floor, work)
@@ -218,7 +218,7 @@ class Completion(Feed):
     def unfinished(self) -> list[str]:
         """What still waits for something."""
         waits = [f"{len(self._open)} candidates are not decided"] if self._open else []
-        return waits + ([f"its mark is {self.mark}"] if self.mark < FOREVER else [])
+        return waits + ([f"its watermark is {self.watermark}"] if self.watermark < FOREVER else [])
 
 
 def _arguments(plan: RulePlan, candidate: _Candidate) -> list[Any]:

@@ -28,7 +28,7 @@ from headwater.protocol.streams import about_subject
 from headwater.protocol.subscriptions import SUBJECT
 
 UNNAMED = "~"
-"""What base rules emit: nobody reads it."""
+"""What base rules emit: no rule or sink reads it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,13 +31,13 @@ LAST_RANK = 1 << 30  # answers go out together, after every task has run
 
 
 class Asker(Protocol):
-    """Somebody who asks a point."""
+    """A task that asks a point."""
 
     def answered(self, serial: int, part: Part, work: Work) -> None: ...
 
 
 class TallyStore:
-    """The events of one kind that enter at this node, as long as somebody may ask about them."""
+    """The events of one kind that enter at this node, as long as they may be asked about."""
 
     def __init__(self, asked: Tally, event_type: EventType, composite: bool, feeds: Sequence[Feed]) -> None:
         self._asked = asked
@@ -70,21 +70,21 @@ class TallyStore:
     def told(self, work: Work) -> None:
         if not self._waiting:
             return
-        mark = self._mark(work)
-        ready = [each for each in self._waiting if each[0].before[0] <= mark]
+        watermark = self._watermark(work)
+        ready = [each for each in self._waiting if each[0].before[0] <= watermark]
         if ready:
-            self._waiting = [each for each in self._waiting if each[0].before[0] > mark]
+            self._waiting = [each for each in self._waiting if each[0].before[0] > watermark]
             for question, point in ready:
                 point.told(question.serial, self._answer(question), work)
 
-    def _mark(self, work: Work) -> float:
+    def _watermark(self, work: Work) -> float:
         return min((feed.current(work.now_us) for feed in self._feeds), default=FOREVER)
 
     # Questions
 
     def ask(self, question: Question, point: TallyPoint, work: Work) -> None:
         """Tell the point as soon as no event before the end of the range can follow."""
-        if question.before[0] <= self._mark(work):
+        if question.before[0] <= self._watermark(work):
             point.told(question.serial, self._answer(question), work)
             return
         self._waiting.append((question, point))
