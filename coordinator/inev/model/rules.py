@@ -7,8 +7,9 @@ everything in one place (last and first, aggregates, skip-till-next, negation at
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final
 
 from headwater.coordinator.inev.model.asking import asking
@@ -210,17 +211,7 @@ def problem_from(
     single: dict[tuple[str, str], float] = {}
     warnings: list[str] = []
     for rule in rules:
-        for leaf in p.leaves(rule.pattern.root):
-            if leaf.type in emitted:
-                raise ProblemError(
-                    f"rule {rule.name} reads {leaf.type}, which rule {emitted[leaf.type]} finds; the planner takes "
-                    f"rules over events of sources: write the pattern of {emitted[leaf.type]} into {rule.name}"
-                )
-            if leaf.type not in network.rates:
-                raise ProblemError(
-                    f"rule {rule.name} reads {leaf.type}, of which no source has a rate; "
-                    f"add a source with a rate, or write statistics: rates: {{{leaf.type}: 2/s}}"
-                )
+        _check_types(rule, emitted, network)
         conditions = Conditions(rule, statistics.selectivities.get(rule.name, {}), warnings)
         reading = _Reading(rule, conditions.labels)
         for label, share in conditions.filters().items():
@@ -235,6 +226,13 @@ def problem_from(
             pattern, whole = reading.pattern(), False
         except _NotInParts:
             pattern, whole = Operator("AND", tuple(dict.fromkeys(reading.labels.values()))), True
+        measured = statistics.projections.get(rule.name, {})
+        in_force = dict(takewhile(lambda item: _holds(item[1], network), measured.items()))
+        if len(in_force) < len(measured):
+            warnings.append(
+                f"rule {rule.name}: its matches were counted at other rates than those in force, and are "
+                "reckoned from selectivities; count again"
+            )
         for name, branch in split_queries(rule.name, pattern):
             query = Query(
                 name,
@@ -250,19 +248,9 @@ def problem_from(
                 asking={(labels[master], labels[role]): told for (master, role), told in tells.items()},
             )
             queries.append(query)
-            for roles, found in statistics.projections.get(rule.name, {}).items():
-                if not _holds(found, network):
-                    warnings.append(
-                        f"rule {rule.name}: its matches were counted at other rates than those in force, and are "
-                        "reckoned from selectivities; count again"
-                    )
-                    break
-                types = frozenset(labels[role] for role in roles if role in labels)
-                if len(types) < len(roles) or whole or types & query.negated or not query.has(types):
-                    continue
-                key = query.projection(types).key
-                counted[key] = found.per_s
-                single.update({(labels[role], key): share for role, share in found.singles.items()})
+            for key, matches in _counted(query, in_force, labels):
+                counted[key] = matches.per_s
+                single.update({(labels[role], key): share for role, share in matches.singles.items()})
             wanted[name] = sinks.get(rule.emits, ())
             anchor = reading.only_anchor()
             if anchor is not None:
@@ -278,8 +266,33 @@ def problem_from(
     return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
 
 
-def _holds(found: Measured, network: EventNetwork) -> bool:
-    return all(abs(network.total(type) - rate) <= AGREE * rate for type, rate in found.rates.items())
+def _check_types(rule: p.Rule, emitted: Mapping[str, str], network: EventNetwork) -> None:
+    """ProblemError unless a rule reads only events of sources, and their rates are known."""
+    for leaf in p.leaves(rule.pattern.root):
+        if leaf.type in emitted:
+            raise ProblemError(
+                f"rule {rule.name} reads {leaf.type}, which rule {emitted[leaf.type]} finds; the planner takes "
+                f"rules over events of sources: write the pattern of {emitted[leaf.type]} into {rule.name}"
+            )
+        if leaf.type not in network.rates:
+            raise ProblemError(
+                f"rule {rule.name} reads {leaf.type}, of which no source has a rate; "
+                f"add a source with a rate, or write statistics: rates: {{{leaf.type}: 2/s}}"
+            )
+
+
+def _counted(
+    query: Query, measured: Mapping[frozenset[str], Measured], labels: Mapping[str, str]
+) -> Iterator[tuple[str, Measured]]:
+    """What was counted of those projections that the query has, by their key."""
+    for roles, matches in measured.items():
+        types = frozenset(labels[role] for role in roles if role in labels)
+        if len(types) == len(roles) and not query.whole and not types & query.negated and query.has(types):
+            yield query.projection(types).key, matches
+
+
+def _holds(matches: Measured, network: EventNetwork) -> bool:
+    return all(abs(network.total(type) - rate) <= AGREE * rate for type, rate in matches.rates.items())
 
 
 def labels_of(rule: p.Rule) -> dict[str, str]:

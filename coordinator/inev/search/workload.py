@@ -12,7 +12,8 @@ from typing import Final
 from headwater.coordinator.inev.model.patterns import negated
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.search.pulling import pulled_inputs, pushed_inputs
-from headwater.coordinator.inev.search.query_search import QuerySearch, Surroundings
+from headwater.coordinator.inev.search.query_costs import Surroundings
+from headwater.coordinator.inev.search.query_search import QuerySearch
 from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
 
 RARE_TYPES: Final = 4
