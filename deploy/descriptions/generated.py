@@ -14,7 +14,6 @@ from headwater.deploy.descriptions.measures import measure, moment_us, number, n
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.units import duration_us, rate_per_s
 from headwater.pipeline.generate.model import Arrivals, Bursty, Generation, Motion, Poisson, Regular, Stream
-from headwater.protocol.errors import ConfigError
 
 EVENTS_MAX: Final = 2_000_000_000
 """A trace that is expected to be longer is taken for a mistake in a rate or a duration: it would fill a disk."""
@@ -68,12 +67,6 @@ def read_generation(sheet: Sheet, node: yaml.Node, name: str) -> Generation | No
             "make the duration shorter, or the rates smaller",
         )
     return made
-
-
-def with_seed(generation: Generation, seed: int) -> Generation:
-    if not 0 <= seed < 2**63:
-        raise ConfigError(f"{seed} is no seed; write a whole number from 0 on")
-    return replace(generation, seed=seed)
 
 
 def _nodes(sheet: Sheet, node: yaml.Node) -> tuple[tuple[str, ...], dict[str, tuple[float, float]]] | None:

@@ -7,6 +7,7 @@ for the key of the mapping that it stands in, and so on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
@@ -53,8 +54,12 @@ def wrong(message: str, cure: str = "", *, at_key: bool = False) -> PydanticCust
     return mistake("said", message=message, cure=cure, at_key=at_key)
 
 
-def together(errors: Iterable[tuple[tuple[str | int, ...], PydanticCustomError]]) -> None:
-    """Raise all of them, each with its place below that of the validator; nothing if there is none."""
+Flaw = tuple[tuple[str | int, ...], PydanticCustomError]
+"""An error and its place below that of the validator: ``()`` is the whole, ``("rate",)`` one of its entries."""
+
+
+def together(errors: Iterable[Flaw]) -> None:
+    """Raise all of them; nothing if there is none."""
     details: list[InitErrorDetails] = [{"type": error, "loc": loc, "input": None} for loc, error in errors]
     if details:
         raise ValidationError.from_exception_data("file", details)
@@ -84,6 +89,10 @@ class Part(BaseModel):
         """What is wrong where required entries are missing."""
         return mistake("lacking", what=cls.WHAT, why=f"does not say {' and '.join(missing)}", cure=cls.EXAMPLE)
 
+    def flaws(self) -> Iterable[Flaw]:
+        """What is wrong with its entries together. An entry in ``broken`` has been noted already."""
+        return ()
+
     @model_validator(mode="wrap")
     @classmethod
     def _from_table(cls, given: Any, handler: Callable[[Any], Any]) -> Any:
@@ -94,7 +103,7 @@ class Part(BaseModel):
         unknown = [key for key in table if key not in known and key != HIDDEN]
         required = [each.alias or name for name, each in cls.model_fields.items() if each.is_required()]
         missing = [key for key in required if key not in table]
-        errors: list[tuple[tuple[str | int, ...], PydanticCustomError]] = [
+        errors: list[Flaw] = [
             ((key,), mistake("unknown", what=cls.WHAT, key=key, cure=_key_cure(table, key, known), at_key=True))
             for key in unknown
         ]
@@ -104,6 +113,7 @@ class Part(BaseModel):
         try:
             made = handler({key: value for key, value in kept.items() if key not in unknown})
             made._table = table
+            errors += [] if errors else made.flaws()
         except ValidationError as error:
             errors += [(each["loc"], mistake(each["type"], **each.get("ctx", {}))) for each in error.errors()]
         together(errors)
@@ -289,7 +299,11 @@ class Text:
     def read(self, given: Any) -> Any:
         if not isinstance(given, Scalar):
             raise mistake("text", what=self.what, cure=self.cure)
-        return given if self.parse is None else self.parse(given)
+        try:
+            return given if self.parse is None else self.parse(given)
+        except ConfigError as error:
+            message, _, cure = str(error).partition("; ")
+            raise wrong(message, cure) from None
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return dict(self.schema)
@@ -316,6 +330,89 @@ class Number(Text):
             return float(text)
         except ValueError:
             raise mistake("number", what=self.what, text=str(text)) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Plain:
+    """A value that has a reader of its own."""
+
+    what: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+    def read(self, given: Any) -> Any:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Within(Plain):
+    """A number with bounds."""
+
+    least: float
+    most: float
+
+    def read(self, given: Any) -> float:
+        number = _float(given)
+        if not self.least <= number <= self.most:
+            raise mistake("lacking", what=self.what, why=f"is a number from {self.least:g} to {self.most:g}", cure="")
+        return number
+
+
+@dataclass(frozen=True, eq=False)
+class Whole(Plain):
+    """A whole number with bounds."""
+
+    least: int
+    most: int
+    cure: str = "write a whole number"
+
+    def read(self, given: Any) -> int:
+        text = given if isinstance(given, Scalar) else ""
+        if not (text.isascii() and text.isdecimal()) or not self.least <= int(text) <= self.most:
+            why = f"is a whole number from {self.least:,} to {self.most:,}"
+            raise mistake("lacking", what=self.what, why=why, cure=self.cure)
+        return int(text)
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers(Plain):
+    """A list of so many numbers."""
+
+    count: int
+    cure: str
+
+    def read(self, given: Any) -> tuple[float, ...]:
+        numbers = tuple(map(_float, given)) if isinstance(given, Items) else ()
+        if len(numbers) != self.count or not all(map(math.isfinite, numbers)):
+            raise mistake("lacking", what=self.what, why=f"needs {self.count} numbers", cure=self.cure)
+        return numbers
+
+
+def _float(given: Any) -> float:
+    try:
+        return float(given) if isinstance(given, Scalar) else math.nan
+    except ValueError:
+        return math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Several(Plain):
+    """A list of texts, or how many there are."""
+
+    number: str
+    most: int
+    cure: str
+
+    def read(self, given: Any) -> tuple[Scalar, ...] | int:
+        if not isinstance(given, Items):
+            return Whole(self.number, 1, self.most, self.cure).read(given)
+        together(
+            ((at,), mistake("text", what=self.what, cure=""))
+            for at, each in enumerate(given)
+            if each.__class__ is not Scalar
+        )
+        return tuple(given)
 
 
 @dataclass(frozen=True, eq=False)

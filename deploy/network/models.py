@@ -443,19 +443,11 @@ def _factor(text: Scalar) -> float:
     except ValueError:
         message = f"the factor {str(text)!r} is not a number"
         raise wrong(message, "write what work counts beside a hop: factor: 1") from None
-    return _latency_term(factor=factor).factor
+    return LatencyTerms(factor=factor).factor
 
 
 def _bound(text: Scalar) -> str:
-    return _latency_term(bound=str(text)).bound
-
-
-def _latency_term(**term: Any) -> LatencyTerms:
-    try:
-        return LatencyTerms(**term)
-    except ConfigError as error:
-        message, _, cure = str(error).partition("; ")
-        raise wrong(message, cure) from None
+    return LatencyTerms(bound=str(text)).bound
 
 
 class LatencyPart(Part):
