@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 import yaml
 
-from headwater.deploy.descriptions.generated import read_generation
+from headwater.deploy.descriptions.generated import GenerationPart, generation_of
 from headwater.deploy.descriptions.sources import NodePart, PlacedSourcePart, SourcePart
 from headwater.deploy.network.fields import Flaw, Given, Listed, Part, Text, wrong
 from headwater.deploy.network.reading import read_part
@@ -28,7 +28,7 @@ class DescriptionPart(Part):
     about: Annotated[Scalar | None, Text("what it is about")] = None
     sources: Annotated[tuple[SourcePart, ...], Listed("sources")] = ()
     node: Annotated[NodePart | None, Given()] = None
-    generate: Any = None
+    generate: Annotated[GenerationPart | None, Given()] = None
 
     def flaws(self) -> Iterator[Flaw]:
         for other in ("sources", "node"):
@@ -51,7 +51,7 @@ def description_of(path: Path) -> Description | Generation:
     assert part is not None  # no entry is required
     name, about = str(part.name or path.stem), str(part.about or "")
     if part.has("generate"):
-        generation = read_generation(sheet, part.at("generate"), name)
+        generation = None if part.generate is None else generation_of(sheet, part.generate, name)
         sheet.finished()
         assert generation is not None
         return replace(generation, about=about)

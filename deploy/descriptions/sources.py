@@ -24,6 +24,7 @@ from headwater.deploy.network.fields import (
     Several,
     Text,
     mistake,
+    numbered,
     wrong,
 )
 from headwater.deploy.network.tree import Scalar
@@ -198,13 +199,6 @@ class NodePart(Part):
             return ByHash(str(self.hash), numbered(self.nodes or 0, "n"))
         names = None if self.names is None else {str(said): str(name) for said, name in self.names.items()}
         return ByValue(str(self.value if self.short is None else self.short), names)
-
-
-def numbered(given: tuple[Scalar, ...] | int, letter: str) -> tuple[str, ...]:
-    """The names, or as many as are wanted."""
-    if isinstance(given, int):
-        return tuple(f"{letter}{rank}" for rank in range(1, given + 1))
-    return tuple(map(str, given))
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------

@@ -415,6 +415,13 @@ class Several(Plain):
         return tuple(given)
 
 
+def numbered(given: tuple[Scalar, ...] | int, letter: str) -> tuple[str, ...]:
+    """The names, or as many as are wanted."""
+    if isinstance(given, int):
+        return tuple(f"{letter}{rank}" for rank in range(1, given + 1))
+    return tuple(map(str, given))
+
+
 @dataclass(frozen=True, eq=False)
 class OneOf:
     """One of the choices of a Literal. ``message`` and ``cure`` take the place of the usual sentence, ``hints`` that of
