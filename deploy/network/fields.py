@@ -45,13 +45,14 @@ SCALAR: Final[JsonSchemaValue] = {"type": ["string", "number", "boolean"]}
 
 
 def mistake(kind: str, **about: Any) -> PydanticCustomError:
-    """An error of one of the types of SENTENCES. ``key``: it is shown at the key of the entry, not at its value."""
+    """An error of one of the types of SENTENCES, shown at the value of its entry, with ``at_key`` at its key, or at a
+    ``node``."""
     return PydanticCustomError(kind, "a mistake in the file", about)
 
 
-def wrong(message: str, cure: str = "", *, at_key: bool = False) -> PydanticCustomError:
+def wrong(message: str, cure: str = "", **place: Any) -> PydanticCustomError:
     """An error with a sentence of its own."""
-    return mistake("said", message=message, cure=cure, at_key=at_key)
+    return mistake("said", message=message, cure=cure, **place)
 
 
 Flaw = tuple[tuple[str | int, ...], PydanticCustomError]
@@ -353,7 +354,7 @@ class Within(Plain):
     most: float
 
     def read(self, given: Any) -> float:
-        number = _float(given)
+        number = float_of(given)
         if not self.least <= number <= self.most:
             raise mistake("lacking", what=self.what, why=f"is a number from {self.least:g} to {self.most:g}", cure="")
         return number
@@ -383,13 +384,14 @@ class Numbers(Plain):
     cure: str
 
     def read(self, given: Any) -> tuple[float, ...]:
-        numbers = tuple(map(_float, given)) if isinstance(given, Items) else ()
+        numbers = tuple(map(float_of, given)) if isinstance(given, Items) else ()
         if len(numbers) != self.count or not all(map(math.isfinite, numbers)):
             raise mistake("lacking", what=self.what, why=f"needs {self.count} numbers", cure=self.cure)
         return numbers
 
 
-def _float(given: Any) -> float:
+def float_of(given: Any) -> float:
+    """Not a number where it is none."""
     try:
         return float(given) if isinstance(given, Scalar) else math.nan
     except ValueError:

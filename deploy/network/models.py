@@ -288,9 +288,11 @@ class SourcePart(Part):
     )
     type_column: Annotated[Scalar | None, Text("type_column", "write the name of a column")] = None
     delimiter: Annotated[str, Text("delimiter", "write one character in quotes, or tab", _delimiter)] = ","
-    values: Annotated[Any, Field(json_schema_extra={"type": ["object", "null"], "additionalProperties": GENERATOR})] = (
-        Field(None, description="With rate: what each attribute is drawn from.")
-    )
+    values: Annotated[
+        Names[Any] | None,
+        Named("values", "write {area: A1, value: {..}}", or_null=True),
+        Field(json_schema_extra={"type": ["object", "null"], "additionalProperties": GENERATOR}),
+    ] = Field(None, description="With rate: what each attribute is drawn from.")
     times: Annotated[Literal["poisson", "regular"], OneOf("times", cure="write regular or poisson", near=False)] = (
         "poisson"
     )
