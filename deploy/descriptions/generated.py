@@ -22,14 +22,14 @@ from headwater.deploy.network.fields import (
     Listed,
     Named,
     Names,
-    Numbers,
     Part,
-    Several,
     Text,
-    Whole,
-    Within,
     numbered,
+    numbers,
+    several,
     shape,
+    whole,
+    within,
     wrong,
 )
 from headwater.deploy.network.sheet import Sheet
@@ -80,7 +80,7 @@ class ArrivalsPart(Part):
     short: Annotated[Arrivals | None, Text("arrivals", ARRIVALS_EXAMPLE, _plain_arrivals)] = Field(None, alias=HIDDEN)
     on: Annotated[int, Text("on", "", duration_us)] = 0
     off: Annotated[int, Text("off", "", duration_us)] = 0
-    quiet: Annotated[float, Within("quiet", 0, 1)] = 0.0
+    quiet: Annotated[float, within("quiet", 0, 1)] = 0.0
 
     def flaws(self) -> Iterator[Flaw]:
         if self.short is None and not (self.has("on") and self.has("off")) and not self.broken:
@@ -95,8 +95,8 @@ class ZipfPart(Part):
 
     WHAT: ClassVar = "zipf"
 
-    types: Annotated[float, Within("the exponent over types", 0, 20)] = 0.0
-    nodes: Annotated[float, Within("the exponent over nodes", 0, 20)] = 0.0
+    types: Annotated[float, within("the exponent over types", 0, 20)] = 0.0
+    nodes: Annotated[float, within("the exponent over nodes", 0, 20)] = 0.0
 
 
 class StreamPart(Part):
@@ -105,7 +105,7 @@ class StreamPart(Part):
     type: Annotated[Scalar | None, Text("the type")] = None
     types: Annotated[
         tuple[Scalar, ...] | int | None,
-        Several("a type", "the number of types", CELLS_MAX, "write types: 12, or a list of names"),
+        several("a type", "the number of types", CELLS_MAX, "write types: 12, or a list of names"),
     ] = None
     nodes: Annotated[tuple[Annotated[Scalar, Text("a node")], ...] | None, Listed("nodes", "write nodes: [n1, n2]")] = (
         None
@@ -159,11 +159,11 @@ class MovingPart(StreamPart):
     WHAT: ClassVar = "a stream of vehicles"
     NEEDS: ClassVar = {"every": "write how often a vehicle is heard of, as in 1s"}
 
-    vehicles: Annotated[int, Whole("the number of vehicles", 1, CELLS_MAX)]
+    vehicles: Annotated[int, whole("the number of vehicles", 1, CELLS_MAX)]
     every: Annotated[int, Text("every", "", _every)]
-    area: Annotated[tuple[float, float, float, float] | None, Numbers("the area", 4, f"write {AREA}")] = None
-    speed: Annotated[Point, Numbers("the speed", 2, "write [5, 15], in m/s")] = (5.0, 15.0)
-    roads: Annotated[float | None, Within("the distance of roads", 1, 1e6)] = None
+    area: Annotated[tuple[float, float, float, float] | None, numbers("the area", 4, f"write {AREA}")] = None
+    speed: Annotated[Point, numbers("the speed", 2, "write [5, 15], in m/s")] = (5.0, 15.0)
+    roads: Annotated[float | None, within("the distance of roads", 1, 1e6)] = None
 
     def flaws(self) -> Iterator[Flaw]:
         yield from super().flaws()
@@ -197,10 +197,10 @@ def _length(text: Scalar) -> int:
 
 Nodes = Annotated[
     Annotated[
-        Names[Annotated[Point, Numbers("the node <0>", 2, "write [latitude, longitude]")]], Named("nodes"), Tag(MAPPING)
+        Names[Annotated[Point, numbers("the node <0>", 2, "write [latitude, longitude]")]], Named("nodes"), Tag(MAPPING)
     ]
     | Annotated[
-        tuple[Scalar, ...] | int, Several("a node", "the number of nodes", CELLS_MAX, NODES_EXAMPLE), Tag(VALUE)
+        tuple[Scalar, ...] | int, several("a node", "the number of nodes", CELLS_MAX, NODES_EXAMPLE), Tag(VALUE)
     ],
     Discriminator(lambda given: MAPPING if shape(given) == MAPPING else VALUE),
 ]
@@ -215,7 +215,7 @@ class GenerationPart(Part):
 
     WHAT: ClassVar = "generate"
 
-    seed: Annotated[int, Whole("the seed", 0, 2**63 - 1)] = 1
+    seed: Annotated[int, whole("the seed", 0, 2**63 - 1)] = 1
     start: Annotated[int, Text("the start", "", _moment_us)] = 0
     duration: Annotated[int, Text("the duration", "", _length)]
     nodes: Nodes

@@ -13,13 +13,13 @@ from headwater.deploy.network.fields import (
     Flaw,
     Named,
     Names,
-    Numbers,
     Part,
-    Several,
     Text,
-    Within,
     mistake,
     numbered,
+    numbers,
+    several,
+    within,
     wrong,
 )
 from headwater.deploy.network.sheet import Sheet
@@ -51,20 +51,20 @@ class AttributePart(Part):
     WHAT: ClassVar = "the attribute <0>"
     EXAMPLE: ClassVar = VALUES_EXAMPLE
 
-    normal: Annotated[tuple[float, float] | None, Numbers("<1>", 2, "write [mean, deviation]")] = None
-    uniform: Annotated[tuple[float, float] | None, Numbers("<1>", 2, "write [low, high]")] = None
+    normal: Annotated[tuple[float, float] | None, numbers("<1>", 2, "write [mean, deviation]")] = None
+    uniform: Annotated[tuple[float, float] | None, numbers("<1>", 2, "write [low, high]")] = None
     choice: Annotated[
         tuple[Scalar, ...] | int | None,
-        Several("a value of <1>", "the number of values of <1>", CHOICES_MAX, "write a list, or how many"),
+        several("a value of <1>", "the number of values of <1>", CHOICES_MAX, "write a list, or how many"),
     ] = None
     value: Annotated[Scalar | None, Text("the value of <1>", "write an expression of Spark SQL")] = None
     kind: Annotated[Scalar | None, Text("the kind")] = None
-    zipf: Annotated[float, Within("the exponent", 0, 20)] = 0.0
+    zipf: Annotated[float, within("the exponent", 0, 20)] = 0.0
     correlated: Annotated[
-        Names[Annotated[float, Within("the correlation with <0>", -1, 1)]] | None,
+        Names[Annotated[float, within("the correlation with <0>", -1, 1)]] | None,
         Named("with", "write with: {x: 0.8}"),
     ] = Field(None, alias="with")
-    previous: Annotated[float, Within("previous", -PREVIOUS_MAX, PREVIOUS_MAX)] = 0.0
+    previous: Annotated[float, within("previous", -PREVIOUS_MAX, PREVIOUS_MAX)] = 0.0
 
     def flaws(self) -> Iterator[Flaw]:
         if self.broken:

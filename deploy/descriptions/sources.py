@@ -18,13 +18,13 @@ from headwater.deploy.network.fields import (
     Listed,
     Named,
     Names,
-    Numbers,
     OneOrMore,
     Part,
-    Several,
     Text,
     mistake,
     numbered,
+    numbers,
+    several,
     wrong,
 )
 from headwater.deploy.network.tree import Scalar
@@ -130,7 +130,7 @@ class RegionPart(PointPart):
     EXAMPLE: ClassVar = "write region: {latitude: lat, longitude: lon, regions: {north: [45.1, 46, 7, 9]}}"
 
     regions: Annotated[
-        Names[Annotated[tuple[float, ...], Numbers("the region <0>", 4, "write <0>: [south, north, west, east]")]],
+        Names[Annotated[tuple[float, ...], numbers("the region <0>", 4, "write <0>: [south, north, west, east]")]],
         Named("the regions"),
     ]
     otherwise: Annotated[Scalar | None, Text("otherwise")] = None
@@ -152,7 +152,7 @@ class NearestPart(PointPart):
     EXAMPLE: ClassVar = "write nearest: {latitude: lat, longitude: lon, nodes: {turin: [45.07, 7.69]}}"
 
     nodes: Annotated[
-        Names[Annotated[tuple[float, float], Numbers("the node <0>", 2, "write <0>: [latitude, longitude]")]],
+        Names[Annotated[tuple[float, float], numbers("the node <0>", 2, "write <0>: [latitude, longitude]")]],
         Named("the nodes"),
     ]
 
@@ -180,7 +180,7 @@ class NodePart(Part):
     names: Annotated[Names[Annotated[Scalar, Text("the node for <0>")]] | None, Named("the names of nodes")] = None
     nodes: Annotated[
         tuple[Scalar, ...] | int | None,
-        Several("a node", "the number of nodes", NODES_MAX, "write nodes: 10, or a list of names"),
+        several("a node", "the number of nodes", NODES_MAX, "write nodes: 10, or a list of names"),
     ] = None
 
     def flaws(self) -> Iterator[Flaw]:

@@ -73,6 +73,8 @@ class Part(BaseModel):
 
     WHAT: ClassVar[str]
     EXAMPLE: ClassVar[str] = ""
+    LACKS: ClassVar[str]
+    """What is wrong where required entries are ``missing``."""
     SHORT: ClassVar[str | None] = None
     """The key of the entry that a value in place of the mapping stands for."""
     DROPS_NULL: ClassVar[bool] = False
@@ -88,7 +90,7 @@ class Part(BaseModel):
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
         """What is wrong where required entries are missing."""
-        return mistake("lacking", what=cls.WHAT, why=f"does not say {' and '.join(missing)}", cure=cls.EXAMPLE)
+        return wrong(cls.LACKS.format(missing=" and ".join(missing)), cls.EXAMPLE)
 
     def flaws(self) -> Iterable[Flaw]:
         """What is wrong with its entries together. An entry in ``broken`` has been noted already."""
@@ -334,60 +336,49 @@ class Number(Text):
 
 
 @dataclass(frozen=True, eq=False)
-class Plain:
-    """A value that has a reader of its own."""
+class Read:
+    """A value that ``read`` makes of an entry."""
 
-    what: str
+    read: Callable[[Any], Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)
 
-    def read(self, given: Any) -> Any:
-        raise NotImplementedError
 
-
-@dataclass(frozen=True, eq=False)
-class Within(Plain):
+def within(what: str, least: float, most: float) -> Read:
     """A number with bounds."""
 
-    least: float
-    most: float
-
-    def read(self, given: Any) -> float:
+    def read(given: Any) -> float:
         number = float_of(given)
-        if not self.least <= number <= self.most:
-            raise mistake("lacking", what=self.what, why=f"is a number from {self.least:g} to {self.most:g}", cure="")
+        if not least <= number <= most:
+            raise mistake("lacking", what=what, why=f"is a number from {least:g} to {most:g}", cure="")
         return number
 
+    return Read(read)
 
-@dataclass(frozen=True, eq=False)
-class Whole(Plain):
+
+def whole(what: str, least: int, most: int, cure: str = "write a whole number") -> Read:
     """A whole number with bounds."""
 
-    least: int
-    most: int
-    cure: str = "write a whole number"
-
-    def read(self, given: Any) -> int:
+    def read(given: Any) -> int:
         text = given if isinstance(given, Scalar) else ""
-        if not (text.isascii() and text.isdecimal()) or not self.least <= int(text) <= self.most:
-            why = f"is a whole number from {self.least:,} to {self.most:,}"
-            raise mistake("lacking", what=self.what, why=why, cure=self.cure)
+        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+            raise mistake("lacking", what=what, why=f"is a whole number from {least:,} to {most:,}", cure=cure)
         return int(text)
 
+    return Read(read)
 
-@dataclass(frozen=True, eq=False)
-class Numbers(Plain):
+
+def numbers(what: str, count: int, cure: str) -> Read:
     """A list of so many numbers."""
 
-    count: int
-    cure: str
+    def read(given: Any) -> tuple[float, ...]:
+        found = tuple(map(float_of, given)) if isinstance(given, Items) else ()
+        if len(found) != count or not all(map(math.isfinite, found)):
+            raise mistake("lacking", what=what, why=f"needs {count} numbers", cure=cure)
+        return found
 
-    def read(self, given: Any) -> tuple[float, ...]:
-        numbers = tuple(map(float_of, given)) if isinstance(given, Items) else ()
-        if len(numbers) != self.count or not all(map(math.isfinite, numbers)):
-            raise mistake("lacking", what=self.what, why=f"needs {self.count} numbers", cure=self.cure)
-        return numbers
+    return Read(read)
 
 
 def float_of(given: Any) -> float:
@@ -398,23 +389,17 @@ def float_of(given: Any) -> float:
         return math.nan
 
 
-@dataclass(frozen=True, eq=False)
-class Several(Plain):
+def several(what: str, number: str, most: int, cure: str) -> Read:
     """A list of texts, or how many there are."""
 
-    number: str
-    most: int
-    cure: str
-
-    def read(self, given: Any) -> tuple[Scalar, ...] | int:
+    def read(given: Any) -> tuple[Scalar, ...] | int:
         if not isinstance(given, Items):
-            return Whole(self.number, 1, self.most, self.cure).read(given)
-        together(
-            ((at,), mistake("text", what=self.what, cure=""))
-            for at, each in enumerate(given)
-            if each.__class__ is not Scalar
-        )
+            return whole(number, 1, most, cure).read(given)  # type: ignore[no-any-return]
+        flaw = mistake("text", what=what, cure="")
+        together(((at,), flaw) for at, each in enumerate(given) if not isinstance(each, Scalar))
         return tuple(given)
+
+    return Read(read)
 
 
 def numbered(given: tuple[Scalar, ...] | int, letter: str) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from headwater.deploy.network.fields import (
     Part,
     Quantity,
     Text,
+    float_of,
     mistake,
     shape,
     wrong,
@@ -105,6 +106,7 @@ class LinkPart(Part):
 
     WHAT: ClassVar = "a link"
     EXAMPLE: ClassVar = "write - {between: [a, b], delay: 5ms}"
+    LACKS: ClassVar = "a link needs its two ends"
 
     between: Annotated[
         tuple[Annotated[Scalar, Text("the end of a link")], ...],
@@ -122,10 +124,6 @@ class LinkPart(Part):
     loss: Annotated[float, Quantity("loss", "", share_of, {**NUMBER, "examples": ["1%", 0.01]})] = Field(
         0.0, description="The share of frames that are lost, as in 1% or 0.01."
     )
-
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong("a link needs its two ends", cls.EXAMPLE)
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------
@@ -264,6 +262,7 @@ class SourcePart(Part):
 
     WHAT: ClassVar = "a source"
     EXAMPLE: ClassVar = "write - {node: a, type: Temp, trace: temp.csv}"
+    LACKS: ClassVar = "this source does not say its {missing}"
 
     node: Annotated[tuple[Annotated[Scalar, Text("the node of a source")], ...], OneOrMore()]
     type: Annotated[tuple[Annotated[Scalar, Text("the type of a source")], ...], OneOrMore()]
@@ -309,10 +308,6 @@ class SourcePart(Part):
     unknown: Annotated[Literal["ignore", "keep", "refuse"], OneOf("unknown")] = "ignore"
     time: Annotated[TimePart | None, Given()] = None
 
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong(f"this source does not say its {' and '.join(missing)}", cls.EXAMPLE)
-
 
 # --- sinks ------------------------------------------------------------------------------------------------------------
 
@@ -345,14 +340,11 @@ class SinkPart(Part):
 
     WHAT: ClassVar = "a sink"
     EXAMPLE: ClassVar = SINK_EXAMPLE
+    LACKS: ClassVar = "this sink does not say its {missing}"
 
     node: Annotated[Scalar, Text("the node of a sink")]
     subscribe: Annotated[tuple[Annotated[Scalar, Text("a subscription", SINK_EXAMPLE)], ...], OneOrMore()]
     to: Annotated[DestinationPart | None, Given()] = None
-
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong(f"this sink does not say its {' and '.join(missing)}", cls.EXAMPLE)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -376,6 +368,7 @@ class MqttPart(Part):
 
     WHAT: ClassVar = "mqtt"
     EXAMPLE: ClassVar = BROKER_EXAMPLE
+    LACKS: ClassVar = "mqtt does not say which broker"
     SHORT: ClassVar = "broker"
 
     broker: Annotated[Scalar, Text("a broker", BROKER_EXAMPLE)] = Field(description="embedded, or mqtt://HOST:PORT.")
@@ -386,19 +379,12 @@ class MqttPart(Part):
     cert: Annotated[Scalar | None, _file("cert")] = None
     key: Annotated[Scalar | None, _file("key")] = None
 
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong("mqtt does not say which broker", cls.EXAMPLE)
-
 
 STATISTICS_EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivities: {Fire: {"smoke, temp": 0.05}}}'
 
 
 def _selectivity(text: Scalar) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
+    share = float_of(text)
     if not 0 < share <= 1:
         raise wrong(f"{str(text)!r} is no selectivity", "write the share that passes, above 0 and at most 1")
     return share
@@ -485,10 +471,7 @@ def _counted(what: str) -> Text:
     """A number that headwater statistics wrote."""
 
     def parse(text: Scalar) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = -1.0
+        number = float_of(text)
         if not 0 <= number < float("inf"):
             raise wrong(f"{str(text)!r} is no number of {what}", "count again with headwater statistics")
         return number
