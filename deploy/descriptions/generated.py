@@ -24,6 +24,7 @@ from headwater.deploy.network.fields import (
     Names,
     Part,
     Text,
+    lasting,
     numbered,
     numbers,
     several,
@@ -57,6 +58,8 @@ STATES_MAX: Final = 10_000_000
 
 NODES_EXAMPLE: Final = "write nodes: 20, a list of names, or {turin: [45.07, 7.69], ..}"
 ARRIVALS_EXAMPLE: Final = "write poisson, regular or {on: 5s, off: 45s, quiet: 0.1}"
+EVERY: Final = lasting(1, "a vehicle cannot be heard of all the time", "write every: 1s, or the like")
+LENGTH: Final = lasting(1, "the trace has no length", "write a duration such as 1h")
 AREA: Final = "[south, north, west, east]"
 
 Point = tuple[float, float]
@@ -146,13 +149,6 @@ class PlainPart(StreamPart):
     zipf: ZipfPart = ZipfPart.model_construct()
 
 
-def _every(text: Scalar) -> int:
-    every = duration_us(text)
-    if not every:
-        raise wrong("a vehicle cannot be heard of all the time", "write every: 1s, or the like")
-    return every
-
-
 class MovingPart(StreamPart):
     """Vehicles that are heard of at equal distances."""
 
@@ -160,7 +156,7 @@ class MovingPart(StreamPart):
     NEEDS: ClassVar = {"every": "write how often a vehicle is heard of, as in 1s"}
 
     vehicles: Annotated[int, whole("the number of vehicles", 1, CELLS_MAX)]
-    every: Annotated[int, Text("every", "", _every)]
+    every: Annotated[int, Text("every", "", EVERY)]
     area: Annotated[tuple[float, float, float, float] | None, numbers("the area", 4, f"write {AREA}")] = None
     speed: Annotated[Point, numbers("the speed", 2, "write [5, 15], in m/s")] = (5.0, 15.0)
     roads: Annotated[float | None, within("the distance of roads", 1, 1e6)] = None
@@ -188,13 +184,6 @@ def _moment_us(text: Scalar) -> int:
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
 
 
-def _length(text: Scalar) -> int:
-    length = duration_us(text)
-    if not length:
-        raise wrong("the trace has no length", "write a duration such as 1h")
-    return length
-
-
 Nodes = Annotated[
     Annotated[
         Names[Annotated[Point, numbers("the node <0>", 2, "write [latitude, longitude]")]], Named("nodes"), Tag(MAPPING)
@@ -217,7 +206,7 @@ class GenerationPart(Part):
 
     seed: Annotated[int, whole("the seed", 0, 2**63 - 1)] = 1
     start: Annotated[int, Text("the start", "", _moment_us)] = 0
-    duration: Annotated[int, Text("the duration", "", _length)]
+    duration: Annotated[int, Text("the duration", "", LENGTH)]
     nodes: Nodes
     streams: Annotated[
         tuple[

@@ -18,6 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, ValidationError, core_schema
 
 from headwater.deploy.network.tree import Items, Scalar, Table
+from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages.diagnostics import closest, listed
 
@@ -324,6 +325,18 @@ class Quantity(Text):
             return self.parse(text)
         except ConfigError as error:
             raise mistake("quantity", what=self.what, why=str(error)) from None
+
+
+def lasting(least_us: int, message: str, cure: str) -> Callable[[str], int]:
+    """Parses a duration that is at least so long."""
+
+    def parse(text: str) -> int:
+        length = duration_us(text)
+        if length < least_us:
+            raise wrong(message, cure)
+        return length
+
+    return parse
 
 
 class Number(Text):

@@ -26,6 +26,7 @@ from headwater.deploy.network.fields import (
     Quantity,
     Text,
     float_of,
+    lasting,
     mistake,
     shape,
     wrong,
@@ -539,27 +540,11 @@ def _seed(text: Scalar) -> int:
     return int(text)
 
 
-def _some_time(text: str) -> int:
-    length = duration_us(text)
-    if length == 0:
-        raise wrong("a duration of nothing", "write how long the network runs, as in 10 min")
-    return length
-
-
-def _lost_after(text: str) -> int:
-    length = duration_us(text)
-    if length < LEAST_US:
-        raise wrong("a node that restarts would count as lost", "write at least 5s; what is lost does not come back")
-    return length
-
-
-def _replan(text: str) -> int:
-    length = duration_us(text)
-    if length < LEAST_US:
-        raise wrong("a plan would follow the other", "write at least 5s; each new plan costs a set-up")
-    return length
-
-
+SOME_TIME: Final = lasting(1, "a duration of nothing", "write how long the network runs, as in 10 min")
+LOST_AFTER: Final = lasting(
+    LEAST_US, "a node that restarts would count as lost", "write at least 5s; what is lost does not come back"
+)
+REPLAN: Final = lasting(LEAST_US, "a plan would follow the other", "write at least 5s; each new plan costs a set-up")
 RuleText = Annotated[
     Scalar,
     Text("a rule", "write the name of a file (.tesla or .sase), or the rule's text after |", schema={"type": "string"}),
@@ -593,7 +578,7 @@ class NetworkPart(Part):
             choices=tuple(STRATEGIES),
         ),
     ] = Field(None, description="How the rules are evaluated in the network.")
-    duration: Annotated[int | None, Quantity("duration", "", _some_time, DURATION)] = Field(
+    duration: Annotated[int | None, Quantity("duration", "", SOME_TIME, DURATION)] = Field(
         None, description="How long the network runs."
     )
     seed: Annotated[int | None, Text("the seed", "write a whole number", _seed, {"type": ["integer", "string"]})] = (
@@ -603,11 +588,11 @@ class NetworkPart(Part):
         "sync", description="What of the inputs of a node is on disk before anything comes of them."
     )
     mqtt: Annotated[MqttPart | None, Given()] = None
-    lost_after: Annotated[int | None, Quantity("lost_after", "", _lost_after, DURATION)] = Field(
+    lost_after: Annotated[int | None, Quantity("lost_after", "", LOST_AFTER, DURATION)] = Field(
         None, description="After so long a silence a node or link counts as lost for good."
     )
     statistics: Annotated[StatisticsPart | None, Given()] = None
-    replan: Annotated[int | None, Quantity("replan", "", _replan, DURATION)] = Field(
+    replan: Annotated[int | None, Quantity("replan", "", REPLAN, DURATION)] = Field(
         None,
         description="With strategy inev: how often a running network looks for a better plan.",
     )
