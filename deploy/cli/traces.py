@@ -12,8 +12,7 @@ import typer
 
 from headwater.deploy.cli.common import say
 from headwater.deploy.cli.tables import table_lines
-from headwater.deploy.descriptions.generated import with_seed
-from headwater.deploy.descriptions.traces import find_description, read_description, ready_made
+from headwater.deploy.descriptions.traces import find_description, read_description, ready_made, with_seed
 from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.descriptions import Description
 from headwater.pipeline.prepare.prepared import Manifest, check_target, open_prepared

@@ -3,18 +3,49 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from datetime import UTC, datetime
+from typing import Annotated, ClassVar, Final
 
-import yaml
+from pydantic import Discriminator, Field, Tag
+from pydantic_core import PydanticCustomError
 
-from headwater.deploy.descriptions.generated_attributes import NAME, Attributes
-from headwater.deploy.descriptions.measures import measure, moment_us, number, numbers, whole
+from headwater.deploy.descriptions.generated_attributes import NAME, AttributePart, attributes_of
+from headwater.deploy.descriptions.generated_attributes import VALUES_EXAMPLE as ATTRIBUTES_EXAMPLE
+from headwater.deploy.network.fields import (
+    HIDDEN,
+    MAPPING,
+    VALUE,
+    Flaw,
+    Given,
+    Listed,
+    Named,
+    Names,
+    Part,
+    Text,
+    lasting,
+    numbered,
+    numbers,
+    several,
+    shape,
+    whole,
+    within,
+    wrong,
+)
 from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.tree import Scalar, Table
 from headwater.deploy.network.units import duration_us, rate_per_s
-from headwater.pipeline.generate.model import Arrivals, Bursty, Generation, Motion, Poisson, Regular, Stream
-from headwater.protocol.errors import ConfigError
+from headwater.pipeline.generate.model import (
+    MOTION_KINDS,
+    Arrivals,
+    Bursty,
+    Generation,
+    Motion,
+    Poisson,
+    Regular,
+    Stream,
+)
 
 EVENTS_MAX: Final = 2_000_000_000
 """A trace that is expected to be longer is taken for a mistake in a rate or a duration: it would fill a disk."""
@@ -25,254 +56,268 @@ CELLS_MAX: Final = 100_000
 STATES_MAX: Final = 10_000_000
 """Changes between on and off of one type at one node: they are in the memory of a task, with 16 bytes each."""
 
-
-GENERATE: Final = ("seed", "start", "duration", "nodes", "streams")
-COMMON: Final = ("type", "types", "nodes", "attributes")
-PLAIN: Final = (*COMMON, "rate", "arrivals", "zipf")
-MOVING: Final = (*COMMON, "vehicles", "every", "area", "speed", "roads")
-
 NODES_EXAMPLE: Final = "write nodes: 20, a list of names, or {turin: [45.07, 7.69], ..}"
 ARRIVALS_EXAMPLE: Final = "write poisson, regular or {on: 5s, off: 45s, quiet: 0.1}"
+EVERY: Final = lasting(1, "a vehicle cannot be heard of all the time", "write every: 1s, or the like")
+LENGTH: Final = lasting(1, "the trace has no length", "write a duration such as 1h")
+AREA: Final = "[south, north, west, east]"
 
-Entries = dict[str, tuple[yaml.Node, yaml.Node]]
+Point = tuple[float, float]
+
+# --- streams ----------------------------------------------------------------------------------------------------------
 
 
-def read_generation(sheet: Sheet, node: yaml.Node, name: str) -> Generation | None:
-    """What is to be made up; None if something is wrong with it, which the sheet then knows."""
-    entries = sheet.entries(node, "generate", GENERATE)
-    for key in ("duration", "nodes", "streams"):
-        if entries and key not in entries:
-            sheet.error(node, f"generate does not say {key}:", NODES_EXAMPLE if key == "nodes" else "")
-    if not all(key in entries for key in ("duration", "nodes", "streams")):
-        return None
-    seed = whole(sheet, entries["seed"][1], "the seed", 0, 2**63 - 1) if "seed" in entries else 1
-    start = moment_us(sheet, entries["start"][1]) if "start" in entries else 0
-    duration = measure(sheet, entries["duration"][1], "the duration", duration_us)
-    if duration == 0:
-        sheet.error(entries["duration"][1], "the trace has no length", "write a duration such as 1h")
-    nodes = _nodes(sheet, entries["nodes"][1])
-    if nodes is None or seed is None or start is None or not duration:
-        return None
-    names, places = nodes
-    reader = _Streams(sheet, names, places, duration)
-    streams = [reader.stream(each) for each in sheet.items(entries["streams"][1], "streams")]
+def _plain_arrivals(text: Scalar) -> Arrivals:
+    if text not in ("poisson", "regular"):
+        raise wrong(f"{str(text)!r} is no way to arrive", ARRIVALS_EXAMPLE)
+    return Poisson() if text == "poisson" else Regular()
+
+
+class ArrivalsPart(Part):
+    """How the events of a stream follow each other."""
+
+    WHAT: ClassVar = "arrivals"
+    EXAMPLE: ClassVar = ARRIVALS_EXAMPLE
+    SHORT: ClassVar = HIDDEN
+
+    short: Annotated[Arrivals | None, Text("arrivals", ARRIVALS_EXAMPLE, _plain_arrivals)] = Field(None, alias=HIDDEN)
+    on: Annotated[int, Text("on", "", duration_us)] = 0
+    off: Annotated[int, Text("off", "", duration_us)] = 0
+    quiet: Annotated[float, within("quiet", 0, 1)] = 0.0
+
+    def flaws(self) -> Iterator[Flaw]:
+        if self.short is None and not (self.has("on") and self.has("off")) and not self.broken:
+            yield (), wrong("bursts need the mean lengths on: and off:", ARRIVALS_EXAMPLE)
+
+    def made(self) -> Arrivals:
+        return self.short or Bursty(self.on, self.off, self.quiet)
+
+
+class ZipfPart(Part):
+    """How much more often the first types and nodes occur than the last."""
+
+    WHAT: ClassVar = "zipf"
+
+    types: Annotated[float, within("the exponent over types", 0, 20)] = 0.0
+    nodes: Annotated[float, within("the exponent over nodes", 0, 20)] = 0.0
+
+
+class StreamPart(Part):
+    """Events of some types at some nodes."""
+
+    type: Annotated[Scalar | None, Text("the type")] = None
+    types: Annotated[
+        tuple[Scalar, ...] | int | None,
+        several("a type", "the number of types", CELLS_MAX, "write types: 12, or a list of names"),
+    ] = None
+    nodes: Annotated[tuple[Annotated[Scalar, Text("a node")], ...] | None, Listed("nodes", "write nodes: [n1, n2]")] = (
+        None
+    )
+    attributes: Annotated[Names[AttributePart] | None, Named("the attributes", ATTRIBUTES_EXAMPLE)] = None
+
+    NEEDS: ClassVar[Mapping[str, str]]
+    """What the stream must say, and how."""
+
+    @classmethod
+    def lacking(cls, missing: list[str]) -> PydanticCustomError:
+        return wrong(f"the stream does not say {missing[0]}:", cls.NEEDS[missing[0]])
+
+    def names(self) -> tuple[str, ...]:
+        return (str(self.type),) if self.type is not None else numbered(self.types or (), "T")
+
+    def flaws(self) -> Iterator[Flaw]:
+        if self.broken & {"type", "types"}:
+            return
+        if self.has("type") == self.has("types"):
+            cure = "write type: Smoke, types: [A, B] or types: 12"
+            yield (), wrong("a stream has either type: or types:", cure)
+        elif len({*self.names()}) < max(len(self.names()), 1):
+            yield ("types",), wrong("a type is missing or stands twice", "name each once")
+        elif odd := [name for name in self.names() if not NAME.fullmatch(name)]:
+            at = "type" if self.has("type") else "types"
+            yield (at,), wrong(f"{odd[0]!r} cannot be named in rules", "use letters, digits and _")
+
+
+class PlainPart(StreamPart):
+    """A stream with a rate."""
+
+    WHAT: ClassVar = "a stream"
+    NEEDS: ClassVar = {"rate": "write that of all its events together, as in 200/s"}
+
+    rate: Annotated[float, Text("the rate", "", rate_per_s)]
+    arrivals: Annotated[ArrivalsPart | None, Given()] = None
+    zipf: ZipfPart = ZipfPart.model_construct()
+
+
+class MovingPart(StreamPart):
+    """Vehicles that are heard of at equal distances."""
+
+    WHAT: ClassVar = "a stream of vehicles"
+    NEEDS: ClassVar = {"every": "write how often a vehicle is heard of, as in 1s"}
+
+    vehicles: Annotated[int, whole("the number of vehicles", 1, CELLS_MAX)]
+    every: Annotated[int, Text("every", "", EVERY)]
+    area: Annotated[tuple[float, float, float, float] | None, numbers("the area", 4, f"write {AREA}")] = None
+    speed: Annotated[Point, numbers("the speed", 2, "write [5, 15], in m/s")] = (5.0, 15.0)
+    roads: Annotated[float | None, within("the distance of roads", 1, 1e6)] = None
+
+    def flaws(self) -> Iterator[Flaw]:
+        yield from super().flaws()
+        if len(self.names()) > 1:
+            yield ("types",), wrong("vehicles of a stream have one type", "write a stream for each type")
+        if not 0.1 <= self.speed[0] <= self.speed[1] <= 1000:
+            yield ("speed",), wrong("speeds are from 0.1 to 1000 m/s", "write [slowest, fastest]")
+
+
+# --- the whole --------------------------------------------------------------------------------------------------------
+
+
+def _moment_us(text: Scalar) -> int:
+    """When a trace starts; without a zone it is in UTC."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        cure = "write one in ISO 8601, such as 2026-01-31T12:00:00Z"
+        raise wrong(f"{str(text)!r} is no date and time", cure) from None
+    aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    since = aware - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+Nodes = Annotated[
+    Annotated[
+        Names[Annotated[Point, numbers("the node <0>", 2, "write [latitude, longitude]")]], Named("nodes"), Tag(MAPPING)
+    ]
+    | Annotated[
+        tuple[Scalar, ...] | int, several("a node", "the number of nodes", CELLS_MAX, NODES_EXAMPLE), Tag(VALUE)
+    ],
+    Discriminator(lambda given: MAPPING if shape(given) == MAPPING else VALUE),
+]
+
+
+def _stream(given: object) -> str:
+    return "<vehicles>" if isinstance(given, Table) and "vehicles" in given.entries else "<events>"
+
+
+class GenerationPart(Part):
+    """Events that are made up."""
+
+    WHAT: ClassVar = "generate"
+
+    seed: Annotated[int, whole("the seed", 0, 2**63 - 1)] = 1
+    start: Annotated[int, Text("the start", "", _moment_us)] = 0
+    duration: Annotated[int, Text("the duration", "", LENGTH)]
+    nodes: Nodes
+    streams: Annotated[
+        tuple[
+            Annotated[
+                Annotated[PlainPart, Tag("<events>")] | Annotated[MovingPart, Tag("<vehicles>")],
+                Discriminator(_stream),
+            ],
+            ...,
+        ],
+        Listed("streams"),
+    ]
+
+    @classmethod
+    def lacking(cls, missing: list[str]) -> PydanticCustomError:
+        message = f"generate does not say {' and '.join(f'{each}:' for each in missing)}"
+        return wrong(message, NODES_EXAMPLE if "nodes" in missing else "")
+
+    def flaws(self) -> Iterator[Flaw]:
+        names = self.names()
+        if len({*names}) < max(len(names), 1) and "nodes" not in self.broken:
+            yield ("nodes",), wrong("a node is missing or stands twice", "name each once")
+        for name, (latitude, longitude) in self.places().items():
+            if not (-90 <= latitude <= 90 and -180 <= longitude <= 180):
+                message = f"the node {name} lies nowhere on Earth"
+                yield ("nodes", name), wrong(message, "write [latitude, longitude]")
+
+    def names(self) -> tuple[str, ...]:
+        return tuple(map(str, self.nodes)) if isinstance(self.nodes, Names) else numbered(self.nodes, "n")
+
+    def places(self) -> dict[str, Point]:
+        return {str(name): point for name, point in self.nodes.items()} if isinstance(self.nodes, Names) else {}
+
+
+def generation_of(sheet: Sheet, part: GenerationPart, name: str) -> Generation:
+    """What is to be made up. What is wrong with the streams beside each other is noted in the sheet."""
+    streams: list[Stream] = []
+    kinds: dict[str, str] = {}
+    for given in part.streams:
+        nodes = _nodes(sheet, part, given)
+        taken = MOTION_KINDS if isinstance(given, MovingPart) else {}
+        attributes = attributes_of(sheet, given.attributes, taken) if given.attributes is not None else {}
+        bare = Stream(given.names(), nodes, 0.0, attributes=attributes)
+        if isinstance(given, MovingPart):
+            stream = _moving(sheet, given, bare, part.places())
+        else:
+            stream = _plain(sheet, given, bare, part.duration)
+        for attribute, kind in stream.kinds().items():
+            if kinds.setdefault(attribute, kind) != kind:
+                message = f"{attribute} is {kind} here and {kinds[attribute]} in an earlier stream"
+                sheet.error(given.place, message, "give one of them another name, or both the same kind")
+        streams.append(stream)
     if not streams and not sheet.errors:
-        sheet.error(entries["streams"][1], "the list of streams is empty", "write at least one")
-    if sheet.errors:
-        return None
-    made = Generation(name, seed, start, duration, tuple(each for each in streams if each is not None), places)
-    if made.expected() > EVENTS_MAX:
-        sheet.error(
-            entries["streams"][1],
-            f"this would make about {made.expected():,} events, more than {EVENTS_MAX:,}",
-            "make the duration shorter, or the rates smaller",
-        )
-    return made
+        sheet.error(part.at("streams"), "the list of streams is empty", "write at least one")
+    generation = Generation(name, part.seed, part.start, part.duration, tuple(streams), part.places())
+    if generation.expected() > EVENTS_MAX and not sheet.errors:
+        message = f"this would make about {generation.expected():,} events, more than {EVENTS_MAX:,}"
+        sheet.error(part.at("streams"), message, "make the duration shorter, or the rates smaller")
+    return generation
 
 
-def with_seed(generation: Generation, seed: int) -> Generation:
-    if not 0 <= seed < 2**63:
-        raise ConfigError(f"{seed} is no seed; write a whole number from 0 on")
-    return replace(generation, seed=seed)
+def _nodes(sheet: Sheet, part: GenerationPart, stream: StreamPart) -> tuple[str, ...]:
+    names = part.names()
+    if stream.nodes is None or "nodes" in part.broken:
+        return names
+    chosen = tuple(map(str, stream.nodes))
+    unknown = [name for name in chosen if name not in names]
+    if unknown or (len({*chosen}) < max(len(chosen), 1) and "nodes" not in stream.broken):
+        message = f"there is no node {unknown[0]}" if unknown else "nodes are missing or stand twice"
+        cure = f"the nodes are {', '.join(names[:8])}{', ..' if len(names) > 8 else ''}"
+        sheet.error(stream.at("nodes"), message, cure)
+    return tuple(name for name in chosen if name in names)
 
 
-def _nodes(sheet: Sheet, node: yaml.Node) -> tuple[tuple[str, ...], dict[str, tuple[float, float]]] | None:
-    if isinstance(node, yaml.MappingNode):
-        places = {}
-        for name, (_, given) in sheet.entries(node, "nodes").items():
-            at = numbers(sheet, given, f"the node {name}", 2, "[latitude, longitude]")
-            if at is not None and not (-90 <= at[0] <= 90 and -180 <= at[1] <= 180):
-                sheet.error(given, f"the node {name} lies nowhere on Earth", "write [latitude, longitude]")
-            elif at is not None:
-                places[name] = (at[0], at[1])
-        return (tuple(places), places) if places else None
-    names = _names(sheet, node, "node", "n", NODES_EXAMPLE)
-    return None if names is None else (names, {})
+def _plain(sheet: Sheet, part: PlainPart, bare: Stream, length_us: int) -> Stream:
+    arrivals = Poisson() if part.arrivals is None else part.arrivals.made()
+    match arrivals:
+        case Bursty(on, off) if "arrivals" not in part.broken and not (
+            on and off and 2 * length_us / (on + off) <= STATES_MAX
+        ):
+            message = f"this would go on and off more than {STATES_MAX:,} times"
+            sheet.error(part.at("arrivals"), message, "make on: and off: longer")
+    if bare.cells > CELLS_MAX:
+        message = f"the stream has {bare.cells:,} types times nodes, more than {CELLS_MAX:,}"
+        sheet.error(part.place, message, "divide it")
+    return replace(
+        bare, rate_per_s=part.rate, arrivals=arrivals, types_zipf=part.zipf.types, nodes_zipf=part.zipf.nodes
+    )
 
 
-def _names(sheet: Sheet, node: yaml.Node, what: str, letter: str, example: str) -> tuple[str, ...] | None:
-    """A list of names, or how many there are."""
-    if isinstance(node, yaml.SequenceNode):
-        found = [sheet.word(each, f"a {what}") for each in node.value]
-        names = tuple(each for each in found if each is not None)
-        if not names or len(set(names)) < len(names):
-            sheet.error(node, f"a {what} is missing or stands twice", "name each once")
-            return None
-        return names if len(names) == len(found) else None
-    count = whole(sheet, node, f"the number of {what}s", 1, CELLS_MAX, example)
-    return None if count is None else tuple(f"{letter}{rank}" for rank in range(1, count + 1))
-
-
-class _Streams:
-    """Reads the streams of one description."""
-
-    def __init__(
-        self, sheet: Sheet, names: tuple[str, ...], places: Mapping[str, tuple[float, float]], duration: int
-    ) -> None:
-        self._sheet = sheet
-        self._names = names
-        self._places = places
-        self._duration_us = duration
-        self._kinds: dict[str, str] = {}
-
-    def stream(self, node: yaml.Node) -> Stream | None:
-        sheet = self._sheet
-        moving = isinstance(node, yaml.MappingNode) and any(key.value == "vehicles" for key, _ in node.value)
-        entries = sheet.entries(node, "a stream of vehicles" if moving else "a stream", MOVING if moving else PLAIN)
-        if not entries:
-            return None
-        if ("type" in entries) == ("types" in entries):
-            sheet.error(node, "a stream has either type: or types:", "write type: Smoke, types: [A, B] or types: 12")
-            return None
-        types = self._types(entries)
-        nodes = self._some(entries["nodes"][1]) if "nodes" in entries else self._names
-        given = entries["attributes"][1] if "attributes" in entries else None
-        attributes = Attributes(sheet, moving).read(given) if given is not None else {}
-        if types is None or nodes is None or attributes is None:
-            return None
-        bare = Stream(types, nodes, 0.0, attributes=attributes)
-        made = self._moving(node, entries, bare) if moving else self._plain(node, entries, bare)
-        for name, kind in made.kinds().items() if made is not None else ():
-            if self._kinds.setdefault(name, kind) != kind:
-                sheet.error(
-                    node,
-                    f"{name} is {kind} here and {self._kinds[name]} in an earlier stream",
-                    "give one of them another name, or both the same kind",
-                )
-        return made
-
-    def _types(self, entries: Entries) -> tuple[str, ...] | None:
-        if "type" in entries:
-            text = self._sheet.word(entries["type"][1], "the type")
-            found: tuple[str, ...] | None = None if text is None else (text,)
-        else:
-            found = _names(self._sheet, entries["types"][1], "type", "T", "write types: 12, or a list of names")
-        for name in found or ():
-            if not NAME.fullmatch(name):
-                at = entries.get("type", entries.get("types"))
-                assert at is not None
-                self._sheet.error(at[1], f"{name!r} cannot be named in rules", "use letters, digits and _")
-                return None
-        return found
-
-    def _some(self, node: yaml.Node) -> tuple[str, ...] | None:
-        found = [self._sheet.word(each, "a node") for each in self._sheet.items(node, "nodes", "write nodes: [n1, n2]")]
-        unknown = [each for each in found if each is not None and each not in self._names]
-        if unknown or not found or len(set(found)) < len(found):
-            self._sheet.error(
-                node,
-                f"there is no node {unknown[0]}" if unknown else "nodes are missing or stand twice",
-                f"the nodes are {', '.join(self._names[:8])}{', ..' if len(self._names) > 8 else ''}",
-            )
-            return None
-        return tuple(str(each) for each in found)
-
-    def _plain(self, node: yaml.Node, entries: Entries, made: Stream) -> Stream | None:
-        sheet = self._sheet
-        if "rate" not in entries:
-            sheet.error(node, "the stream does not say rate:", "write that of all its events together, as in 200/s")
-            return None
-        rate = measure(sheet, entries["rate"][1], "the rate", rate_per_s)
-        arrivals = self._arrivals(entries["arrivals"][1]) if "arrivals" in entries else Poisson()
-        exponents = {"types": 0.0, "nodes": 0.0}
-        if "zipf" in entries:
-            for key, (_, given) in sheet.entries(entries["zipf"][1], "zipf", ("types", "nodes")).items():
-                exponents[key] = number(sheet, given, f"the exponent over {key}", 0, 20) or 0.0
-        if rate is None or arrivals is None:
-            return None
-        self._bounded(node, len(made.types) * len(made.nodes), "types times nodes")
-        return replace(
-            made, rate_per_s=rate, arrivals=arrivals, types_zipf=exponents["types"], nodes_zipf=exponents["nodes"]
-        )
-
-    def _bounded(self, node: yaml.Node, cells: int, what: str) -> None:
-        if cells > CELLS_MAX:
-            self._sheet.error(node, f"the stream has {cells:,} {what}, more than {CELLS_MAX:,}", "divide it")
-
-    def _arrivals(self, node: yaml.Node) -> Arrivals | None:
-        sheet = self._sheet
-        if isinstance(node, yaml.ScalarNode):
-            match sheet.word(node, "arrivals", ARRIVALS_EXAMPLE):
-                case "poisson":
-                    return Poisson()
-                case "regular":
-                    return Regular()
-                case text:
-                    sheet.error(node, f"{text!r} is no way to arrive", ARRIVALS_EXAMPLE)
-                    return None
-        entries = sheet.entries(node, "arrivals", ("on", "off", "quiet"), ARRIVALS_EXAMPLE)
-        if "on" not in entries or "off" not in entries:
-            sheet.error(node, "bursts need the mean lengths on: and off:", ARRIVALS_EXAMPLE)
-            return None
-        on, off = (measure(sheet, entries[key][1], key, duration_us) for key in ("on", "off"))
-        quiet = number(sheet, entries["quiet"][1], "quiet", 0, 1) if "quiet" in entries else 0.0
-        if on is None or off is None or quiet is None:
-            return None
-        if not on or not off or 2 * self._duration_us / (on + off) > STATES_MAX:
-            sheet.error(node, f"this would go on and off more than {STATES_MAX:,} times", "make on: and off: longer")
-            return None
-        return Bursty(on, off, quiet)
-
-    def _moving(self, node: yaml.Node, entries: Entries, made: Stream) -> Stream | None:
-        sheet = self._sheet
-        unplaced = [name for name in made.nodes if name not in self._places]
-        if unplaced:
-            sheet.error(
-                entries["vehicles"][0],
-                f"vehicles need nodes with coordinates, and {unplaced[0]} has none",
-                "write nodes: {turin: [45.07, 7.69], ..} under generate:",
-            )
-        if len(made.types) > 1:
-            sheet.error(entries["types"][1], "vehicles of a stream have one type", "write a stream for each type")
-        if "every" not in entries:
-            sheet.error(node, "the stream does not say every:", "write how often a vehicle is heard of, as in 1s")
-            return None
-        vehicles = whole(sheet, entries["vehicles"][1], "the number of vehicles", 1, CELLS_MAX)
-        every = measure(sheet, entries["every"][1], "every", duration_us)
-        speed = (
-            numbers(sheet, entries["speed"][1], "the speed", 2, "[5, 15], in m/s")
-            if "speed" in entries
-            else [5.0, 15.0]
-        )
-        area = self._area(node, entries, made) if not unplaced else None
-        if every == 0:
-            sheet.error(
-                entries["every"][1], "a vehicle cannot be heard of all the time", "write every: 1s, or the like"
-            )
-        if vehicles is None or not every or speed is None or area is None:
-            return None
-        if not 0.1 <= speed[0] <= speed[1] <= 1000:
-            sheet.error(entries["speed"][1], "speeds are from 0.1 to 1000 m/s", "write [slowest, fastest]")
-            return None
-        motion = Motion(vehicles, *area, speed[0], speed[1])
-        if "roads" in entries:
-            roads = number(sheet, entries["roads"][1], "the distance of roads", 1, 1e6)
-            if roads is None:
-                return None
-            motion = replace(motion, roads_m=roads)
-            high, wide = (motion.north - motion.south) * 111_000, _width_m(motion)
-            if roads > min(high, wide):
-                sheet.error(
-                    entries["roads"][1],
-                    f"the area is {high:,.0f} m high and {wide:,.0f} m wide, so it has no two roads",
-                    "write the distance of neighbouring roads in metres",
-                )
-                return None
-        return replace(made, rate_per_s=vehicles * 1e6 / every, arrivals=Regular(), motion=motion)
-
-    def _area(self, node: yaml.Node, entries: Entries, made: Stream) -> tuple[float, float, float, float] | None:
-        """Where the vehicles drive: as given, or the least area that holds all nodes."""
-        if "area" in entries:
-            at = entries["area"][1]
-            area = numbers(self._sheet, at, "the area", 4, "[south, north, west, east]")
-        else:
-            at = node
-            north, east = zip(*(self._places[name] for name in made.nodes), strict=True)
-            area = [min(north), max(north), min(east), max(east)]
-        if area is not None and not (-90 < area[0] < area[1] < 90 and -180 <= area[2] < area[3] <= 180):
-            self._sheet.error(at, "the area of the vehicles is empty", "write area: [south, north, west, east]")
-            return None
-        return None if area is None else (area[0], area[1], area[2], area[3])
+def _moving(sheet: Sheet, part: MovingPart, bare: Stream, places: Mapping[str, Point]) -> Stream:
+    unplaced = [name for name in bare.nodes if name not in places]
+    if unplaced:
+        message = f"vehicles need nodes with coordinates, and {unplaced[0]} has none"
+        cure = "write nodes: {turin: [45.07, 7.69], ..} under generate:"
+        sheet.error(part.at_key("vehicles"), message, cure)
+    area = part.area
+    if area is None:  # the least area that holds all nodes
+        north, east = zip(*(places.get(name, (0.0, 0.0)) for name in bare.nodes or ("",)), strict=True)
+        area = (min(north), max(north), min(east), max(east))
+    motion = Motion(part.vehicles, *area, *part.speed, part.roads)
+    empty = not (-90 < area[0] < area[1] < 90 and -180 <= area[2] < area[3] <= 180)
+    high, wide = (motion.north - motion.south) * 111_000, _width_m(motion)
+    if unplaced or not bare.nodes or "area" in part.broken:
+        pass
+    elif empty:
+        at = part.at("area") if part.has("area") else part.place
+        sheet.error(at, "the area of the vehicles is empty", f"write area: {AREA}")
+    elif part.roads is not None and part.roads > min(high, wide):
+        message = f"the area is {high:,.0f} m high and {wide:,.0f} m wide, so it has no two roads"
+        sheet.error(part.at("roads"), message, "write the distance of neighbouring roads in metres")
+    return replace(bare, rate_per_s=part.vehicles * 1e6 / part.every, arrivals=Regular(), motion=motion)
 
 
 def _width_m(motion: Motion) -> float:

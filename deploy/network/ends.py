@@ -100,7 +100,7 @@ def _feed(
 def _rate(sheet: Sheet, part: SourcePart, event_type: EventType | None) -> Feed | None:
     if event_type is None:
         return None
-    values = read_values(sheet, part.place, part.at("values") if part.has("values") else None, event_type)
+    values = read_values(sheet, part, event_type)
     return None if part.rate is None or values is None else RateFeed(part.rate, part.times, values)
 
 

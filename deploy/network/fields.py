@@ -7,6 +7,7 @@ for the key of the mapping that it stands in, and so on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Generic, TypeVar, get_args
@@ -17,6 +18,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, ValidationError, core_schema
 
 from headwater.deploy.network.tree import Items, Scalar, Table
+from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages.diagnostics import closest, listed
 
@@ -44,17 +46,22 @@ SCALAR: Final[JsonSchemaValue] = {"type": ["string", "number", "boolean"]}
 
 
 def mistake(kind: str, **about: Any) -> PydanticCustomError:
-    """An error of one of the types of SENTENCES. ``key``: it is shown at the key of the entry, not at its value."""
+    """An error of one of the types of SENTENCES, shown at the value of its entry, with ``at_key`` at its key, or at a
+    ``node``."""
     return PydanticCustomError(kind, "a mistake in the file", about)
 
 
-def wrong(message: str, cure: str = "", *, at_key: bool = False) -> PydanticCustomError:
+def wrong(message: str, cure: str = "", **place: Any) -> PydanticCustomError:
     """An error with a sentence of its own."""
-    return mistake("said", message=message, cure=cure, at_key=at_key)
+    return mistake("said", message=message, cure=cure, **place)
 
 
-def together(errors: Iterable[tuple[tuple[str | int, ...], PydanticCustomError]]) -> None:
-    """Raise all of them, each with its place below that of the validator; nothing if there is none."""
+Flaw = tuple[tuple[str | int, ...], PydanticCustomError]
+"""An error and its place below that of the validator: ``()`` is the whole, ``("rate",)`` one of its entries."""
+
+
+def together(errors: Iterable[Flaw]) -> None:
+    """Raise all of them; nothing if there is none."""
     details: list[InitErrorDetails] = [{"type": error, "loc": loc, "input": None} for loc, error in errors]
     if details:
         raise ValidationError.from_exception_data("file", details)
@@ -67,6 +74,8 @@ class Part(BaseModel):
 
     WHAT: ClassVar[str]
     EXAMPLE: ClassVar[str] = ""
+    LACKS: ClassVar[str]
+    """What is wrong where required entries are ``missing``."""
     SHORT: ClassVar[str | None] = None
     """The key of the entry that a value in place of the mapping stands for."""
     DROPS_NULL: ClassVar[bool] = False
@@ -82,7 +91,11 @@ class Part(BaseModel):
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
         """What is wrong where required entries are missing."""
-        return mistake("lacking", what=cls.WHAT, why=f"does not say {' and '.join(missing)}", cure=cls.EXAMPLE)
+        return wrong(cls.LACKS.format(missing=" and ".join(missing)), cls.EXAMPLE)
+
+    def flaws(self) -> Iterable[Flaw]:
+        """What is wrong with its entries together. An entry in ``broken`` has been noted already."""
+        return ()
 
     @model_validator(mode="wrap")
     @classmethod
@@ -94,7 +107,7 @@ class Part(BaseModel):
         unknown = [key for key in table if key not in known and key != HIDDEN]
         required = [each.alias or name for name, each in cls.model_fields.items() if each.is_required()]
         missing = [key for key in required if key not in table]
-        errors: list[tuple[tuple[str | int, ...], PydanticCustomError]] = [
+        errors: list[Flaw] = [
             ((key,), mistake("unknown", what=cls.WHAT, key=key, cure=_key_cure(table, key, known), at_key=True))
             for key in unknown
         ]
@@ -104,6 +117,7 @@ class Part(BaseModel):
         try:
             made = handler({key: value for key, value in kept.items() if key not in unknown})
             made._table = table
+            errors += [] if errors else made.flaws()
         except ValidationError as error:
             errors += [(each["loc"], mistake(each["type"], **each.get("ctx", {}))) for each in error.errors()]
         together(errors)
@@ -289,7 +303,11 @@ class Text:
     def read(self, given: Any) -> Any:
         if not isinstance(given, Scalar):
             raise mistake("text", what=self.what, cure=self.cure)
-        return given if self.parse is None else self.parse(given)
+        try:
+            return given if self.parse is None else self.parse(given)
+        except ConfigError as error:
+            message, _, cure = str(error).partition("; ")
+            raise wrong(message, cure) from None
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return dict(self.schema)
@@ -309,6 +327,18 @@ class Quantity(Text):
             raise mistake("quantity", what=self.what, why=str(error)) from None
 
 
+def lasting(least_us: int, message: str, cure: str) -> Callable[[str], int]:
+    """Parses a duration that is at least so long."""
+
+    def parse(text: str) -> int:
+        length = duration_us(text)
+        if length < least_us:
+            raise wrong(message, cure)
+        return length
+
+    return parse
+
+
 class Number(Text):
     def read(self, given: Any) -> Any:
         text = Text(self.what, "write a number").read(given)
@@ -316,6 +346,80 @@ class Number(Text):
             return float(text)
         except ValueError:
             raise mistake("number", what=self.what, text=str(text)) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Read:
+    """A value that ``read`` makes of an entry."""
+
+    read: Callable[[Any], Any]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(self.read)
+
+
+def within(what: str, least: float, most: float) -> Read:
+    """A number with bounds."""
+
+    def read(given: Any) -> float:
+        number = float_of(given)
+        if not least <= number <= most:
+            raise mistake("lacking", what=what, why=f"is a number from {least:g} to {most:g}", cure="")
+        return number
+
+    return Read(read)
+
+
+def whole(what: str, least: int, most: int, cure: str = "write a whole number") -> Read:
+    """A whole number with bounds."""
+
+    def read(given: Any) -> int:
+        text = given if isinstance(given, Scalar) else ""
+        if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
+            raise mistake("lacking", what=what, why=f"is a whole number from {least:,} to {most:,}", cure=cure)
+        return int(text)
+
+    return Read(read)
+
+
+def numbers(what: str, count: int, cure: str) -> Read:
+    """A list of so many numbers."""
+
+    def read(given: Any) -> tuple[float, ...]:
+        found = tuple(map(float_of, given)) if isinstance(given, Items) else ()
+        if len(found) != count or not all(map(math.isfinite, found)):
+            raise mistake("lacking", what=what, why=f"needs {count} numbers", cure=cure)
+        return found
+
+    return Read(read)
+
+
+def float_of(given: Any) -> float:
+    """Not a number where it is none."""
+    try:
+        return float(given) if isinstance(given, Scalar) else math.nan
+    except ValueError:
+        return math.nan
+
+
+def several(what: str, number: str, most: int, cure: str) -> Read:
+    """A list of texts, or how many there are."""
+
+    def read(given: Any) -> tuple[Scalar, ...] | int:
+        if not isinstance(given, Items):
+            return whole(number, 1, most, cure).read(given)  # type: ignore[no-any-return]
+        flaw = mistake("text", what=what, cure="")
+        together(((at,), flaw) for at, each in enumerate(given) if not isinstance(each, Scalar))
+        return tuple(given)
+
+    return Read(read)
+
+
+def numbered(given: tuple[Scalar, ...] | int, letter: str) -> tuple[str, ...]:
+    """The names, or as many as are wanted."""
+    if isinstance(given, int):
+        return tuple(f"{letter}{rank}" for rank in range(1, given + 1))
+    return tuple(map(str, given))
 
 
 @dataclass(frozen=True, eq=False)

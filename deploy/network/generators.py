@@ -3,192 +3,190 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 import yaml
+from pydantic import Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from headwater.deploy.network.fields import HIDDEN, Flaw, Part, float_of, mapping, mistake, together, wrong
+from headwater.deploy.network.models import SourcePart
+from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import is_null
+from headwater.deploy.network.tree import Items, Scalar, Table, is_null
 from headwater.node.traces.types import BOOLEANS
 from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from headwater.protocol.events import EventType, Value
 from headwater.protocol.languages.diagnostics import listed, suggestion
 from headwater.protocol.languages.meaning import a as with_article
 
-KEYS: Final = ("uniform", "normal", "choice", "sequence")
+T = TypeVar("T")
+
 EXAMPLE: Final = "write a value, or {uniform: [0, 60]}, {normal: [20, 5]}, {choice: [A1, A2]} or {sequence: [1, 2, 3]}"
 
 
-def read_values(
-    sheet: Sheet, place: yaml.Node, values: yaml.Node | None, event_type: EventType
-) -> tuple[Generator, ...] | None:
+def read_values(sheet: Sheet, part: SourcePart, event_type: EventType) -> tuple[Generator, ...] | None:
     """A generator for every attribute of the type; None if one of them is wrong, which the sheet then knows."""
-    given: dict[str, Generator | None] = {}
-    if values is not None and not is_null(values):
-        for name, (key, node) in sheet.entries(values, "values", None, "write {area: A1, value: {..}}").items():
-            if event_type.position(name) is None:
-                hint = suggestion(name, event_type.attributes, f"{event_type.name} has") or "leave it out"
-                sheet.error(key, f"{event_type.name} has no attribute {name!r}", hint)
-                given[name] = None
-            else:
-                given[name] = _Reader(sheet, event_type, name).generator(node)
+    if "values" in part.broken:
+        return None
+    generators: dict[str, Generator | None] = {}
+    for name, (key, node) in part.values.table.entries.items() if part.values is not None else ():
+        if event_type.position(name) is None:
+            hint = suggestion(name, event_type.attributes, f"{event_type.name} has") or "leave it out"
+            sheet.error(key, f"{event_type.name} has no attribute {str(name)!r}", hint)
+            generators[name] = None
+            continue
+        of = Drawn(f"{event_type.name}.{name}", event_type.kind(name), event_type.is_optional(name))
+        generators[name] = None
+        if isinstance(node, yaml.SequenceNode):
+            sheet.error(node, f"{of.name} is given a list", "write {choice: [..]} or {sequence: [..]}")
+        elif (drawn := read_part(sheet, node, GeneratorPart, of=of, path=(of.name,))) is not None:
+            generators[name] = drawn.generator
     missing = [
         name
         for name, optional in zip(event_type.attributes, event_type.optional, strict=True)
-        if name not in given and not optional
+        if name not in generators and not optional
     ]
     if missing:
         example = ", ".join(f"{name}: {_example(event_type.kind(name))}" for name in missing)
         sheet.error(
-            place,
+            part.place,
             f"nothing says which values {event_type.name} events have for {listed(missing)}",
             f"add values: {{{example}}} or declare the attribute as optional with '?'",
         )
         return None
-    made = [given.get(name, Cycle((None,))) for name in event_type.attributes]
-    whole = tuple(each for each in made if each is not None)
-    return whole if len(whole) == len(made) and None not in given.values() else None
+    whole = tuple(each for each in generators.values() if each is not None)
+    if len(whole) < len(generators):
+        return None
+    return tuple(generators.get(name) or Cycle((None,)) for name in event_type.attributes)
 
 
 def _example(kind: str) -> str:
     return {"string": "{choice: [a, b]}", "bool": "{choice: [true, false]}"}.get(kind, "{uniform: [0, 100]}")
 
 
-class _Reader:
-    """Reads the generator of one attribute."""
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """The attribute that values are drawn for."""
 
-    def __init__(self, sheet: Sheet, event_type: EventType, attribute: str) -> None:
-        self.sheet = sheet
-        self.attribute = f"{event_type.name}.{attribute}"
-        self.kind = event_type.kind(attribute)
-        self.optional = event_type.is_optional(attribute)
+    name: str
+    kind: str
+    optional: bool
 
-    def generator(self, node: yaml.Node) -> Generator | None:
-        if isinstance(node, yaml.SequenceNode):
-            self.sheet.error(node, f"{self.attribute} is given a list", "write {choice: [..]} or {sequence: [..]}")
-            return None
-        if not isinstance(node, yaml.MappingNode):
-            constant = self.value(node)
-            return None if isinstance(constant, _Wrong) else Cycle((constant,))
-        entries = self.sheet.entries(node, f"the values of {self.attribute}", KEYS)
-        if len(entries) != 1:
-            if len(entries) == len(node.value):  # otherwise an unknown key has been reported already
-                self.sheet.error(node, f"{self.attribute} needs exactly one way to draw its values", EXAMPLE)
-            return None
-        ((way, (_, given)),) = entries.items()
-        match way:
-            case "uniform" | "normal":
-                return self._numbers(way, given)
-            case "choice":
-                return self._choice(given)
+
+def _constant(given: Any, of: Drawn) -> Generator:
+    return Cycle((_value(given, of),))
+
+
+def _uniform(given: Any, of: Drawn) -> Generator:
+    low, high = _pair(given, of, "uniform", "[low, high]")
+    if low > high:
+        raise wrong(f"{low:g} is more than {high:g}", "write the smaller number first")
+    whole = low == int(low) and high == int(high)
+    if of.kind == "int" and not whole:
+        raise wrong(f"{of.name} is an int", "write whole numbers")
+    return Uniform(int(low), int(high), True) if whole and of.kind != "float" else Uniform(low, high, False)
+
+
+def _normal(given: Any, of: Drawn) -> Generator:
+    mean, deviation = _pair(given, of, "normal", "[mean, deviation]")
+    if deviation < 0:
+        together([((1,), wrong("a deviation cannot be negative", "write {normal: [mean, deviation]}"))])
+    return Normal(mean, deviation, of.kind == "int")
+
+
+def _pair(given: Any, of: Drawn, way: str, names: str) -> tuple[float, ...]:
+    if of.kind not in ("int", "float", "any"):
+        raise wrong(f"{of.name} is {with_article(of.kind)}, not a number", "use choice")
+    if not isinstance(given, Items):
+        raise mistake("list", what=way, cure=f"write {{{way}: {names}}}")
+    numbers = _all(enumerate(given), _number, of)
+    if len(numbers) != 2:
+        raise wrong(f"{way} takes two numbers, not {len(numbers)}", f"write {{{way}: {names}}}")
+    return numbers
+
+
+def _choice(given: Any, of: Drawn) -> Generator:
+    if not isinstance(given, Table):
+        return Choice(_values(given, of, "choice"))
+    names = (None if is_null(key) else name for name, (key, _) in mapping(given, "choice", EXAMPLE).entries.items())
+    keys = _values(Items(names), of, "choice")
+    return Choice(keys, _all(given.items(), _weight, of))
+
+
+def _sequence(given: Any, of: Drawn) -> Generator:
+    if isinstance(given, Scalar) and of.kind in ("int", "float"):
+        start = _value(given, of)
+        assert not isinstance(start, str | None)
+        return Count(start)
+    return Cycle(_values(given, of, "sequence"))
+
+
+def _values(given: Any, of: Drawn, way: str) -> tuple[Value, ...]:
+    if not isinstance(given, Items):
+        raise mistake("list", what=way, cure=f"write {{{way}: [a, b, c]}}")
+    if not given:
+        raise wrong(f"{way} needs at least one value", f"write {{{way}: [a, b, c]}}")
+    return _all(enumerate(given), _value, of)
+
+
+def _all(given: Iterable[tuple[int | str, Any]], read: Callable[[Any, Drawn], T], of: Drawn) -> tuple[T, ...]:
+    """What is read of all of them, or everything that is wrong with them."""
+    values: list[T] = []
+    flaws: list[Flaw] = []
+    for at, each in given:
+        try:
+            values.append(read(each, of))
+        except PydanticCustomError as error:
+            flaws.append(((at,), error))
+    together(flaws)
+    return tuple(values)
+
+
+def _number(given: Any, of: Drawn) -> float:
+    number = float_of(given)
+    if not math.isfinite(number):
+        raise wrong(f"{of.name}: this is not a number", "write a number such as 20 or 0.5")
+    return number
+
+
+def _weight(given: Any, of: Drawn) -> float:
+    weight = _number(given, of)
+    if weight <= 0:
+        raise wrong("a weight is more than nothing", "leave the value out instead")
+    return weight
+
+
+def _value(given: Any, of: Drawn) -> Value:
+    """A scalar as the kind of the attribute has it; a string is taken as written, also 007 or no."""
+    if given is None and of.optional:
+        return None
+    if not isinstance(given, Scalar):
+        raise wrong(f"{of.name} must be a single value", EXAMPLE)
+    try:
+        match of.kind:
+            case "string":
+                return str(given)
+            case "bool":
+                return BOOLEANS[given]
+            case "int":
+                return int(given)
+            case "float":
+                number = float(given)
+                if not math.isfinite(number):
+                    raise ValueError
+                return number
             case _:
-                return self._sequence(given)
-
-    def _numbers(self, way: str, node: yaml.Node) -> Generator | None:
-        names = "[low, high]" if way == "uniform" else "[mean, deviation]"
-        if self.kind not in ("int", "float", "any"):
-            self.sheet.error(node, f"{self.attribute} is {with_article(self.kind)}, not a number", "use choice")
-            return None
-        items = self.sheet.items(node, way, f"write {{{way}: {names}}}")
-        numbers = [self.number(item) for item in items]
-        if len(numbers) != 2 or any(number is None for number in numbers):
-            if len(numbers) != 2 and isinstance(node, yaml.SequenceNode):
-                self.sheet.error(node, f"{way} takes two numbers, not {len(numbers)}", f"write {{{way}: {names}}}")
-            return None
-        one, other = numbers
-        assert one is not None
-        assert other is not None
-        if way == "normal":
-            if other < 0:
-                self.sheet.error(items[1], "a deviation cannot be negative", f"write {{normal: {names}}}")
-                return None
-            return Normal(one, other, self.kind == "int")
-        if one > other:
-            self.sheet.error(node, f"{one:g} is more than {other:g}", "write the smaller number first")
-            return None
-        whole = self.kind == "int" or (self.kind == "any" and one == int(one) and other == int(other))
-        if self.kind == "int" and (one != int(one) or other != int(other)):
-            self.sheet.error(node, f"{self.attribute} is an int", "write whole numbers")
-            return None
-        return Uniform(int(one), int(other), True) if whole else Uniform(one, other, False)
-
-    def _choice(self, node: yaml.Node) -> Generator | None:
-        if isinstance(node, yaml.MappingNode):
-            entries = [(key, self.number(weight), weight) for key, weight in node.value]
-            for _, weight, place in entries:
-                if weight is not None and weight <= 0:
-                    self.sheet.error(place, "a weight is more than nothing", "leave the value out instead")
-            keys = self._all([key for key, _, _ in entries])
-            weights = tuple(weight for _, weight, _ in entries if weight is not None and weight > 0)
-            return Choice(keys, weights) if keys and len(weights) == len(keys) else None
-        items = self._list(node, "choice")
-        return Choice(items) if items else None
-
-    def _sequence(self, node: yaml.Node) -> Generator | None:
-        if isinstance(node, yaml.ScalarNode) and self.kind in ("int", "float"):
-            start = self.value(node)
-            assert not isinstance(start, str)
-            return None if isinstance(start, _Wrong) or start is None else Count(start)
-        items = self._list(node, "sequence")
-        return Cycle(items) if items else None
-
-    def _list(self, node: yaml.Node, way: str) -> tuple[Value, ...] | None:
-        items = self.sheet.items(node, way, f"write {{{way}: [a, b, c]}}")
-        if not items and isinstance(node, yaml.SequenceNode):
-            self.sheet.error(node, f"{way} needs at least one value", f"write {{{way}: [a, b, c]}}")
-        return self._all(items)
-
-    def _all(self, nodes: list[yaml.Node]) -> tuple[Value, ...] | None:
-        found = [self.value(node) for node in nodes]
-        good = tuple(value for value in found if not isinstance(value, _Wrong))
-        return good if len(good) == len(found) else None
-
-    def number(self, node: yaml.Node) -> float | None:
-        try:
-            number = float(node.value) if isinstance(node, yaml.ScalarNode) else math.nan
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number):
-            self.sheet.error(node, f"{self.attribute}: this is not a number", "write a number such as 20 or 0.5")
-            return None
-        return number
-
-    def value(self, node: yaml.Node) -> Value | _Wrong:
-        """A scalar as the kind of the attribute has it; a string is taken as written, also 007 or no."""
-        if is_null(node) and self.optional:
-            return None
-        if not isinstance(node, yaml.ScalarNode) or is_null(node):
-            self.sheet.error(node, f"{self.attribute} must be a single value", EXAMPLE)
-            return _Wrong()
-        text = str(node.value)
-        try:
-            match self.kind:
-                case "string":
-                    return text
-                case "bool":
-                    return BOOLEANS[text]
-                case "int":
-                    return int(text)
-                case "float":
-                    number = float(text)
-                    if not math.isfinite(number):
-                        raise ValueError
-                    return number
-                case _:
-                    return _plain(node)
-        except (ValueError, KeyError):
-            self.sheet.error(node, f"{self.attribute} is {with_article(self.kind)}, but {text!r} is not")
-            return _Wrong()
+                return _plain(given)
+    except (ValueError, KeyError):
+        raise wrong(f"{of.name} is {with_article(of.kind)}, but {str(given)!r} is not", node=given.node) from None
 
 
-class _Wrong:
-    """In place of a value that cannot be used."""
-
-
-def _plain(node: yaml.ScalarNode) -> Value:
+def _plain(text: Scalar) -> Value:
     """A scalar of no declared kind as YAML reads it; what is no number or boolean there (a date) stays text."""
-    text = str(node.value)
-    match node.tag.rpartition(":")[2]:
+    match text.node.tag.rpartition(":")[2]:
         case "int":
             return int(text, 0) if text.lstrip("+-")[:1] != "0" else int(text, 10)
         case "float":
@@ -196,4 +194,40 @@ def _plain(node: yaml.ScalarNode) -> Value:
         case "bool":
             return text.lower() in ("true", "yes", "on")
         case _:
-            return text
+            return str(text)
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """A way to draw values; what it makes of an entry depends on the attribute."""
+
+    make: Callable[[Any, Drawn], Generator]
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.with_info_plain_validator_function(lambda given, info: self.make(given, info.context))
+
+
+class GeneratorPart(Part):
+    """What the values of an attribute are drawn from."""
+
+    WHAT: ClassVar = "the values of <0>"
+    SHORT: ClassVar = HIDDEN
+
+    constant: Annotated[Any, Way(_constant)] = Field(None, alias=HIDDEN)
+    uniform: Annotated[Any, Way(_uniform)] = None
+    normal: Annotated[Any, Way(_normal)] = None
+    choice: Annotated[Any, Way(_choice)] = None
+    sequence: Annotated[Any, Way(_sequence)] = None
+
+    def _ways(self) -> list[Generator]:
+        ways = (self.constant, self.uniform, self.normal, self.choice, self.sequence)
+        return [way for way in ways if way is not None]
+
+    def flaws(self) -> Iterator[Flaw]:
+        if len(self._ways()) != 1:
+            yield (), mistake("lacking", what="<0>", why="needs exactly one way to draw its values", cure=EXAMPLE)
+
+    @property
+    def generator(self) -> Generator:
+        (way,) = self._ways()
+        return way

@@ -25,6 +25,8 @@ from headwater.deploy.network.fields import (
     Part,
     Quantity,
     Text,
+    float_of,
+    lasting,
     mistake,
     shape,
     wrong,
@@ -105,6 +107,7 @@ class LinkPart(Part):
 
     WHAT: ClassVar = "a link"
     EXAMPLE: ClassVar = "write - {between: [a, b], delay: 5ms}"
+    LACKS: ClassVar = "a link needs its two ends"
 
     between: Annotated[
         tuple[Annotated[Scalar, Text("the end of a link")], ...],
@@ -122,10 +125,6 @@ class LinkPart(Part):
     loss: Annotated[float, Quantity("loss", "", share_of, {**NUMBER, "examples": ["1%", 0.01]})] = Field(
         0.0, description="The share of frames that are lost, as in 1% or 0.01."
     )
-
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong("a link needs its two ends", cls.EXAMPLE)
 
 
 # --- sources ----------------------------------------------------------------------------------------------------------
@@ -264,6 +263,7 @@ class SourcePart(Part):
 
     WHAT: ClassVar = "a source"
     EXAMPLE: ClassVar = "write - {node: a, type: Temp, trace: temp.csv}"
+    LACKS: ClassVar = "this source does not say its {missing}"
 
     node: Annotated[tuple[Annotated[Scalar, Text("the node of a source")], ...], OneOrMore()]
     type: Annotated[tuple[Annotated[Scalar, Text("the type of a source")], ...], OneOrMore()]
@@ -288,9 +288,11 @@ class SourcePart(Part):
     )
     type_column: Annotated[Scalar | None, Text("type_column", "write the name of a column")] = None
     delimiter: Annotated[str, Text("delimiter", "write one character in quotes, or tab", _delimiter)] = ","
-    values: Annotated[Any, Field(json_schema_extra={"type": ["object", "null"], "additionalProperties": GENERATOR})] = (
-        Field(None, description="With rate: what each attribute is drawn from.")
-    )
+    values: Annotated[
+        Names[Any] | None,
+        Named("values", "write {area: A1, value: {..}}", or_null=True),
+        Field(json_schema_extra={"type": ["object", "null"], "additionalProperties": GENERATOR}),
+    ] = Field(None, description="With rate: what each attribute is drawn from.")
     times: Annotated[Literal["poisson", "regular"], OneOf("times", cure="write regular or poisson", near=False)] = (
         "poisson"
     )
@@ -306,10 +308,6 @@ class SourcePart(Part):
     when: Annotated[When | None, Given()] = None
     unknown: Annotated[Literal["ignore", "keep", "refuse"], OneOf("unknown")] = "ignore"
     time: Annotated[TimePart | None, Given()] = None
-
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong(f"this source does not say its {' and '.join(missing)}", cls.EXAMPLE)
 
 
 # --- sinks ------------------------------------------------------------------------------------------------------------
@@ -343,14 +341,11 @@ class SinkPart(Part):
 
     WHAT: ClassVar = "a sink"
     EXAMPLE: ClassVar = SINK_EXAMPLE
+    LACKS: ClassVar = "this sink does not say its {missing}"
 
     node: Annotated[Scalar, Text("the node of a sink")]
     subscribe: Annotated[tuple[Annotated[Scalar, Text("a subscription", SINK_EXAMPLE)], ...], OneOrMore()]
     to: Annotated[DestinationPart | None, Given()] = None
-
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong(f"this sink does not say its {' and '.join(missing)}", cls.EXAMPLE)
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------
@@ -374,6 +369,7 @@ class MqttPart(Part):
 
     WHAT: ClassVar = "mqtt"
     EXAMPLE: ClassVar = BROKER_EXAMPLE
+    LACKS: ClassVar = "mqtt does not say which broker"
     SHORT: ClassVar = "broker"
 
     broker: Annotated[Scalar, Text("a broker", BROKER_EXAMPLE)] = Field(description="embedded, or mqtt://HOST:PORT.")
@@ -384,19 +380,12 @@ class MqttPart(Part):
     cert: Annotated[Scalar | None, _file("cert")] = None
     key: Annotated[Scalar | None, _file("key")] = None
 
-    @classmethod
-    def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        return wrong("mqtt does not say which broker", cls.EXAMPLE)
-
 
 STATISTICS_EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivities: {Fire: {"smoke, temp": 0.05}}}'
 
 
 def _selectivity(text: Scalar) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
+    share = float_of(text)
     if not 0 < share <= 1:
         raise wrong(f"{str(text)!r} is no selectivity", "write the share that passes, above 0 and at most 1")
     return share
@@ -443,19 +432,11 @@ def _factor(text: Scalar) -> float:
     except ValueError:
         message = f"the factor {str(text)!r} is not a number"
         raise wrong(message, "write what work counts beside a hop: factor: 1") from None
-    return _latency_term(factor=factor).factor
+    return LatencyTerms(factor=factor).factor
 
 
 def _bound(text: Scalar) -> str:
-    return _latency_term(bound=str(text)).bound
-
-
-def _latency_term(**term: Any) -> LatencyTerms:
-    try:
-        return LatencyTerms(**term)
-    except ConfigError as error:
-        message, _, cure = str(error).partition("; ")
-        raise wrong(message, cure) from None
+    return LatencyTerms(bound=str(text)).bound
 
 
 class LatencyPart(Part):
@@ -491,10 +472,7 @@ def _counted(what: str) -> Text:
     """A number that headwater statistics wrote."""
 
     def parse(text: Scalar) -> float:
-        try:
-            number = float(text)
-        except ValueError:
-            number = -1.0
+        number = float_of(text)
         if not 0 <= number < float("inf"):
             raise wrong(f"{str(text)!r} is no number of {what}", "count again with headwater statistics")
         return number
@@ -562,27 +540,11 @@ def _seed(text: Scalar) -> int:
     return int(text)
 
 
-def _some_time(text: str) -> int:
-    length = duration_us(text)
-    if length == 0:
-        raise wrong("a duration of nothing", "write how long the network runs, as in 10 min")
-    return length
-
-
-def _lost_after(text: str) -> int:
-    length = duration_us(text)
-    if length < LEAST_US:
-        raise wrong("a node that restarts would count as lost", "write at least 5s; what is lost does not come back")
-    return length
-
-
-def _replan(text: str) -> int:
-    length = duration_us(text)
-    if length < LEAST_US:
-        raise wrong("a plan would follow the other", "write at least 5s; each new plan costs a set-up")
-    return length
-
-
+SOME_TIME: Final = lasting(1, "a duration of nothing", "write how long the network runs, as in 10 min")
+LOST_AFTER: Final = lasting(
+    LEAST_US, "a node that restarts would count as lost", "write at least 5s; what is lost does not come back"
+)
+REPLAN: Final = lasting(LEAST_US, "a plan would follow the other", "write at least 5s; each new plan costs a set-up")
 RuleText = Annotated[
     Scalar,
     Text("a rule", "write the name of a file (.tesla or .sase), or the rule's text after |", schema={"type": "string"}),
@@ -616,7 +578,7 @@ class NetworkPart(Part):
             choices=tuple(STRATEGIES),
         ),
     ] = Field(None, description="How the rules are evaluated in the network.")
-    duration: Annotated[int | None, Quantity("duration", "", _some_time, DURATION)] = Field(
+    duration: Annotated[int | None, Quantity("duration", "", SOME_TIME, DURATION)] = Field(
         None, description="How long the network runs."
     )
     seed: Annotated[int | None, Text("the seed", "write a whole number", _seed, {"type": ["integer", "string"]})] = (
@@ -626,11 +588,11 @@ class NetworkPart(Part):
         "sync", description="What of the inputs of a node is on disk before anything comes of them."
     )
     mqtt: Annotated[MqttPart | None, Given()] = None
-    lost_after: Annotated[int | None, Quantity("lost_after", "", _lost_after, DURATION)] = Field(
+    lost_after: Annotated[int | None, Quantity("lost_after", "", LOST_AFTER, DURATION)] = Field(
         None, description="After so long a silence a node or link counts as lost for good."
     )
     statistics: Annotated[StatisticsPart | None, Given()] = None
-    replan: Annotated[int | None, Quantity("replan", "", _replan, DURATION)] = Field(
+    replan: Annotated[int | None, Quantity("replan", "", REPLAN, DURATION)] = Field(
         None,
         description="With strategy inev: how often a running network looks for a better plan.",
     )

@@ -17,17 +17,25 @@ from headwater.deploy.network.tree import ODD, place_of, steps_of, tree_of, with
 P = TypeVar("P", bound=Part)
 
 
-def read_part(sheet: Sheet, node: yaml.Node, model: type[P]) -> P | None:
+def read_part(
+    sheet: Sheet, node: yaml.Node, model: type[P], *, of: object = None, path: tuple[str, ...] = ()
+) -> P | None:
     """What the model makes of a node; None if nothing. Mistakes are noted in the sheet, and the model has the rest: an
-    entry with a mistake is left out, and so is a part that cannot be without it."""
+    entry with a mistake is left out, and so is a part that cannot be without it.
+
+    ``of`` is the context of the validators, and such a part is read in whole or not at all; ``path`` leads to it.
+    """
     tree: Any = tree_of(node)
     while True:
         try:
-            return model.model_validate(tree)
+            return model.model_validate(tree, context=of)
         except ValidationError as error:
             places = [(steps_of(tree, each["loc"]), each) for each in error.errors(include_url=False)]
         for steps, each in places:
-            _note(sheet, tree, steps, each)
+            key, value = place_of(tree, steps) if steps else (node, node)
+            _note(sheet, each, [*path, *(step for step in steps if isinstance(step, str))], key, value)
+        if of is not None:
+            return None
         # From the end of a list, so that the places of its other items stay as they are.
         for steps in _outermost(
             [*steps, ODD] if each["type"] in ("doubled", "key") else steps for steps, each in places
@@ -37,17 +45,15 @@ def read_part(sheet: Sheet, node: yaml.Node, model: type[P]) -> P | None:
             tree = without(tree, steps)
 
 
-def _note(sheet: Sheet, tree: Any, steps: list[int | str], error: ErrorDetails) -> None:
+def _note(sheet: Sheet, error: ErrorDetails, path: list[str], key: yaml.Node, value: yaml.Node) -> None:
     """Note an error of pydantic, or one of our own, in words of people."""
     if error["type"] not in SENTENCES:
         return
-    path = [str(step) for step in steps if isinstance(step, str)]
     about = dict(error.get("ctx", {}))
     if error["type"] != "said":
         path = path[:-1] if error["type"] == "unknown" else path
         about |= {name: _filled(about[name], path) for name in ("what", "cure") if name in about}
     message, cure = (sentence.format(**about) for sentence in SENTENCES[error["type"]])
-    key, value = place_of(tree, steps)
     sheet.error(about.get("node") or (key if about.get("at_key") else value), message, cure)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import Diagnostic, Text, closest, listed
+from headwater.protocol.languages.diagnostics import Diagnostic, Text
 
 SHEET_BYTES_MAX = 16_777_216
 """A network file larger than this is taken for a mistake: a hundred thousand links need about a third of it."""
@@ -159,52 +158,6 @@ class Sheet:
             cure = "a bracket or a quote above is not closed, or a comma is missing"
         self.error(at, f"this is not YAML: {problem}", cure)
 
-    def entries(
-        self, node: yaml.Node, what: str, known: Collection[str] | None = None, example: str = ""
-    ) -> dict[str, tuple[yaml.Node, yaml.Node]]:
-        """The entries of a mapping by key, with key and value; doubled and unknown keys are errors."""
-        if not isinstance(node, yaml.MappingNode):
-            self.error(node, f"{what} must be a mapping of names to values", example)
-            return {}
-        found: dict[str, tuple[yaml.Node, yaml.Node]] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self.error(key, f"a key of {what} must be a name", example)
-                continue
-            name = str(key.value)
-            if name in found:
-                self.error(key, f"{name!r} stands twice in {what}", "leave one out")
-                continue
-            if known is not None and name not in known:
-                self.error(key, f"{what} has no key {name!r}", self._key_cure(name, known, node, value))
-                continue
-            found[name] = (key, value)
-        return found
-
-    def _key_cure(self, name: str, known: Collection[str], node: yaml.MappingNode, value: yaml.Node) -> str:
-        near = closest(name, known)
-        if near is not None:
-            return f"did you mean {near!r}?"
-        if node.flow_style and is_null(value):
-            return "a text that holds a comma must stand in quotes"
-        return f"write one of {listed(known, 12)}"
-
-    def items(self, node: yaml.Node, what: str, example: str = "") -> list[yaml.Node]:
-        """The items of a list; nothing written is an empty one."""
-        if is_null(node):
-            return []
-        if not isinstance(node, yaml.SequenceNode):
-            self.error(node, f"{what} must be a list", example)
-            return []
-        return list(node.value)
-
-    def word(self, node: yaml.Node, what: str, cure: str = "") -> str | None:
-        """A name or a text exactly as written: 007 and no are names like any other."""
-        if not isinstance(node, yaml.ScalarNode) or is_null(node):
-            self.error(node, f"{what} must be a name or a text", cure)
-            return None
-        return str(node.value)
-
 
 # PyYAML stumbles over ``{value: float?}``, though YAML allows it: in its eyes a question mark ends a plain word inside
 # braces. So question marks at the end of a word are hidden from it, place for place.
@@ -226,22 +179,5 @@ def _restore(tree: yaml.Node) -> None:
                 waiting.append(each)
 
 
-def is_null(node: yaml.Node) -> bool:
-    return isinstance(node, yaml.ScalarNode) and node.tag == "tag:yaml.org,2002:null" and node.style is None
-
-
 def _indent(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))] if line.strip() else ""
-
-
-def scalars(node: yaml.Node) -> Iterator[yaml.Node]:
-    """A list's items, or the one node."""
-    if isinstance(node, yaml.SequenceNode):
-        yield from node.value
-    else:
-        yield node
-
-
-def without(entries: Mapping[str, object], *names: str) -> list[str]:
-    """Which of the names are missing."""
-    return [name for name in names if name not in entries]

@@ -100,7 +100,6 @@ def steps_of(tree: Any, loc: Iterable[int | str]) -> list[int | str]:
 
 def place_of(tree: Any, steps: Iterable[int | str]) -> tuple[yaml.Node, yaml.Node]:
     """Where an entry stands: its key, which for an item of a list is the item, and its value."""
-    place = (tree.node, tree.node)
     for step in steps:
         place = tree.entries[str(step)] if isinstance(tree, Table) else (tree.places[step],) * 2
         tree = tree[step]

@@ -219,6 +219,13 @@ def test_the_network_file_of_the_documentation_can_be_read(folder: Path) -> None
         ("{choice: [A1, A2]}", "{uniform: [1, 2]}", ["11: Temp.area is a string, not a number"]),
         ("{choice: [A1, A2]}", "{choose: [1, 2]}", ["11: no key 'choose' [did you mean 'choice'?]"]),
         ("{choice: [A1, A2]}", "[A1, A2]", ["11: Temp.area is given a list [write {choice: [..]}"]),
+        ("{choice: [A1, A2]}", "{choice: {}}", ["11: choice needs at least one value"]),
+        ("{choice: [A1, A2]}", "{choice: {A1: 2, A1: 3}}", ["11: 'A1' stands twice in choice"]),
+        ("{choice: [A1, A2]}", "{choice: }", ["11: choice must be a list [write {choice: [a, b, c]}]"]),
+        ("{choice: [A1, A2]}", "{}", ["11: Temp.area needs exactly one way to draw its values"]),
+        ("{choice: [A1, A2]}", "~", ["11: Temp.area must be a single value"]),
+        ("{area: {choice: [A1, A2]}}", "[A1]", ["11: values must be a mapping of names to values"]),
+        ("{choice: [A1, A2]}", "x, value: {choice: [a, 1, b]}", ["11: but 'a' is not", "11: but 'b' is not"]),
         # sinks
         ("Fire(area = 'A1')", "Fier(area = 'A1')", ["13: unknown event type 'Fier' [did you mean 'Fire'?]"]),
         ("Fire(area = 'A1')", "Snow", ["13: unknown event type 'Snow' [no rule emits it and events: does not"]),

@@ -420,6 +420,37 @@ def test_mistakes_are_all_named_with_their_lines(tmp_path: Path) -> None:
         assert part in said, said
 
 
+SLIPS = "generate: {duration: 1h, nodes: 2, streams: [{type: A, rate: 1/s}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "caret", "said"),
+    [
+        ("nodes: 2", "nodes: {}", "{}", "a node is missing or stands twice"),
+        ("nodes: 2", "nodes: {a: [95, 7]}", "[95", "the node a lies nowhere on Earth"),
+        ("nodes: 2", "nodes: {a: [45, x]}", "[45", "the node a needs 2 numbers"),
+        ("nodes: 2, ", "", "{duration", "generate does not say nodes:"),
+        ("1h", "0s", "0s", "the trace has no length"),
+        ("rate: 1/s", "rat: 1/s", "rat:", "a stream has no key 'rat'"),
+        ("{type: A, rate: 1/s}", "{}", "{}", "the stream does not say rate:"),
+        ("type: A", "types: [A, A]", "[A", "a type is missing or stands twice"),
+        ("1/s", "1/s, attributes: {x: {}}", "{}", "the values of x come in one of the ways normal"),
+        ("1/s", "1/s, attributes: {x: {choice: 0}}", "0}", "the number of values of x is a whole number from 1"),
+        ("1/s", "1/s, arrivals: {on: 0s, off: 1s}", "{on", "this would go on and off more than 10,000,000"),
+    ],
+)
+def test_a_slip_is_shown_where_it_stands(tmp_path: Path, right: str, wrong: str, caret: str, said: str) -> None:
+    file = tmp_path / "slip.yaml"
+    assert right in SLIPS
+    file.write_text(SLIPS)
+    read_description(file)
+    text = SLIPS.replace(right, wrong)
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_description(file)
+    assert f"slip.yaml:1:{text.index(caret) + 1}: {said}" in str(caught.value)
+
+
 def test_too_many_events_are_refused_before_anything_starts(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="this would make about 31,536,000,000,000 events, more than 2,000,000,000"):
         read(tmp_path, "generate: {duration: 365d, nodes: 2, streams: [{type: A, rate: 1000000/s}]}\n")

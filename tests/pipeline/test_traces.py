@@ -400,6 +400,34 @@ def test_mistakes_in_a_description_are_all_named(tmp_path: Path) -> None:
         assert part in said, said
 
 
+SLIPS = "sources: [{files: a.csv, type: kind, time: at, node: {hash: k, nodes: 2}}]\n"
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "caret", "said"),
+    [
+        ("a.csv", "[]", "[]", "the source does not say files:"),
+        ("time: at", "time: {}", "{}", "the time needs either value: or clock:"),
+        ("time: at", "time: {value: at, epoch: no}", "epoch", "epoch: is for numbers"),
+        ("nodes: 2", "nodes: many", "many", "the number of nodes is a whole number from 1 to 100,000"),
+        ("nodes: 2", "nodes: [a, a]", "[a, a", "nodes are missing or stand twice"),
+        ("hash: k, nodes: 2", "nearest: {latitude: x, longitude: y, nodes: {}}", "{lat", "nearest lacks nodes"),
+        ("}}", "}, attributes: {v: {value: x}}}", "{value", "the attribute v has no kind"),
+        ("}}", "}, columns: x}", "x}", "columns must be a list"),
+    ],
+)
+def test_a_slip_is_shown_where_it_stands(tmp_path: Path, right: str, wrong: str, caret: str, said: str) -> None:
+    file = tmp_path / "slip.yaml"
+    assert right in SLIPS
+    file.write_text(SLIPS)
+    read_description(file)
+    text = SLIPS.replace(right, wrong)
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        read_description(file)
+    assert f"slip.yaml:1:{text.index(caret) + 1}: {said}" in str(caught.value)
+
+
 def test_a_name_that_means_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="ready-made are borg2019, cabspotting"):
         find_description("nosuch")
