@@ -261,7 +261,7 @@ def test_a_node_that_cannot_start_is_shown_with_its_last_words(headwater: Comman
 
 def test_wrong_words_are_answered_with_the_right_ones(headwater: Commands) -> None:
     assert "did you mean netns?" in headwater("up", "fire.yaml", "--on", "netn", code=2)
-    assert "did you mean st" in headwater("up", "fire.yaml", "--strategy", "sst", code=2)
+    assert "did you mean 'st'?" in headwater("up", "fire.yaml", "--strategy", "sst", code=2)
     assert "'../fire' cannot be the name of a run" in headwater("up", "fire.yaml", "--name", "../fire", code=2)
     assert "there is no run in .headwater; start one with: headwater up" in headwater("down", code=2)
     assert "no run 'other'" in headwater("logs", "--name", "other", code=2)
