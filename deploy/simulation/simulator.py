@@ -226,8 +226,9 @@ class Simulation:
         upcoming = iter(births)
         birth = next(upcoming, None)
         if birth is not None:  # housekeeping has rested since the set-up
-            self._idle = [(max(at, birth[0]), serial, node, due) for at, serial, node, due in self._idle]
-            heapify(self._idle)
+            resting, self._idle = sorted(self._idle), []
+            for at, _, node, due in resting:
+                self._schedule(self._idle, max(at, birth[0]), node, due)
         heap, idle = self._heap, self._idle
         while birth is not None and birth[0] < end_us:
             at = birth[0]
