@@ -4,11 +4,10 @@ sink still gets everything, each once."""
 from __future__ import annotations
 
 import random
+import secrets
 import shutil
 import threading
-import time
 from collections.abc import Callable
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -63,9 +62,7 @@ def wait_until_back(cluster: Cluster) -> None:
 
 
 def change(cluster: Cluster, method: str, path: str, body: Any = None) -> Any:
-    status, answer = cluster.ask_coordinator(method, path, body)
-    assert status == 200, (path, answer, cluster.logs())
-    return answer
+    return cluster.insist(method, path, body, key=secrets.token_hex(8))
 
 
 def deploy(cluster: Cluster, text: str, name: str, node: str) -> tuple[int, int]:
@@ -159,15 +156,8 @@ def test_the_coordinator_forgets_again_and_again_while_rules_change(strategy: st
         answers: dict[str, Any] = {}
 
         def insist(what: str, *request: Any) -> None:
-            while what not in answers:
-                try:
-                    status, answer = cluster.ask_coordinator(*request, key=what)
-                    if status == 200:
-                        answers[what] = answer
-                    else:  # its token is new, it does not know yet what holds, or a node does not answer in time
-                        assert status in (401, 503, 504), (what, status, answer)
-                except (OSError, HTTPException):
-                    time.sleep(0.02)
+            # Its token may be new, it may not know yet what holds, or a node does not answer in time.
+            answers[what] = cluster.insist(*request, key=what, later=(401, 503, 504))
 
         def change_things() -> None:
             insist("deploy", "POST", "/rules", {"text": PAIR})

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,24 @@ class Cluster:
                 return answer.status, json.load(answer)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
+
+    def insist(self, method: str, path: str, body: Any = None, *, key: str, later: Sequence[int] = (503, 504)) -> Any:
+        """The coordinator's answer to a change, which is asked for again under the same key while the coordinator is
+        away, or says (``later``) that it cannot be made yet: on a busy machine a node may not answer in time."""
+        reply: list[Any] = []
+
+        def is_made() -> bool:
+            try:
+                status, answer = self.ask_coordinator(method, path, body, key)
+            except (OSError, HTTPException):
+                return False
+            assert status == 200 or status in later, (key, status, answer, self.logs())
+            reply[:] = [status, answer]
+            return status == 200
+
+        # Some tests kill processes from another thread meanwhile, so one that is not there is no sign of a mistake.
+        patience.until(is_made, f"the coordinator makes the change {key!r}", why=lambda: f"{reply}\n{self.logs()}")
+        return reply[1]
 
     def waiting(self) -> dict[str, list[str]]:
         found = {node: self.ask(node, "/waiting") for node in self.network.nodes}

@@ -1,7 +1,9 @@
 """Networks of real processes under load, to which random things are done until so many kills were made.
 
 Every round is a network with a load of its own. What its sinks must hold at the end is what a single engine finds over
-all events; whatever is missing there, or there twice, is told with the seed that repeats the round.
+all events; whatever is missing there, or there twice, is told with the seed that repeats the round. In two rounds of
+three, programs subscribe to the same beside the files: they come and go, and must hear of everything at least once,
+also where a node has lost its journal, except for what waited for them in that journal alone.
 """
 
 from __future__ import annotations
@@ -16,15 +18,20 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from headwater.node.edge.interfaces import identity
+from headwater.protocol.edge import ClientTo, Destination, FileTo
 from headwater.protocol.events import Event
+from headwater.protocol.messages.control import COORDINATOR
 from tests.kit.faults import a_load, found_by_one_engine, names, under_load
 from tests.kit.patience import until
-from tests.kit.processes import COORDINATOR, Cluster, difference
+from tests.kit.processes import Cluster, difference, lines_of
+from tests.kit.programs import Programs, program_name
 from tests.law.law import SERVED, TooSlow, time_limit
 from tests.law.networks import NetworkCase, network_case, numbered
 
@@ -36,6 +43,7 @@ ENGINE_SECONDS: Final = 5.0
 NOTICED_S: Final = 10.0  # a link that is not noticed to be down for so long never will be
 PAUSE_S: Final = 4.0  # twice as long as silence is borne
 SNAPSHOT_BYTES: Final = 20_000  # in every other round journals are kept this short, so that kills meet snapshots
+PROGRAMS_SHARE: Final = 2 / 3  # of the rounds have programs that subscribe
 QUANTILES: Final = (0.5, 0.9, 0.99, 1.0)
 
 
@@ -46,6 +54,8 @@ class Tally:
     rounds: int = 0
     events: int = 0
     deliveries: int = 0
+    heard: int = 0
+    forgiven: int = 0
     missing: int = 0
     repeated: int = 0
     false: int = 0
@@ -64,7 +74,8 @@ class Tally:
         done = ", ".join(f"{what} {count}" for what, count in sorted(self.done.items()))
         return [
             f"rounds {self.rounds}, kills {self.kills} ({done})",
-            f"events {self.events}, deliveries {self.deliveries}",
+            f"events {self.events}, deliveries {self.deliveries}, of programs {self.heard} "
+            f"({self.forgiven} waited for them in journals that were lost)",
             f"lost {self.missing}, repeated {self.repeated}, false {self.false}, signs of bugs {self.bugs}",
             shown("a killed node is noticed by a neighbour after", self.noticed_s, "s"),
             shown("a killed coordinator is noticed by a node after", self.coordinator_noticed_s, "s"),
@@ -127,8 +138,8 @@ def judged(case: NetworkCase) -> list[list[Any]] | None:
 class Round:
     """One network while things are done to it."""
 
-    def __init__(self, cluster: Cluster, chance: random.Random, tally: Tally) -> None:
-        self.cluster, self.chance, self.tally = cluster, chance, tally
+    def __init__(self, cluster: Cluster, programs: Programs, chance: random.Random, tally: Tally) -> None:
+        self.cluster, self.programs, self.chance, self.tally = cluster, programs, chance, tally
         self.nodes = list(cluster.network.nodes)
         self.faults: dict[str, tuple[int, Callable[[], None]]] = {
             "one node": (5, self.kill_one),
@@ -140,7 +151,11 @@ class Round:
             "everything": (1, self.kill_everything),
             "paused": (2, self.pause),
             "told to leave": (2, self.terminate),
+            "journal lost": (3, self.lose_journal),
         }
+        if programs.programs:
+            self.faults["journal lost"] = (8, self.lose_journal)
+            self.faults["program away"] = (4, self.program_leaves)
 
     def do_something(self) -> None:
         weights = [weight for weight, _ in self.faults.values()]
@@ -191,6 +206,24 @@ class Round:
         self.cluster.terminate(victim)
         self.cluster.restart(victim)
 
+    def lose_journal(self) -> None:
+        """One node at a time: what two that forget at once had from each other is gone, which is no fault."""
+        self.cluster.wait_until_ready()
+        told = sorted({program.sink.node for program in self.programs.programs if program.heard})
+        # Where a program has heard something, it must not take what the next life tells it for a repetition.
+        victim = self.chance.choice(told if told and self.chance.random() < 0.8 else self.nodes)
+        self.cluster.kill(victim)
+        for program in self.programs.at(victim):
+            number = self.programs.programs.index(program)
+            written = {identity(line) for line in lines_of(self.cluster.data(victim) / f"sink-{number}.jsonl")}
+            program.forgiven |= written - program.identities
+        shutil.rmtree(self.cluster.data(victim) / "journal")
+        self.cluster.restart(victim)
+        self.cluster.wait_until_ready()
+
+    def program_leaves(self) -> None:
+        self.programs.leave(self.chance.choice(self.programs.programs))
+
     def kill_until_noticed(self) -> None:
         """With nothing else going on: how long do neighbours take to notice, and the node to be back?"""
         self.cluster.wait_until_ready()
@@ -235,6 +268,14 @@ def replays(cluster: Cluster) -> list[tuple[float, float]]:
 # -- rounds ------------------------------------------------------------------------------------------------------------
 
 
+def with_programs(case: NetworkCase) -> tuple[NetworkCase, tuple[Destination, ...]]:
+    """The case with every sink twice: a file, and a program at the same node."""
+    sinks = case.network.sinks
+    files = tuple(FileTo(f"sink-{number}.jsonl") for number in range(len(sinks)))
+    programs = tuple(ClientTo(program_name(number)) for number in range(len(sinks)))
+    return replace(case, network=replace(case.network, sinks=(*sinks, *sinks))), (*files, *programs)
+
+
 def soak(seed: int, strategy: str | None, tally: Tally) -> list[str]:
     """One round, unless the seed gives none; what was wrong with it."""
     case = a_round(seed)
@@ -246,23 +287,31 @@ def soak(seed: int, strategy: str | None, tally: Tally) -> list[str]:
     folder = Path(tempfile.mkdtemp(prefix=f"soak-{seed}-"))
     wrong: list[str] = []
     snapshots = chance.choice((None, SNAPSHOT_BYTES))
-    with under_load(case, chosen, folder, seconds=LOAD_S, started=False, snapshot_bytes=snapshots) as cluster:
+    options: dict[str, Any] = {"seconds": LOAD_S, "started": False, "snapshot_bytes": snapshots}
+    subscribers = case.network.sinks if chance.random() < PROGRAMS_SHARE else ()
+    if subscribers:
+        case, options["destinations"] = with_programs(case)
+    with ExitStack() as stack:
+        cluster = stack.enter_context(under_load(case, chosen, folder, **options))
+        programs = stack.enter_context(Programs(cluster, subscribers))
+        heard_must = must if subscribers else []
         try:
-            doing = Round(cluster, chance, tally)
+            doing = Round(cluster, programs, chance, tally)
             for _ in range(FAULTS):
                 doing.do_something()
             cluster.wait_until_done()
+            programs.wait_until_heard(heard_must)
         except AssertionError as error:
             wrong.append(str(error))
             tally.bugs += 1
         else:
-            found = difference(cluster.delivered(), must)
             bugs = cluster.bugs()
-            tally.missing += len(found.missing)
-            tally.repeated += len(found.repeated)
-            tally.false += len(found.false)
+            for found in (difference(cluster.delivered()[: len(must)], must), programs.difference(heard_must)):
+                tally.missing += len(found.missing)
+                tally.repeated += len(found.repeated)
+                tally.false += len(found.false)
+                wrong += [str(found)] if found else []
             tally.bugs += len(bugs)
-            wrong += [str(found)] if found else []
             wrong += bugs
         for records, seconds in replays(cluster):
             tally.replayed.append(records)
@@ -271,10 +320,12 @@ def soak(seed: int, strategy: str | None, tally: Tally) -> list[str]:
         tally.kills += cluster.kills
         tally.events += len(case.births)
         tally.deliveries += sum(map(len, must))
+        tally.heard += sum(len(program.heard) for program in programs.programs)
+        tally.forgiven += sum(len(program.forgiven - program.identities) for program in programs.programs)
         print(
             f"seed {seed}, {chosen}: {len(case.network.nodes)} nodes, {len(case.births)} events, "
-            f"{sum(map(len, must))} deliveries, {cluster.kills} kills: {'WRONG' if wrong else 'exact'} "
-            f"({tally.kills} kills so far)",
+            f"{sum(map(len, must))} deliveries, {len(programs.programs)} programs, {cluster.kills} kills: "
+            f"{'WRONG' if wrong else 'exact'} ({tally.kills} kills so far)",
             flush=True,
         )
     if wrong:

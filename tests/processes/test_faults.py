@@ -10,7 +10,6 @@ import random
 import re
 import threading
 import time
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -136,22 +135,12 @@ def test_the_coordinator_is_killed_while_rules_change(strategy: str, tmp_path: P
     with under_load(case, strategy, tmp_path, seconds=5.0) as cluster:
         answers: dict[str, Any] = {}
 
-        def insist(what: str, *request: Any) -> Any:
-            while True:
-                try:
-                    status, answer = cluster.ask_coordinator(*request, key=what)
-                except (OSError, HTTPException):
-                    time.sleep(0.02)
-                    continue
-                assert status == 200, (what, status, answer)
-                answers[what] = answer
-                return answer
-
         def change() -> None:
-            insist("deploy", "POST", "/rules", {"text": PAIR})
             to = {"file": "pairs.jsonl"}
-            insist("subscribe", "POST", "/subscriptions", {"node": "n5", "subscribe": "Pair", "to": to})
-            insist("undeploy", "DELETE", "/rules/Pair")
+            sink = {"node": "n5", "subscribe": "Pair", "to": to}
+            answers["deploy"] = cluster.insist("POST", "/rules", {"text": PAIR}, key="deploy")
+            answers["subscribe"] = cluster.insist("POST", "/subscriptions", sink, key="subscribe")
+            answers["undeploy"] = cluster.insist("DELETE", "/rules/Pair", key="undeploy")
 
         changing = threading.Thread(target=change)
         changing.start()
