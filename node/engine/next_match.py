@@ -163,7 +163,7 @@ class NextMatch:
                 continue
             if self._earliest[stage.number] == float("-inf"):
                 deadline = self.deadline[stage.number]
-                self._earliest[stage.number] = min(deadline(run) for found in runs.values() for run in found)
+                self._earliest[stage.number] = min(deadline(run) for same_key in runs.values() for run in same_key)
             first = min(first, self._earliest[stage.number])
         return first
 

@@ -96,28 +96,28 @@ class NextPlan:
         The function ``key_of_run`` gives a run's value, ``key_of_row`` (one per event type) that of an event.
         """
         concerned = [*stage.next, *([stage] if stage.many else [])]
-        found: dict[Expression, dict[str, Expression]] | None = None
+        equalities: dict[Expression, dict[str, Expression]] | None = None
         for other in concerned:
-            mine = {known: (other.leaf.type, of_row) for known, of_row in self._equalities(stage, other)}
-            if found is None:
-                found = {known: {event_type: of_row} for known, (event_type, of_row) in mine.items()}
+            mine = {run_value: (other.leaf.type, of_row) for run_value, of_row in self._equalities(stage, other)}
+            if equalities is None:
+                equalities = {run_value: {event_type: of_row} for run_value, (event_type, of_row) in mine.items()}
                 continue
             both = {}
-            for known, rows in found.items():
-                if known in mine and rows.get(mine[known][0], mine[known][1]) == mine[known][1]:
-                    both[known] = {**rows, mine[known][0]: mine[known][1]}
-            found = both
-        if not found:
+            for run_value, rows in equalities.items():
+                if run_value in mine and rows.get(mine[run_value][0], mine[run_value][1]) == mine[run_value][1]:
+                    both[run_value] = {**rows, mine[run_value][0]: mine[run_value][1]}
+            equalities = both
+        if not equalities:
             return
-        known = min(found, key=repr)
+        run_value = min(equalities, key=repr)
         stage.keyed = True
 
         def of_run(out: Writer, join: JoinWriter, stage: Stage) -> None:
             self._unpack(out, stage, stage.depth + 1)
-            out.line(f"return {join.scope.value(known).source}")
+            out.line(f"return {join.scope.value(run_value).source}")
 
         self._function(builder, stage, "key_of_run", "run", of_run)
-        for event_type, of_row in found[known].items():
+        for event_type, of_row in equalities[run_value].items():
             role = next(iter(roles_of(of_row)))
             leaf = next(other.leaf for other in concerned if other.leaf.role == role)
 
@@ -143,13 +143,13 @@ class NextPlan:
                 continue
             if self._home(branch, condition) != other.depth or any(isinstance(p, Fold) for p in walk(condition)):
                 continue
-            for known, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
+            for run_value, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
                 if _places(of_row) != {(role, "")}:
                     continue
-                if other is stage and _places(known) == {(role, "i-1")} and _moved(known, "") == of_row:
-                    yield _moved(known, "first"), of_row  # equal to its predecessor, so to the first of all
-                elif _places(known) and _places(known) <= fixed - {(role, "")}:
-                    yield known, of_row
+                if other is stage and _places(run_value) == {(role, "i-1")} and _moved(run_value, "") == of_row:
+                    yield _moved(run_value, "first"), of_row  # equal to its predecessor, so to the first of all
+                elif _places(run_value) and _places(run_value) <= fixed - {(role, "")}:
+                    yield run_value, of_row
 
     def _function(
         self,
@@ -306,10 +306,10 @@ def _is_own(condition: Expression, stage: Stage) -> bool:
 
 
 def _forbidden_types(branch: Branch) -> set[str]:
-    found = set()
+    types = set()
     for forbidden in branch.forbidden:
         if forbidden.leaf is not None:
-            found.add(forbidden.leaf.type)
+            types.add(forbidden.leaf.type)
         for sub in forbidden.sub:
-            found |= {leaf.type for unit in sub.units for leaf in unit.leaves}
-    return found
+            types |= {leaf.type for unit in sub.units for leaf in unit.leaves}
+    return types

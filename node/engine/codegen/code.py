@@ -183,10 +183,10 @@ class Scope:
     def _remote(self, expression: Remote) -> Piece:
         table = self.pool.remote.get(expression.table)
         if table is None:
-            given = ", ".join(sorted(self.pool.remote)) or "none"
+            tables = ", ".join(sorted(self.pool.remote)) or "none"
             raise RuleError(
                 f"the rule looks things up in the remote table {expression.table!r}, which was not given "
-                f"(given: {given}); supply it, for example with --remote {expression.table}=FILE"
+                f"(given: {tables}); supply it, for example with --remote {expression.table}=FILE"
             )
         inner = ", ".join(self.value(argument).source for argument in expression.arguments)
         named = dict.fromkeys(

@@ -116,14 +116,14 @@ class Reading:
     def _fold(self, fold: Fold) -> Piece:
         rows = self.variables[fold.role, "all"]
         if fold.name is None:
-            made, read = Piece(f"len({rows})"), None
+            piece, read = Piece(f"len({rows})"), None
         else:
             read = self.columns(fold.role).read("f", fold.name)
             keep = f" if {read.source} is not None" if read.nullable else ""
             source = f"fold_{fold.function}([{read.source} for f in {rows}{keep}])"
-            made = Piece(source, nullable=fold.function != "count")
-        self.folds[made.source] = fold, read
-        return made
+            piece = Piece(source, nullable=fold.function != "count")
+        self.folds[piece.source] = fold, read
+        return piece
 
     def _latest_ts(self, part: Attribute | Fold) -> str:
         if isinstance(part, Fold):
