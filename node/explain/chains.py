@@ -171,7 +171,7 @@ class ChainWalk:
                     no = self._against(step, match, row)
                     if no is not None:
                         nearest.consider(no)
-                self._miss(number, match, leaf, nearest.found)
+                self._miss(number, match, leaf, nearest.objection)
             return [_Open({**match.rows, leaf.role: row}, match.parameters) for row in chosen]
 
         return go_through(report, opens, self.world.budget, choose)
@@ -185,8 +185,8 @@ class ChainWalk:
             against.place("already part of the match", "is already part of the match", 0)
         if row[:3] >= origin[:3]:
             after = row[0] - origin[0]
-            told = f"comes {show_us(after)} after {within.origin}" if after else f"is not before {within.origin}"
-            against.place(f"not before {within.origin}", told, after)
+            story = f"comes {show_us(after)} after {within.origin}" if after else f"is not before {within.origin}"
+            against.place(f"not before {within.origin}", story, after)
         elif origin[0] - row[0] > within.length_us:
             excess = origin[0] - row[0] - within.length_us
             against.place(_window_text(within), f"is outside the window by {show_us(excess)}", excess)
@@ -234,8 +234,8 @@ class ChainWalk:
             if forbidding is None:
                 return [match]
             report.turned_away[f"forbidden by {leaf.type}"] += 1
-            told = f"forbidden by {show_event(forbidding)}"
-            self.misses.offer(number, 1, 0.0, lambda: Miss(number, match.shown(), told))
+            story = f"forbidden by {show_event(forbidding)}"
+            self.misses.offer(number, 1, 0.0, lambda: Miss(number, match.shown(), story))
             return []
 
         return go_through(report, opens, self.world.budget, judge)
@@ -265,8 +265,8 @@ class ChainWalk:
             if failed is None:
                 return [grown]
             report.turned_away[quoted(failed)] += 1
-            told = f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}"
-            self.misses.offer(number, 1, distance(failed, scope), lambda: Miss(number, match.shown(), told))
+            story = f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}"
+            self.misses.offer(number, 1, distance(failed, scope), lambda: Miss(number, match.shown(), story))
             return []
 
         return go_through(report, opens, self.world.budget, measure)

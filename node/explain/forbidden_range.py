@@ -40,14 +40,14 @@ def in_range(world: World, negation: Forbidden, match: Open, row: Row) -> bool:
     if owner is not None:
         length = owner.window.length
         if owner.window.unit == "events":
-            numbers = [world.numbers[identity(each)] for each in rows]
+            numbers = [world.numbers[identity(part)] for part in rows]
             at = world.numbers[identity(row)]
             low, high = max(numbers) - (length - 1), min(numbers) + (length - 1)
         else:
-            low = max(each[0] for each in rows) - length
-            high = min(start_of(each)[0] for each in rows) + length
-    after = max((each[:3] for each in match.rows(negation.left)), default=None) if negation.left else None
-    before = min((start_of(each) for each in match.rows(negation.right)), default=None) if negation.right else None
+            low = max(part[0] for part in rows) - length
+            high = min(start_of(part)[0] for part in rows) + length
+    after = max((part[:3] for part in match.rows(negation.left)), default=None) if negation.left else None
+    before = min((start_of(part) for part in match.rows(negation.right)), default=None) if negation.right else None
     if after is not None and not after < end:
         return False
     if before is not None and not end < before:

@@ -42,11 +42,11 @@ class Repetitions:
 
     def _over_limit(self, match: Open) -> Objection | None:
         for unit in self._limits:
-            found = len(match.many[self._shape.unit_of[unit.leaves[0].role]])
-            if unit.limit is not None and found > unit.limit:
+            count = len(match.many[self._shape.unit_of[unit.leaves[0].role]])
+            if unit.limit is not None and count > unit.limit:
                 text = f"LIMIT {unit.limit}"
-                told = f"{found} possible {unit.leaves[0].role}[], more than {text}"
-                return Objection.about_all(text, told, 1, found - unit.limit)
+                story = f"{count} possible {unit.leaves[0].role}[], more than {text}"
+                return Objection.about_all(text, story, 1, count - unit.limit)
         return None
 
     def _unsatisfied(self, match: Open, report: StepReport) -> Objection | None:
@@ -96,9 +96,9 @@ class Repetitions:
                 ]
             for scope in scopes:
                 if not holds(conjunct, scope):
-                    told = f"no choice of elements satisfies {quoted(conjunct)}; the nearest{facts(conjunct, scope)}"
+                    story = f"no choice of elements satisfies {quoted(conjunct)}; the nearest{facts(conjunct, scope)}"
                     cost = len(self._conditions) - passed
-                    return Objection.about_all(quoted(conjunct), told, cost, distance(conjunct, scope))
+                    return Objection.about_all(quoted(conjunct), story, cost, distance(conjunct, scope))
         return None
 
     def _in_turn(self, conjunct: Expression) -> tuple[int | None, bool]:

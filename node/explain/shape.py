@@ -151,19 +151,19 @@ class Open:
     many: dict[int, list[Element]] = field(default_factory=dict)
 
     def rows(self, units: Sequence[int] | None = None) -> list[Row]:
-        found = [row for unit, element in self.single.items() if units is None or unit in units for row in element]
+        rows = [row for unit, element in self.single.items() if units is None or unit in units for row in element]
         for unit, elements in self.many.items():
             if units is None or unit in units:
-                found.extend(row for element in elements for row in element)
-        return found
+                rows.extend(row for element in elements for row in element)
+        return rows
 
     def shown(self) -> tuple[str, ...]:
-        found: list[str] = []
+        texts: list[str] = []
         for unit in sorted({*self.single, *self.many}):
             if unit in self.single:
-                found.extend(show_event(row) for row in self.single[unit])
+                texts.extend(show_event(row) for row in self.single[unit])
             else:
                 elements = self.many[unit]
                 first = ", ".join(show_event(row) for row in elements[0])
-                found.append(first if len(elements) == 1 else f"{first} and {len(elements) - 1} more")
-        return tuple(found)
+                texts.append(first if len(elements) == 1 else f"{first} and {len(elements) - 1} more")
+        return tuple(texts)
