@@ -152,7 +152,7 @@ class HeadwaterBroker(Broker):  # type: ignore[misc]
     async def _publish_retained_messages_for_subscription(self, subscription: Any, session: Any) -> None:
         # amqtt would give a session that comes back the retained messages of all clients' subscriptions.
         subscribed = self._subscriptions.get(subscription[0], [])
-        if any(each.client_id == session.client_id for each, _ in subscribed):
+        if any(subscriber.client_id == session.client_id for subscriber, _ in subscribed):
             await super()._publish_retained_messages_for_subscription(subscription, session)
 
     async def _handle_disconnect(self, client_session: Any, handler: Any, disconnect_waiter: Any) -> None:

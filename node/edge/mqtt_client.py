@@ -29,7 +29,7 @@ def connection(broker: Broker, identifier: str, *, clean_session: bool, **option
     """A client that connects when it is entered; a ConfigError if a file that it needs is not there."""
     from headwater.node.edge.mqtt_clients import Client
 
-    return _made(Client, broker, identifier, clean_session=clean_session, **options)
+    return _new_client(Client, broker, identifier, clean_session=clean_session, **options)
 
 
 def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, under_way_max: int) -> Listener:
@@ -46,17 +46,17 @@ def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, u
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
-        told = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        told.ReceiveMaximum = under_way_max
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.ReceiveMaximum = under_way_max
         if keeps:
-            told.SessionExpiryInterval = NEVER_EXPIRES
-        options = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": not keeps, "properties": told}
-    made = _made(Pausable, broker, identifier, **options)
-    made._client.manual_ack_set(True)  # messages are acknowledged to the broker by `acknowledge` alone
-    return cast("Listener", made)
+            properties.SessionExpiryInterval = NEVER_EXPIRES
+        options = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": not keeps, "properties": properties}
+    client = _new_client(Pausable, broker, identifier, **options)
+    client._client.manual_ack_set(True)  # messages are acknowledged to the broker by `acknowledge` alone
+    return cast("Listener", client)
 
 
-def _made(kind: Any, broker: Broker, identifier: str, **options: Any) -> aiomqtt.Client:
+def _new_client(kind: Any, broker: Broker, identifier: str, **options: Any) -> aiomqtt.Client:
     client: aiomqtt.Client = kind(
         broker.host,
         broker.port,
@@ -137,18 +137,18 @@ def matches(topic: str, pattern: str) -> bool:
 
 def wildcards(topic: str, pattern: str) -> list[str] | None:
     """What the wildcards of a pattern stand for in a topic; None if it does not match."""
-    found: list[str] = []
+    matched: list[str] = []
     levels, wanted = topic.split("/"), pattern.split("/")
     if topic.startswith("$") and wanted[0] in ("+", "#"):
         return None
     for index, want in enumerate(wanted):
         if want == "#":
-            found.append("/".join(levels[index:]))
-            return found
+            matched.append("/".join(levels[index:]))
+            return matched
         if index >= len(levels):
             return None
         if want == "+":
-            found.append(levels[index])
+            matched.append(levels[index])
         elif want != levels[index]:
             return None
-    return found if len(levels) == len(wanted) else None
+    return matched if len(levels) == len(wanted) else None

@@ -183,7 +183,9 @@ class MqttSourceAdapter:
         connection.unacknowledged += 1
         arrivals = self._reader.read(payload, refuse, stood_for)
         if self._devices is not None:
-            said = {device_of_topic(topic, stood_for) if each.device is None else each.device for each in arrivals}
+            said = {
+                device_of_topic(topic, stood_for) if arrival.device is None else arrival.device for arrival in arrivals
+            }
             for device in sorted(said):
                 if self._devices.heard(device):
                     log.info("source %d: the device %.200s is back", self._number, device)

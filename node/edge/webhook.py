@@ -74,7 +74,7 @@ class WebhookSinkAdapter:
             await backoff.wait(retry_after_s)
         last = self._window.answered(number)
         if last is not None:
-            refused = {each for each in self._refused if each <= last}
+            refused = {delivery_number for delivery_number in self._refused if delivery_number <= last}
             self._refused -= refused
             deliveries.confirm(last, refused=len(refused))
             self._room.set()
