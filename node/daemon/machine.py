@@ -270,9 +270,9 @@ class NodeMachine:
             case records.Confirmed(_, sink, number):
                 self.sinks[sink].confirm(number)
             case records.Requested(_, payload):
-                asked = control.decode(payload)
-                assert isinstance(asked, control.SubscribeClient | control.UnsubscribeClient)
-                self._requests[asked.request] = payload
+                request = control.decode(payload)
+                assert isinstance(request, control.SubscribeClient | control.UnsubscribeClient)
+                self._requests[request.request] = payload
                 self._send(COORDINATOR, payload, out)
 
     def _apply_of_sources(self, record: RecordOfSources, out: Outputs) -> None:
@@ -296,7 +296,7 @@ class NodeMachine:
                 link.received(last_seq, payloads)
                 if peer == COORDINATOR:
                     for payload in payloads:
-                        self._told(payload, out)
+                        self._from_coordinator(payload, out)
                 else:
                     self._heard(peer, link, payloads, out)
             case records.Reset(_, peer, life, era):
@@ -339,11 +339,11 @@ class NodeMachine:
 
     def _send_part(self, peer: str, payload: bytes, out: Outputs) -> None:
         self.links[peer].sent(payload)
-        found = out.sends.get(peer)
-        if found is None:
+        payloads = out.sends.get(peer)
+        if payloads is None:
             out.sends[peer] = [payload]
         else:
-            found.append(payload)
+            payloads.append(payload)
 
     # ----------------------------------------------------------------------------------------------------- coordinator
 
@@ -357,7 +357,7 @@ class NodeMachine:
         for portion in in_portions(list(self.memory.values())):
             self._send(COORDINATOR, control.encode(Recall(plan, version, portion)), out)
 
-    def _told(self, payload: bytes, out: Outputs) -> None:
+    def _from_coordinator(self, payload: bytes, out: Outputs) -> None:
         try:
             message = control.decode(payload)
         except CodecError:
@@ -456,8 +456,12 @@ class NodeMachine:
 
     def replay_sources(self) -> list[int]:
         """The numbers of the sources that a replayer feeds and that have not ended."""
-        found = () if self.config is None else self.config.sources
-        return [each.number for each in found if isinstance(each.feed, ReplayFeed) and each.number not in self.ended]
+        sources = () if self.config is None else self.config.sources
+        return [
+            source.number
+            for source in sources
+            if isinstance(source.feed, ReplayFeed) and source.number not in self.ended
+        ]
 
     def has_taken(self, publication: Publication) -> bool:
         """Whether it is a repetition. A program that was started anew counts anew: nothing of its last life follows."""
@@ -476,8 +480,8 @@ class NodeMachine:
     def type_of_source(self, number: int) -> EventType | None:
         if self.config is None:
             return None
-        found = next((each.source.type for each in self.config.sources if each.number == number), None)
-        return self._types.get(found) if found is not None else None
+        type_name = next((source.source.type for source in self.config.sources if source.number == number), None)
+        return self._types.get(type_name) if type_name is not None else None
 
     # --------------------------------------------------------------------------------------------------------- effects
 

@@ -66,7 +66,7 @@ class EdgeView(Protocol):
 class End(NamedTuple):
     """The other end of a source or a sink."""
 
-    what: Literal["source", "sink"]
+    kind: Literal["source", "sink"]
     number: int
     type: str
     """What the source brings, or the sink wants."""
