@@ -198,8 +198,8 @@ class NodeCore:
             self._batch(neighbour, message, work)
             return
         if isinstance(message, Want):
-            if (asked := self._outlet(neighbour, message.number, work)) is not None:
-                asked.want(message.ts, work)
+            if (outlet := self._outlet(neighbour, message.number, work)) is not None:
+                outlet.want(message.ts, work)
             return
         match message:
             case Notify(tree, epoch, rows):

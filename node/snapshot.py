@@ -116,7 +116,11 @@ def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any) -> Engine:
 
     rule = codec.decode(encoded)
     declared = (*types, *composites)
-    if type(rule) is not Rule or type(snapshot) is not bytes or not all(type(each) is EventType for each in declared):
+    if (
+        type(rule) is not Rule
+        or type(snapshot) is not bytes
+        or not all(type(event_type) is EventType for event_type in declared)
+    ):
         raise StateError("the saved state is damaged: an engine that is none")
     engine = Engine(compiled(rule, types, composites), on_failure=NOTED.note)
     engine.restore(snapshot)

@@ -52,7 +52,7 @@ class _Counter:
         self.count += len(rows)  # blockers cross links like other events
         self._watching.wake(work)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         pass
 
 

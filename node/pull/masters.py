@@ -114,12 +114,14 @@ class Slot(Feed):
     def block(self, rows: Sequence[Row], work: Work) -> None:
         self.pass_blockers(rows, work)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         if self.manager is not None and isinstance(self.source, Inlet):
             self.manager.mode_may_have_changed(self, work)
         if self._open and isinstance(self.source, Inlet):
             source = self.source
-            self._open = [each for each in self._open if source.seen < each[0] or source.watermark < each[2]]
+            self._open = [
+                awakening for awakening in self._open if source.seen < awakening[0] or source.watermark < awakening[2]
+            ]
         self.tell(work)
 
     # ------------------------------------------------------------------------------------------------------- awakening
@@ -131,14 +133,14 @@ class Slot(Feed):
         least, greatest = row[0] + reach.least_us, row[0] + reach.greatest_us
         if greatest <= source.pushed_until:
             return
-        known = self._covered.get(conditions)
+        covered = self._covered.get(conditions)
         if (
-            known is not None
-            and least >= known[0] - max(1, reach.greatest_us - reach.least_us)
-            and greatest <= known[0]
+            covered is not None
+            and least >= covered[0] - max(1, reach.greatest_us - reach.least_us)
+            and greatest <= covered[0]
         ):
-            if source.seen < known[1] or source.watermark < greatest:  # otherwise all of it is here already
-                self._open.append((known[1], row[0], greatest))
+            if source.seen < covered[1] or source.watermark < greatest:  # otherwise all of it is here already
+                self._open.append((covered[1], row[0], greatest))
             return
         serial = source.awaken(least, greatest, conditions, work)
         self._covered[conditions] = (greatest, serial)
@@ -148,7 +150,7 @@ class Slot(Feed):
         self._forgotten = max(ts, self._forgotten)
         for rows in self.recent.values():
             del rows[: bisect_left(rows, (ts,))]
-        self._covered = {each: known for each, known in self._covered.items() if known[0] >= ts}
+        self._covered = {conditions: covered for conditions, covered in self._covered.items() if covered[0] >= ts}
 
     def forget_windows(self) -> None:
         """The stream is pushed again: everything that was asked for comes anyway."""
@@ -238,10 +240,12 @@ class PushPull:
             return ()
         values = _values(row)
 
-        def known(part: Attribute) -> Expression:
+        def with_value(part: Attribute) -> Expression:
             return part if part.role == SUBJECT else Constant(values.get(part.name))
 
-        return tuple((name, tuple(rewritten(each, known) for each in where)) for name, where in reach.where)
+        return tuple(
+            (name, tuple(rewritten(conjunct, with_value) for conjunct in where)) for name, where in reach.where
+        )
 
     def mode_may_have_changed(self, slot: Slot, work: Work) -> None:
         """A child has confirmed a mode: windows around recent master events are asked for; a new master takes over."""
@@ -294,8 +298,8 @@ class PushPull:
             self._before[slot] = (now_us, generated)
             if before is not None and now_us > before[0]:
                 measured = max(0, generated - before[1]) * 1e6 / (now_us - before[0])
-                known = self._rates.get(slot, measured)
-                self._rates[slot] = known + RATE_WEIGHT * (measured - known)
+                rate = self._rates.get(slot, measured)
+                self._rates[slot] = rate + RATE_WEIGHT * (measured - rate)
         return self._rates if len(self._rates) == len(self.slots) else None
 
     def choose(self, rates: Mapping[Slot, float], pushed: set[int]) -> set[int]:
@@ -379,12 +383,12 @@ class PushPull:
 
 def _possible_masters(rule: Rule, slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
     """Roles that may be the master. Of several that the same feeds serve, the one that the text names first."""
-    found: dict[tuple[Slot, ...], str] = {}
+    role_of: dict[tuple[Slot, ...], str] = {}
     for role in awakening_roles(rule):
         serving = _serving(role, slots)
         if serving:
-            found.setdefault(serving, role)
-    return {role: serving for serving, role in found.items()}
+            role_of.setdefault(serving, role)
+    return {role: serving for serving, role in role_of.items()}
 
 
 def _serving(role: str, slots: Sequence[Slot]) -> tuple[Slot, ...]:

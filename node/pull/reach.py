@@ -71,7 +71,7 @@ def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tup
         selected = {
             step.leaf.role for step in rule.pattern.root.steps if isinstance(step, Selection) and step.policy != "each"
         }
-    found: dict[str, list[Expression]] = {}
+    by_type: dict[str, list[Expression]] = {}
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
     for role in sorted(roles):
         name = types[role]
@@ -83,7 +83,7 @@ def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tup
             continue
         for conjunct in rule.pattern.where:
             if isinstance(conjunct, Same):
-                found.setdefault(name, []).append(
+                by_type.setdefault(name, []).append(
                     Binary("=", _renamed(conjunct.key, "", SUBJECT), _renamed(conjunct.key, "", master_role))
                 )
                 continue
@@ -92,8 +92,8 @@ def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tup
                 continue
             if any(part.index for part in parts) or {part.role for part in parts} != {role, master_role}:
                 continue
-            found.setdefault(name, []).append(_renamed(conjunct, role, SUBJECT))
-    return tuple((name, tuple(conjuncts)) for name, conjuncts in sorted(found.items()))
+            by_type.setdefault(name, []).append(_renamed(conjunct, role, SUBJECT))
+    return tuple((name, tuple(conjuncts)) for name, conjuncts in sorted(by_type.items()))
 
 
 def _limited(part: Part | Chain) -> set[str]:

@@ -47,22 +47,24 @@ def match_selector(where: tuple[Expression, ...], spec: CompositeSpec) -> MatchS
     None if the conjuncts ask for more than values of single events of the match. It raises whatever comparing raises.
     """
     places = dict(zip(spec.type.attributes, spec.places, strict=False))
-    asked = [part for conjunct in where for part in walk(conjunct)]
-    if not all(isinstance(part, Attribute | Binary | Constant) for part in asked):
+    parts = [part for conjunct in where for part in walk(conjunct)]
+    if not all(isinstance(part, Attribute | Binary | Constant) for part in parts):
         return None
-    if any(places.get(part.name) is None for part in asked if isinstance(part, Attribute)):
+    if any(places.get(part.name) is None for part in parts if isinstance(part, Attribute)):
         return None
 
-    def attribute(found: Attribute) -> Piece:
-        binding, column = places[found.name] or (0, 0)
+    def attribute(reference: Attribute) -> Piece:
+        binding, column = places[reference.name] or (0, 0)
         return Piece(f"m[{binding}][{column}]", nullable=True, simple=True)
 
     pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, _no_fold, lambda found: "0")
+    scope = Scope(pool, attribute, _no_fold, lambda reference: "0")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects}
     exec(
-        compile(f"def select(found):\n    return [m for m in found if {source}]\n", "<headwater condition>", "exec"),
+        compile(
+            f"def select(matches):\n    return [m for m in matches if {source}]\n", "<headwater condition>", "exec"
+        ),
         space,
     )
     select: MatchSelector = space["select"]
@@ -80,13 +82,13 @@ def _compiled(
         composite,
     )
 
-    def attribute(found: Attribute) -> Piece:
-        if found.role == KNOWN:
-            return Piece(f"known[{int(found.name)}]", nullable=True, simple=True)
-        return columns.read("e", found.name)
+    def attribute(reference: Attribute) -> Piece:
+        if reference.role == KNOWN:
+            return Piece(f"known[{int(reference.name)}]", nullable=True, simple=True)
+        return columns.read("e", reference.name)
 
     pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, _no_fold, lambda found: "e[0]")
+    scope = Scope(pool, attribute, _no_fold, lambda reference: "e[0]")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects, "failed": _failed}
     program = (
@@ -102,7 +104,7 @@ def _compiled(
     return condition
 
 
-def _no_fold(found: Fold) -> Piece:
+def _no_fold(reference: Fold) -> Piece:
     raise RuleError("a condition on one event cannot fold several")
 
 
