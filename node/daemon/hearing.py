@@ -51,7 +51,7 @@ log = logging.getLogger("headwater.edge")
 
 
 @dataclass(slots=True, eq=False)
-class Gap:
+class SourceGap:
     """A time in which a source could not be heard."""
 
     source: SourceConfig
@@ -109,7 +109,7 @@ class Hearing:
         self._daemon = daemon
         self._sources: dict[int, SourceConfig] = {}
         """The live sources whose events may be late."""
-        self._gaps: dict[int, Gap] = {}
+        self._gaps: dict[int, SourceGap] = {}
         self._begun = asyncio.Event()
         """Set whenever a gap begins."""
         self._connected: set[int] = set()
@@ -158,7 +158,7 @@ class Hearing:
         away_s: float = 0.0,
     ) -> None:  # fmt: skip
         now_s = self._daemon.loop.time()
-        gap = Gap(source, why, now_s, settles, expected, away_s)
+        gap = SourceGap(source, why, now_s, settles, expected, away_s)
         before = self._gaps.get(source.number)
         if before is not None:
             gap.began_s, gap.first_heard_s = before.began_s, before.first_heard_s
@@ -176,7 +176,7 @@ class Hearing:
         there = isinstance(source.feed, ClientFeed) or source.number in self._connected
         return there and self._daemon.gate.is_set()
 
-    def _end(self, gap: Gap, now_s: float) -> None:
+    def _end(self, gap: SourceGap, now_s: float) -> None:
         if self._gaps.get(gap.source.number) is not gap:
             return
         del self._gaps[gap.source.number]
@@ -267,7 +267,7 @@ class Hearing:
         elif now_us - ts > config.source.lateness_us:
             gap.overdue_s = self._daemon.loop.time()
 
-    async def gap(self, source: int) -> Gap:
+    async def gap(self, source: int) -> SourceGap:
         """The gap that the source is in and whose end is not known yet; waits until there is one."""
         while (gap := self._gaps.get(source)) is None or gap.drained_s is not None:
             self._begun.clear()
@@ -292,7 +292,7 @@ class Hearing:
         machine = self._daemon.machine
         return frozenset(name for name, at_us in machine.published_us.items() if at_us > self._last_us - RECENT_US > 0)
 
-    def _look_at_programs(self, gap: Gap, now_s: float) -> None:
+    def _look_at_programs(self, gap: SourceGap, now_s: float) -> None:
         clients = self._daemon.adapters.clients
         if gap.heard_s is None or gap.drained_s is not None or clients.is_behind():
             return

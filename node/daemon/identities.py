@@ -17,7 +17,7 @@ class _Device:
         self.recent: set[int] = set()
 
 
-class Seen:
+class SeenCounters:
     """Counters of devices. A counter far below the newest of its device counts as seen."""
 
     def __init__(self) -> None:

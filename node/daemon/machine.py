@@ -20,9 +20,9 @@ from headwater.node import effects
 from headwater.node import snapshot as saving
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.daemon import records
-from headwater.node.daemon.identities import Seen
+from headwater.node.daemon.identities import SeenCounters
 from headwater.node.daemon.records import Publication, Record
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
@@ -49,7 +49,7 @@ RecordOfLink = records.Frames | records.Reset | records.Met | records.Acknowledg
 RecordOfSources = records.Births | records.Replayed | records.Ended | records.Unheard | records.Heard
 
 
-class Watcher(Protocol):
+class MachineWatcher(Protocol):
     """A watcher counts what a running machine does. A machine that only replays has none."""
 
     def sent(self, peer: str, message: Message, size: int) -> None: ...
@@ -127,7 +127,7 @@ class SinkState:
         return self.count - len(self.waiting) + 1
 
     def deliver(self, rows: Sequence[Row]) -> None:
-        self.waiting.extend(rows.matches if isinstance(rows, Found) else rows)  # their rows are not made yet
+        self.waiting.extend(rows.matches if isinstance(rows, MatchBatch) else rows)  # their rows are not made yet
         self.count += len(rows)
 
     def confirm(self, number: int) -> None:
@@ -178,7 +178,7 @@ class NodeMachine:
         self.positions: dict[int, Any] = {}
         """Where each source goes on after a restart."""
         self.ended: set[int] = set()
-        self.seen = Seen()
+        self.seen = SeenCounters()
         self.publications: dict[str, Publication] = {}
         """The last publication of each program that was taken, the program that was silent longest first."""
         self.published_us: dict[str, int] = {}
@@ -198,7 +198,7 @@ class NodeMachine:
         """By type events of an earlier life, until sources of the type are known again."""
         self._settings = settings
         self._types: dict[str, EventType] = {}
-        self.watcher: Watcher | None = None
+        self.watcher: MachineWatcher | None = None
 
     # --------------------------------------------------------------------------------------------------------- saving
 
@@ -328,7 +328,7 @@ class NodeMachine:
                 continue
             if self.watcher is not None:
                 self.watcher.received(peer, message, len(whole))
-            self._handle(effects.Received(peer, message), out)
+            self._handle(effects.MessageReceived(peer, message), out)
 
     def _send(self, peer: str, payload: bytes, out: Outputs) -> None:
         if len(payload) > PART_BYTES and peer != COORDINATOR:
@@ -368,7 +368,7 @@ class NodeMachine:
                 self._configure(config)
                 out.configured = True
             case control.Ordered(order):
-                self._handle(effects.Ordered(order), out)
+                self._handle(effects.OrderReceived(order), out)
                 if self.remembered and self.core is not None:
                     for name in [name for name in self.remembered if name in self.core.local]:
                         self.core.local[name].remember(self.remembered.pop(name))

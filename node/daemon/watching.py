@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.node.edge.names import sink_end, source_end
 from headwater.node.edge.seldom import Seldom
-from headwater.node.observe.accounts import Accounts
+from headwater.node.observe.accounts import LinkAccounts
 from headwater.node.observe.config_view import config_view
 from headwater.node.observe.http import Response, Server, json_response, serve
 from headwater.node.observe.metrics.counters import NodeCounters, SourceCounts
 from headwater.node.observe.metrics.exposition import CONTENT_TYPE, Exposition
 from headwater.node.observe.metrics.loop_lag import LoopLag
-from headwater.node.observe.metrics.observed import End, Observed
-from headwater.node.observe.metrics.records import Records
+from headwater.node.observe.metrics.observed import EdgeEnd, Observed
+from headwater.node.observe.metrics.records import MetricRecords
 from headwater.node.observe.metrics.waits import Waits
 from headwater.node.observe.statistics import Whispers, statistics
 from headwater.protocol.edge import ReplayFeed, feed_name
@@ -46,7 +46,7 @@ class Watching:
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
         self.counters = NodeCounters(daemon.now_us())
-        self._accounts = Accounts(Wire(()))  # until the node knows its types
+        self._accounts = LinkAccounts(Wire(()))  # until the node knows its types
         self._observed = Observed(
             node=daemon.settings.name,
             life=daemon.machine.life,
@@ -63,7 +63,7 @@ class Watching:
             if sink.waiting:
                 self._waits_of(number).came(sink.count, daemon.machine.now_us)
         self._exposition = Exposition(self._observed)
-        self._records = Records(daemon.settings.data / "records", self._observed)
+        self._records = MetricRecords(daemon.settings.data / "records", self._observed)
         self._server: Server | None = None
         self._lag: LoopLag | None = None
         self._beats = 0
@@ -74,7 +74,7 @@ class Watching:
 
     def configured(self, config: NodeConfig) -> None:
         """Event types may be new: accounts go on with them."""
-        before, self._accounts = self._accounts, Accounts(Wire(config.types))
+        before, self._accounts = self._accounts, LinkAccounts(Wire(config.types))
         self._accounts.sent, self._accounts.received = before.sent, before.received
         self._accounts.sent_types = before.sent_types
         self._observed.accounts = self._accounts
@@ -138,7 +138,7 @@ class Watching:
     def delivered(self, sink: int, before: int, rows: Sequence[tuple[Any, ...]], now_us: int) -> None:
         live = not self._is_replayed()
         with self._unharmed():
-            ends = (rows.ends() if isinstance(rows, Found) else [row[0] for row in rows]) if live else ()
+            ends = (rows.ends() if isinstance(rows, MatchBatch) else [row[0] for row in rows]) if live else ()
             self.counters.delivered_rows(sink, len(rows), [now_us - end for end in ends])
             self._waits_of(sink).came(before + len(rows), now_us)
             self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
@@ -225,7 +225,7 @@ class Watching:
         peers = set(self._daemon.hub.peers())  # a neighbour whose address is not known yet is not among them
         self._observed.peers = tuple(peer for peer in self._daemon.machine.links if peer in peers)
 
-    def _ends(self) -> list[End]:
+    def _ends(self) -> list[EdgeEnd]:
         """The other ends of all sources and sinks."""
         daemon, config = self._daemon, self._daemon.machine.config
         if config is None:
@@ -233,7 +233,7 @@ class Watching:
         now_us, adapters = daemon.now_us(), daemon.adapters
         held_back = {source.number: seconds for source, _, seconds in daemon.hearing.held_back()}
         ends = [
-            End(
+            EdgeEnd(
                 "source",
                 source.number,
                 source.source.type,
@@ -249,7 +249,7 @@ class Watching:
             oldest_s = self._waits_of(sink.number).oldest_s(now_us) if waiting else 0.0
             connected = adapters.is_connected("sink", sink)
             wanted = sink.subscription.type
-            ends.append(End("sink", sink.number, wanted, sink_end(sink.destination), connected, waiting, oldest_s))
+            ends.append(EdgeEnd("sink", sink.number, wanted, sink_end(sink.destination), connected, waiting, oldest_s))
         return ends
 
     async def serve(self, address: str | None) -> str:

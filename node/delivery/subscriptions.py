@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.node.effects import Deliver
 from headwater.node.plans.catalog import Catalog
 from headwater.node.step import FOREVER, Work
@@ -63,7 +63,7 @@ class Delivered:
         if self.watchful:
             self._latest_us = max(self._latest_us, max(map(_ts_of, rows)))
             rows = [row for row in rows if self._is_new(sink, row)]
-        elif isinstance(rows, Found):
+        elif isinstance(rows, MatchBatch):
             self._recent.append((sink, rows.unmade(), rows.until_us))
         else:
             self._recent.append((sink, rows, max(map(_ts_of, rows))))
@@ -158,11 +158,11 @@ class Subscribers:
     def deliver(self, rows: Sequence[Row], work: Work, origin: str | None = None) -> None:
         """Give rows to local sinks and to the children that want them, except the one they came from."""
         down: dict[str, list[Sequence[Row]]] = {}
-        for name, same in [(rows.spec.type.name, rows)] if isinstance(rows, Found) else by_type(rows):
+        for name, same in [(rows.spec.type.name, rows)] if isinstance(rows, MatchBatch) else by_type(rows):
             sinks, children = self._route(name)
             for sink, condition in sinks:
                 wanted: Sequence[Row] = same
-                if condition is not None and isinstance(same, Found):
+                if condition is not None and isinstance(same, MatchBatch):
                     wanted = same.that(sink.subscription.where, condition)
                 elif condition is not None:
                     wanted = [row for row in same if condition(row)]
@@ -242,12 +242,12 @@ def _latest(batches: Sequence[tuple[int, Sequence[Row], int]], latest_us: float)
     for _, rows, until_us in sorted(batches, key=itemgetter(2), reverse=True):
         if until_us <= latest_us:  # nothing that follows ends later
             break
-        latest_us = max(latest_us, max(rows.ends() if isinstance(rows, Found) else map(_ts_of, rows)))
+        latest_us = max(latest_us, max(rows.ends() if isinstance(rows, MatchBatch) else map(_ts_of, rows)))
     return latest_us
 
 
 def _between(rows: Sequence[Row], least: int | None, greatest: int | None) -> Sequence[Row]:
-    if isinstance(rows, Found):
+    if isinstance(rows, MatchBatch):
         return rows.between(least, greatest)
     if type(rows) is Columns:  # mostly all of them
         least = None if least is not None and least <= rows.least_us else least

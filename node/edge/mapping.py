@@ -27,7 +27,7 @@ Levels = Sequence[str]
 """What the wildcards of the topic stand for."""
 
 
-class Message(NamedTuple):
+class MessageItem(NamedTuple):
     """A message, or one item of it."""
 
     payload: Any
@@ -37,11 +37,11 @@ class Message(NamedTuple):
     levels: Levels
 
 
-Get = Callable[[Message], Any]
+Get = Callable[[MessageItem], Any]
 """What stands at a place in a message; None: nothing."""
 
 
-class Attribute(NamedTuple):
+class MappedAttribute(NamedTuple):
     get: Get
     convert: Convert
     place: str
@@ -80,24 +80,24 @@ class Mapping:
 
     # --- what the feed says, compiled ---------------------------------------------------------------------------------
 
-    def _attribute(self, feed: MqttFeed | None, name: str) -> Attribute:
+    def _attribute(self, feed: MqttFeed | None, name: str) -> MappedAttribute:
         if feed is None:
-            return Attribute(self._own(name), strict(self.type, name), "")
+            return MappedAttribute(self._own(name), strict(self.type, name), "")
         entry = next((mapped for mapped in feed.map or () if mapped.attribute == name), None)
         if entry is not None and entry.constant is not None:
             value = lenient(self.type, name)(entry.constant)
-            return Attribute(lambda message: value, lambda same: same, "")
+            return MappedAttribute(lambda message: value, lambda same: same, "")
         if entry is not None and entry.source is not None:
             place = place_of(entry.source)
             self._places.append(place)
-            return Attribute(self._get(place), lenient(self.type, name, entry), entry.source)
+            return MappedAttribute(self._get(place), lenient(self.type, name, entry), entry.source)
         if name in self._names:
-            return Attribute(self._get(Place("topic", (name,))), lenient(self.type, name), f"topic.{name}")
+            return MappedAttribute(self._get(Place("topic", (name,))), lenient(self.type, name), f"topic.{name}")
         if name == UNKNOWN and self.unknown == "keep":
-            return Attribute(self._rest, strict(self.type, name), "")
+            return MappedAttribute(self._rest, strict(self.type, name), "")
         if not self.by_name:
-            return Attribute(lambda message: None, strict(self.type, name), "")
-        return Attribute(self._own(name), lenient(self.type, name), "")
+            return MappedAttribute(lambda message: None, strict(self.type, name), "")
+        return MappedAttribute(self._own(name), lenient(self.type, name), "")
 
     def _own(self, name: str) -> Get:
         """The field of this name of the event, which is a map (`PayloadReader` has checked that)."""
@@ -143,13 +143,13 @@ class Mapping:
         """Whether a message is one that the source is for."""
         if not self._of_message:
             return True
-        message = Message(part, part, None, levels)
+        message = MessageItem(part, part, None, levels)
         return all(holds(message) for holds in self._of_message)
 
-    def items(self, part: Any, levels: Levels) -> Iterator[Message]:
+    def items(self, part: Any, levels: Levels) -> Iterator[MessageItem]:
         """The events of a message. Items that the source is not for are passed over."""
         if self._items_place is None:
-            yield Message(part, part, None, levels)
+            yield MessageItem(part, part, None, levels)
             return
         events = walk(part, self._items_place.steps)
         if isinstance(events, list):
@@ -159,7 +159,7 @@ class Mapping:
         else:
             raise Refusal(f"{self._items_text} is {shown(events)}, and must be a list or a map of events")
         for key, item in pairs:
-            message = Message(part, item, key, levels)
+            message = MessageItem(part, item, key, levels)
             if all(holds(message) for holds in self._of_items):
                 yield message
 
@@ -167,14 +167,14 @@ class Mapping:
         """The fields of a message of several events that nothing asks for."""
         return [] if self._items_place is None else _unasked(part, self._payload_fields)
 
-    def unknown_fields(self, message: Message) -> list[Any]:
+    def unknown_fields(self, message: MessageItem) -> list[Any]:
         """The fields of an event that nothing asks for."""
         return _unasked(message.item, self._payload_fields if self._items_place is None else self._item_fields)
 
     def known_names(self) -> list[str]:
         return sorted({str(name) for fields in (self._payload_fields, self._item_fields) for name in fields or ()})
 
-    def _rest(self, message: Message) -> Value:
+    def _rest(self, message: MessageItem) -> Value:
         fields = message.item if self._items_place is not None else message.payload
         wanted = self._item_fields if self._items_place is not None else self._payload_fields
         unasked = _unasked(fields, wanted)
@@ -200,7 +200,7 @@ def _unasked(fields: Any, wanted: frozenset[Any] | None) -> list[Any]:
 def _field_of_payload(name: str) -> Get:
     """As `walk`, for the way that most places have."""
 
-    def get(message: Message) -> Any:
+    def get(message: MessageItem) -> Any:
         fields = message.payload
         return fields.get(name) if fields.__class__ is dict else None
 
@@ -211,7 +211,7 @@ def _level(position: int) -> Get:
     return lambda message: message.levels[position] if position < len(message.levels) else None
 
 
-def _condition(condition: When, get: Callable[[Place], Get]) -> tuple[bool, Callable[[Message], bool]]:
+def _condition(condition: When, get: Callable[[Place], Get]) -> tuple[bool, Callable[[MessageItem], bool]]:
     """Whether it is about items, and the test."""
     place = place_of(condition.source)
     value_of, wanted = get(place), condition.equals

@@ -27,12 +27,12 @@ _mqtt_log.setLevel(logging.ERROR)  # every connection that is refused would be t
 
 def connection(broker: Broker, identifier: str, *, clean_session: bool, **options: Any) -> aiomqtt.Client:
     """A client that connects when it is entered; a ConfigError if a file that it needs is not there."""
-    from headwater.node.edge.mqtt_clients import Client
+    from headwater.node.edge.mqtt_clients import MqttClient
 
-    return _new_client(Client, broker, identifier, clean_session=clean_session, **options)
+    return _new_client(MqttClient, broker, identifier, clean_session=clean_session, **options)
 
 
-def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, under_way_max: int) -> Listener:
+def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, under_way_max: int) -> MqttListener:
     """A client for a source, which does not read the socket while it is told to pause.
 
     ``keeps``: the broker keeps the session while the source is away. A broker for MQTT 5 is told how many messages it
@@ -53,7 +53,7 @@ def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, u
         options = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": not keeps, "properties": properties}
     client = _new_client(Pausable, broker, identifier, **options)
     client._client.manual_ack_set(True)  # messages are acknowledged to the broker by `acknowledge` alone
-    return cast("Listener", client)
+    return cast("MqttListener", client)
 
 
 def _new_client(kind: Any, broker: Broker, identifier: str, **options: Any) -> aiomqtt.Client:
@@ -74,7 +74,7 @@ def _new_client(kind: Any, broker: Broker, identifier: str, **options: Any) -> a
     return client
 
 
-class Listener(Protocol):
+class MqttListener(Protocol):
     """What a source needs of its client."""
 
     was_reached: bool

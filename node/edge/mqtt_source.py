@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.devices import Devices, device_of_topic, device_of_will
 from headwater.node.edge.interfaces import Edge, Intake
-from headwater.node.edge.mqtt_client import Listener, acknowledge, failures, listener, wildcards
+from headwater.node.edge.mqtt_client import MqttListener, acknowledge, failures, listener, wildcards
 from headwater.node.edge.payloads import reader_of
 from headwater.protocol.edge import MqttFeed
 from headwater.protocol.events import EventType
@@ -205,7 +205,7 @@ class MqttSourceAdapter:
 class _Connection:
     """What is under way on one connection."""
 
-    def __init__(self, client: Listener) -> None:
+    def __init__(self, client: MqttListener) -> None:
         self.client = client
         self.is_alive = True
         self.unacknowledged = 0

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgpack
 
 from headwater.node.edge.interfaces import Arrival, Edge
-from headwater.node.edge.mapping import FIELDS_LOGGED_MAX, Mapping, Message
+from headwater.node.edge.mapping import FIELDS_LOGGED_MAX, Mapping, MessageItem
 from headwater.node.edge.values import INT_MAX, INT_MIN, TEXT_BYTES_MAX, Convert, Refusal, is_unicode, shown
 from headwater.protocol.edge import MqttFeed
 from headwater.protocol.errors import EventError
@@ -101,7 +101,7 @@ class PayloadReader:
                     return
         raise Refusal(f"more than {PAYLOAD_EVENTS_MAX} events in one payload; send it in parts")
 
-    def _arrival(self, message: Message) -> Arrival:
+    def _arrival(self, message: MessageItem) -> Arrival:
         mapping, feed = self._map, self._feed
         if mapping.by_name and not isinstance(message.item, dict):
             raise Refusal(f"an event is a map from names to values, not {shown(message.item)}")

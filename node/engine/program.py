@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.node.engine.codegen.code import Columns, Pool
+from headwater.node.engine.codegen.code import Pool, RowLayout
 from headwater.node.engine.codegen.rules import RulePlan, add_rule, composite_spec
 from headwater.node.engine.codegen.store_builder import CompiledStore, StoreBuilder
 from headwater.node.engine.next_plan import NextPlan
@@ -31,7 +31,7 @@ class Program:
     """The primitive event types that rules read, by name."""
     composites: Mapping[str, EventType]
     """The types of composite events that come from outside, by name."""
-    columns: Mapping[str, Columns]
+    columns: Mapping[str, RowLayout]
     plans: tuple[tuple[RulePlan, int], ...]
     """Each rule with the number of its store."""
     stores: tuple[CompiledStore, ...]
@@ -175,20 +175,20 @@ def _attributes_used(rule: Rule) -> Iterable[tuple[str, str]]:
 
 def _all_columns(
     rules: Sequence[Rule], types: Mapping[str, EventType], outside: Mapping[str, EventType]
-) -> dict[str, Columns]:
+) -> dict[str, RowLayout]:
     columns = {}
     for name, event_type in types.items():
         pairs = zip(event_type.attributes, event_type.optional, strict=True)
         optional = frozenset(attribute for attribute, may_lack in pairs if may_lack)
         position = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(event_type.attributes)}
-        columns[name] = Columns(name, position, optional, composite=False)
+        columns[name] = RowLayout(name, position, optional, composite=False)
     for name, event_type in outside.items():
         position = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(event_type.attributes)}
-        columns[name] = Columns(name, position, frozenset(position), composite=True)
+        columns[name] = RowLayout(name, position, frozenset(position), composite=True)
     for rule in rules:  # several rules may emit one type: readers see the attributes of all of them
         shared = columns.get(rule.emits)
         united = dict(shared.position) if shared is not None else {}
         for output in rule.attributes:
             united.setdefault(output.name, HEADER_WIDTH + len(united))
-        columns[rule.emits] = Columns(rule.emits, united, frozenset(united), composite=True)
+        columns[rule.emits] = RowLayout(rule.emits, united, frozenset(united), composite=True)
     return columns

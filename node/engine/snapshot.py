@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgpack
 
-from headwater.node.engine.store import State, Store
+from headwater.node.engine.store import Store, StoreState
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType
@@ -188,8 +188,8 @@ def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
     return content
 
 
-def _state(store: Store, saved: Mapping[str, Any], value: Any) -> State:
-    state = State(store.compiled)
+def _state(store: Store, saved: Mapping[str, Any], value: Any) -> StoreState:
+    state = StoreState(store.compiled)
     for rows, saved_rows in zip(state.rows, saved["buffers"], strict=True):
         if isinstance(rows, dict):
             for key, inside in saved_rows:

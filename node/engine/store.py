@@ -24,7 +24,7 @@ SWEEPS_PER_HORIZON = 4  # a buffer holds at most a quarter of its horizon more t
 Handler = Callable[[Row], None]
 
 
-class Machine(Protocol):
+class NextMachine(Protocol):
     """Something beside the generated code that sees the events of an ordered store: a skip-till-next rule."""
 
     plan: Any
@@ -32,7 +32,7 @@ class Machine(Protocol):
     @property
     def waits(self) -> bool: ...
 
-    def bind(self, state: State) -> None: ...
+    def bind(self, state: StoreState) -> None: ...
 
     def finish(self, watermark: float) -> None: ...
 
@@ -47,7 +47,7 @@ class Machine(Protocol):
     def held(self) -> int: ...
 
 
-class State:
+class StoreState:
     """What changes while a store runs: plain containers, so that it can be saved, restored and counted."""
 
     __slots__ = (
@@ -79,9 +79,9 @@ class Store:
     def __init__(self, compiled: CompiledStore, names: Mapping[str, Any], types: Mapping[str, EventType]) -> None:
         self.compiled = compiled
         self._types = types
-        self.state = State(compiled)
+        self.state = StoreState(compiled)
         self._names = names
-        self.machines: list[Machine] = []
+        self.machines: list[NextMachine] = []
         self.fell_asleep: Callable[[str], None] = lambda event_type: None
         """Told when a buffer of the type is empty and will not be looked at before ``wake``: rules whose events do not
         come cost nothing."""
@@ -117,7 +117,7 @@ class Store:
         exec(code, space)
         return space["build"](self.state)
 
-    def replace_state(self, state: State) -> None:
+    def replace_state(self, state: StoreState) -> None:
         """Continue from another state of the same compiled store."""
         self.state = state
         self._bind()

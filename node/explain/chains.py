@@ -8,15 +8,15 @@ from typing import Any
 
 from headwater.node.explain.expressions import Row, Scope, fold, holds
 from headwater.node.explain.parts import (
-    Branch,
+    BranchReport,
     Miss,
     Misses,
     Nearest,
     Objection,
     Opens,
     OutOfLooks,
+    RowsOfType,
     StepReport,
-    Typed,
     World,
     around,
     distance,
@@ -67,7 +67,7 @@ class ChainWalk:
             last = max((place[name] for name in names if name in place), default=0)
             self.conjuncts.setdefault(order[last], []).append(conjunct)
 
-    def run(self) -> Branch:
+    def run(self) -> BranchReport:
         reports: list[StepReport] = []
         opens = self._anchor(reports)
         for number, step in enumerate(self.chain.steps, 1):
@@ -80,7 +80,7 @@ class ChainWalk:
                     opens = self._aggregate(step, number, opens, reports)
         for step, number in self._waiting():
             opens = self._absence(step, number, opens, reports, all_chosen=True)
-        return Branch((self.chain.anchor.role, *(step.leaf.role for step in self.chain.steps)), reports)
+        return BranchReport((self.chain.anchor.role, *(step.leaf.role for step in self.chain.steps)), reports)
 
     @property
     def steps(self) -> int:
@@ -198,7 +198,7 @@ class ChainWalk:
         cost, excess = (no.cost, no.distance) if no else (99, 0.0)
         self.misses.offer(number, cost, excess, lambda: Miss(number, match.shown(), story))
 
-    def _range(self, match: _Open, bounds: Within | Between, typed: Typed) -> list[Row]:
+    def _range(self, match: _Open, bounds: Within | Between, typed: RowsOfType) -> list[Row]:
         if isinstance(bounds, Within):
             origin = match.rows[bounds.origin]
             low, high = typed.before_ts(origin[0] - bounds.length_us), typed.before(origin[:3])

@@ -19,7 +19,7 @@ from headwater.node.engine.counting import TooManyChoices
 from headwater.node.engine.runtime import TooManySubsets
 from headwater.node.explain.chains import ChainWalk
 from headwater.node.explain.expressions import Row
-from headwater.node.explain.parts import LOOKS_MAX, Branch, Budget, Miss, Misses, World
+from headwater.node.explain.parts import LOOKS_MAX, BranchReport, Budget, Miss, Misses, World
 from headwater.node.explain.shape import alternatives, has_repetition
 from headwater.node.explain.trees import TreeWalk
 from headwater.protocol.errors import RuleError
@@ -40,7 +40,7 @@ class Explanation:
     rule: str
     matches: int | None
     """The number of composite events, as the engine counts them; None if they are too many even for that."""
-    branches: list[Branch]
+    branches: list[BranchReport]
     misses: list[Miss]
     notes: list[str]
 

@@ -105,14 +105,14 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Branch:
+class BranchReport:
     """A chain, or an operator tree with one choice for each of its ORs."""
 
     roles: tuple[str, ...]
     steps: list[StepReport]
 
 
-class Typed:
+class RowsOfType:
     """The events of one type in key order."""
 
     def __init__(self, rows: list[Row]) -> None:
@@ -141,14 +141,14 @@ class World:
         by_type: dict[str, list[Row]] = {}
         for row in rows:
             by_type.setdefault(type_name(row), []).append(row)
-        self._by_type = {name: Typed(some) for name, some in by_type.items()}
+        self._by_type = {name: RowsOfType(some) for name, some in by_type.items()}
         self.functions = functions
         self.remote = remote
         # Count windows number the events of the pattern's own types.
         self.numbers = {identity(row): number for number, row in enumerate(sorted(rows, key=own_key))}
 
-    def of(self, type_name: str) -> Typed:
-        return self._by_type.get(type_name) or Typed([])
+    def of(self, type_name: str) -> RowsOfType:
+        return self._by_type.get(type_name) or RowsOfType([])
 
     def scope(self, rows: Mapping[str, Row], **more: Any) -> Scope:
         return Scope(rows, functions=self.functions, remote=self.remote, **more)
@@ -280,7 +280,7 @@ class Nearest:
             self.objection = objection
 
 
-def around(typed: Typed, low: int, high: int) -> list[Row]:
+def around(typed: RowsOfType, low: int, high: int) -> list[Row]:
     """Events just outside the index range [low, high)."""
     return typed.rows[max(0, low - OUTSIDE_MAX) : low] + typed.rows[high : high + OUTSIDE_MAX]
 

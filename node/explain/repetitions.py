@@ -15,7 +15,7 @@ from headwater.node.explain.parts import (
     facts,
     quoted,
 )
-from headwater.node.explain.shape import Element, Open, Shape
+from headwater.node.explain.shape import Element, Open, PatternShape
 from headwater.protocol.composites import start_of
 from headwater.protocol.expressions import Attribute, Expression, walk
 
@@ -29,7 +29,7 @@ class TooManyChoices(Exception):
 class Repetitions:
     """Judges the repetitions of one pattern."""
 
-    def __init__(self, shape: Shape, conditions: Sequence[Expression], world: World) -> None:
+    def __init__(self, shape: PatternShape, conditions: Sequence[Expression], world: World) -> None:
         self._shape = shape
         self._conditions = conditions
         self._world = world
@@ -122,7 +122,7 @@ def _runs(elements: list[Element]) -> Iterator[tuple[Element, ...]]:
             yield chosen
 
 
-def match_scope(shape: Shape, world: World, single: dict[int, Element]) -> Scope:
+def match_scope(shape: PatternShape, world: World, single: dict[int, Element]) -> Scope:
     """What expressions read: the events that are bound to single roles."""
     return world.scope(
         {

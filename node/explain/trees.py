@@ -9,15 +9,15 @@ from typing import Final, Literal
 from headwater.node.explain.expressions import Row, evaluate, holds, show_value
 from headwater.node.explain.forbidden_range import in_range, near_range, near_times, sub_matches
 from headwater.node.explain.parts import (
-    Branch,
+    BranchReport,
     Miss,
     Misses,
     Nearest,
     Objection,
     Opens,
     OutOfLooks,
+    RowsOfType,
     StepReport,
-    Typed,
     World,
     around,
     finished,
@@ -28,7 +28,7 @@ from headwater.node.explain.parts import (
     show_event,
 )
 from headwater.node.explain.repetitions import Repetitions, TooManyChoices, match_scope
-from headwater.node.explain.shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
+from headwater.node.explain.shape import Element, Forbidden, Open, PatternShape, Unit, WindowBound, alternatives
 from headwater.protocol.composites import own_key, start_of
 from headwater.protocol.events import Key
 from headwater.protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
@@ -48,7 +48,7 @@ class TreeWalk:
         world: World,
         misses: Misses,
     ) -> None:
-        self.shape = Shape(shape)
+        self.shape = PatternShape(shape)
         self.skip = skip
         self.world = world
         self.misses = misses
@@ -84,7 +84,7 @@ class TreeWalk:
             self.at_end or any(unit.limit for unit in self.shape.units)
         )
 
-    def run(self) -> Branch:
+    def run(self) -> BranchReport:
         reports: list[StepReport] = []
         opens: Opens[Open] = Opens()
         for number, unit in enumerate(self.shape.units):
@@ -96,7 +96,7 @@ class TreeWalk:
         if self._judges_repetitions():
             self._finish(depth, opens, reports)
         roles = tuple(leaf.role for unit in self.shape.units for leaf in unit.leaves)
-        return Branch(roles, reports)
+        return BranchReport(roles, reports)
 
     # One unit after the other
 
@@ -125,7 +125,7 @@ class TreeWalk:
 
         return go_through(report, opens, self.world.budget, grow)
 
-    def _begin(self, unit: Unit, typed: Typed, report: StepReport) -> Opens[Open]:
+    def _begin(self, unit: Unit, typed: RowsOfType, report: StepReport) -> Opens[Open]:
         """The first unit: each event that fits begins an open match; those of a repetition are one open match."""
         self.world.budget.next_step()
         kept: Opens[Open] = Opens()
@@ -152,7 +152,7 @@ class TreeWalk:
             self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {name} event at all"))
         return finished(report, kept)
 
-    def _single(self, number: int, match: Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[Open]:
+    def _single(self, number: int, match: Open, typed: RowsOfType, report: StepReport, rejected: Nearest) -> list[Open]:
         low, high = self._bounds(number, match, typed, report)
         matches = []
         for row in typed.rows[low:high]:
@@ -202,7 +202,7 @@ class TreeWalk:
             if start_of(row) > begun[-1][:3]:
                 yield from self._iterations(number, unit, (*begun, row))
 
-    def _bounds(self, number: int, match: Open, typed: Typed, report: StepReport) -> tuple[int, int]:
+    def _bounds(self, number: int, match: Open, typed: RowsOfType, report: StepReport) -> tuple[int, int]:
         """The part of a type's events that is not excluded by order and the outermost window, counting the others."""
         low, high = 0, len(typed.rows)
         after = self._must_follow(number, match)
@@ -399,9 +399,9 @@ class TreeWalk:
         agreed = match.rows()[:1]
         window = negation.owner.window if negation.owner else None
         for shape in alternatives(negation.part):
-            sub = Shape(shape)
+            sub = PatternShape(shape)
             if not sub.windows and len(sub.units) > 1 and window is not None:
-                sub.windows.append(Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
+                sub.windows.append(WindowBound(window, tuple((unit,) for unit in range(len(sub.units)))))
             if len(sub.units) == 1:
                 typed = self.world.of(sub.units[0].leaves[0].type)
                 low, high = near_range(negation, match, typed)

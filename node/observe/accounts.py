@@ -43,7 +43,7 @@ class Traffic:
     bytes: int = 0
 
 
-class Accounts:
+class LinkAccounts:
     """Notes frames by neighbour and kind. Bytes are those of the encoded message, times the number of times it was
     sent."""
 

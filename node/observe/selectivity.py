@@ -23,7 +23,7 @@ class Predicate(NamedTuple):
     text: str
 
 
-class Joined(NamedTuple):
+class JoinedRoles(NamedTuple):
     """Roles of a rule."""
 
     rule: str
@@ -37,12 +37,12 @@ class Selected(NamedTuple):
     passed: int
 
 
-class Past:
+class PastCounts:
     """What predicates of trees that are over have seen and let pass, so that sums never go back."""
 
     def __init__(self) -> None:
         self.counts: dict[Predicate, Selected] = {}
-        self.joined: dict[Joined, int] = {}
+        self.joined: dict[JoinedRoles, int] = {}
 
     def keep(self, tasks: PlanTasks) -> None:
         """The tree is about to be forgotten."""
@@ -57,7 +57,7 @@ class Past:
                 del self.joined[next(iter(self.joined))]
 
 
-def selected(works: Iterable[PlanTasks], past: Past) -> Mapping[Predicate, Selected]:
+def selected(works: Iterable[PlanTasks], past: PastCounts) -> Mapping[Predicate, Selected]:
     """Every predicate with its sums over all trees, those that are over included."""
     sums = dict(past.counts)
     for tasks in works:
@@ -67,7 +67,7 @@ def selected(works: Iterable[PlanTasks], past: Past) -> Mapping[Predicate, Selec
     return sums
 
 
-def joined(works: Iterable[PlanTasks], past: Past) -> Mapping[Joined, int]:
+def joined(works: Iterable[PlanTasks], past: PastCounts) -> Mapping[JoinedRoles, int]:
     """For roles of rules that are put together here: how many matches there were, in graphs that are over, too."""
     sums = dict(past.joined)
     for tasks in works:
@@ -76,15 +76,15 @@ def joined(works: Iterable[PlanTasks], past: Past) -> Mapping[Joined, int]:
     return sums
 
 
-def _joined(tasks: PlanTasks) -> dict[Joined, int]:
+def _joined(tasks: PlanTasks) -> dict[JoinedRoles, int]:
     """The same for one graph; none for trees, whose parts of rules may let too much pass."""
-    sums: dict[Joined, int] = {}
+    sums: dict[JoinedRoles, int] = {}
     for task in tasks.exact_tasks():
         stream = task.stream
         if isinstance(stream, Whole):
-            stage = Joined(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
+            stage = JoinedRoles(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
         else:
-            stage = Joined(stream.partial.rule.name, tuple(sorted(stream.partial.roles)))
+            stage = JoinedRoles(stream.partial.rule.name, tuple(sorted(stream.partial.roles)))
         sums[stage] = max(sums.get(stage, 0), task.joined)  # tasks that leave out different types find the same
     return sums
 

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from headwater.node.delivery.subscriptions import Delivered
 from headwater.node.effects import Send, Tell
-from headwater.node.observe.selectivity import Past
+from headwater.node.observe.selectivity import PastCounts
 from headwater.node.plans.dataflow import Dataflow
 from headwater.node.plans.graph_tasks import GraphTasks
 from headwater.node.plans.lifecycle import (
@@ -22,7 +22,7 @@ from headwater.node.plans.lifecycle import (
 )
 from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.share import PlanShare
-from headwater.node.plans.stage_cost import PATIENT, Patience
+from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.plans.tree_messages import hear
 from headwater.node.plans.tree_protocol import Trees
 from headwater.node.plans.tree_tasks import TreeTasks
@@ -69,7 +69,7 @@ class Forest:
     """All trees of one node, and what it knows of plans."""
 
     def __init__(
-        self, name: str, neighbours: Mapping[str, int], *, values: bool = True, patience: Patience = PATIENT
+        self, name: str, neighbours: Mapping[str, int], *, values: bool = True, patience: StagePatience = PATIENT
     ) -> None:
         self.name = name
         self._values = values
@@ -90,7 +90,7 @@ class Forest:
         self.delivered = Delivered()
         self.horizon_us = 0
         self.lateness_us = 0
-        self.past = Past()
+        self.past = PastCounts()
         """What was counted in trees that are over."""
         self._numbers = Numbers()
         self._held_us: dict[int, float] = {}

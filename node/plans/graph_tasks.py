@@ -11,7 +11,7 @@ from headwater.node.effects import Tell
 from headwater.node.plans.dataflow import KINDS, Dataflow, describe, needed_us
 from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.share import PlanShare
-from headwater.node.plans.stage_cost import Patience, StageWatch
+from headwater.node.plans.stage_cost import StagePatience, StageWatch
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.dedup import Once
@@ -31,7 +31,7 @@ from headwater.protocol.subscriptions import Subscription
 class GraphTasks(PlanTasks):
     """The streams and tasks of one node in one graph and epoch."""
 
-    def __init__(self, flow: Dataflow, graph: Graph, patience: Patience, *, values: bool = True) -> None:
+    def __init__(self, flow: Dataflow, graph: Graph, patience: StagePatience, *, values: bool = True) -> None:
         """Make everything that the graph has here. Nothing flows before the start."""
         super().__init__(flow)
         self._values = values

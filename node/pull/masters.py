@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
 
-from headwater.node.pull.reach import Reach, reach_of
+from headwater.node.pull.reach import PullReach, reach_of
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.feeds import Consumer, Feed, Inlet
 from headwater.node.streams.outbox import type_of
@@ -126,7 +126,7 @@ class Slot(Feed):
 
     # ------------------------------------------------------------------------------------------------------- awakening
 
-    def ask(self, reach: Reach, row: Row, conditions: Conditions, work: Work) -> None:
+    def ask(self, reach: PullReach, row: Row, conditions: Conditions, work: Work) -> None:
         """Ask for the window around a master event, but for what has been asked for already."""
         source = self.source
         assert isinstance(source, Inlet)
@@ -195,7 +195,7 @@ class PushPull:
         self.master: str | None = master
         self.chosen: str | None = master
         """The master that measurements speak for; it takes over when all that serve it are pushed."""
-        self._reaches: dict[tuple[str, Slot], Reach | None] = {}
+        self._reaches: dict[tuple[str, Slot], PullReach | None] = {}
         self._pulled = {slot: master is not None and slot.pulled for slot in self.slots}
         self._before: dict[Slot, tuple[int, int]] = {}
         self._rates: dict[Slot, float] = {}
@@ -235,7 +235,7 @@ class PushPull:
         for row in rows:
             slot.ask(reach, row, self._conditions(reach, row), work)
 
-    def _conditions(self, reach: Reach, row: Row) -> Conditions:
+    def _conditions(self, reach: PullReach, row: Row) -> Conditions:
         if not reach.where:
             return ()
         values = _values(row)
@@ -276,7 +276,7 @@ class PushPull:
 
     # -------------------------------------------------------------------------------------------------------- choosing
 
-    def reach(self, master: str, slot: Slot) -> Reach | None:
+    def reach(self, master: str, slot: Slot) -> PullReach | None:
         """What a master event says about where the events of another feed lie; None if it does not bound them, or the
         feed serves the master itself."""
         if (master, slot) not in self._reaches:

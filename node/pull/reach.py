@@ -12,7 +12,7 @@ from headwater.protocol.subscriptions import SUBJECT
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PullReach:
     """Where events of a stream lie relative to a master event, and what its values exclude, by type."""
 
     least_us: int
@@ -21,7 +21,7 @@ class Reach:
     """Conjuncts that name the master's role and SUBJECT."""
 
 
-def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) -> Reach | None:
+def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) -> PullReach | None:
     """Where the events of some roles lie around an event of the master role; None if it does not bound them.
 
     ``values``: with what the values of the master event exclude.
@@ -34,7 +34,7 @@ def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) ->
         return None
     least = min(least for least, _ in bounds if least is not None)
     greatest = max(greatest for _, greatest in bounds if greatest is not None)
-    return Reach(least, greatest, _excluding(rule, master, roles) if values else ())
+    return PullReach(least, greatest, _excluding(rule, master, roles) if values else ())
 
 
 def _candidate_bounds(rule: Rule, role: str, where_to: Offsets, master_role: str) -> tuple[int | None, int | None]:

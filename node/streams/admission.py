@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from headwater.node.plans.catalog import Catalog
-from headwater.node.streams.identity_map import Known
+from headwater.node.streams.identity_map import IdentityMap
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import HEADER_WIDTH, EventType
 from headwater.protocol.wire.columns import Columns
@@ -88,7 +88,7 @@ class Testimony:
     """What events are like of which two accounts could not be compared, from whichever neighbours."""
 
     def __init__(self) -> None:
-        self._known: Known[Row] = Known(tuple, _ts_of)
+        self._known: IdentityMap[Row] = IdentityMap(tuple, _ts_of)
 
     def agrees(self, identity: Any, row: Row) -> bool:
         """Whether no neighbour has told otherwise. What was told first counts: which one is true cannot be known."""

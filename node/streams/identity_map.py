@@ -68,7 +68,7 @@ class _Stretch:
             self.count = sum(time_us >= ts for time_us in self.columns.times())
 
 
-class Known(Generic[T]):
+class IdentityMap(Generic[T]):
     """By the identity of an event what is known of it: a dict, to which many events can be added at once."""
 
     def __init__(self, of_row: Callable[[Row], T], ts_of: Callable[[T], int]) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeGuard
 
 from headwater.node.step import Work
 from headwater.node.streams.admission import Testimony, are_exact, is_exact
-from headwater.node.streams.identity_map import Known
+from headwater.node.streams.identity_map import IdentityMap
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Run, Watermark
@@ -78,7 +78,7 @@ class Outbox:
         self._blockers: list[tuple[Sequence[Row], int, str]] = []
         """What was added since the last batch: rows, their stream, and why they are sent."""
         self._watermarks: dict[int, Watermark] = {}
-        self.history: Known[int] = Known(_ts_of, int)
+        self.history: IdentityMap[int] = IdentityMap(_ts_of, int)
         """The ts of every body the neighbour has."""
         self._floor_us: int | None = None
 
@@ -190,7 +190,7 @@ class Inbox:
     """Bodies that came from one neighbour and may be referred to again."""
 
     def __init__(self, testimony: Testimony) -> None:
-        self.bodies: Known[Row] = Known(tuple, _ts_of)
+        self.bodies: IdentityMap[Row] = IdentityMap(tuple, _ts_of)
         self._testimony = testimony
 
     def rows(self, run: Run) -> Sequence[Row]:

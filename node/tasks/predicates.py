@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope
+from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout
 from headwater.node.engine.runtime import NAMES
 from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.composites import Composite, CompositeSpec
@@ -58,7 +58,7 @@ def match_selector(where: tuple[Expression, ...], spec: CompositeSpec) -> MatchS
         return Piece(f"m[{binding}][{column}]", nullable=True, simple=True)
 
     pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, _no_fold, lambda reference: "0")
+    scope = CodeScope(pool, attribute, _no_fold, lambda reference: "0")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects}
     exec(
@@ -75,7 +75,7 @@ def _compiled(
     where: tuple[Expression, ...], event_type: EventType, composite: bool, arguments: str, maker: Callable[..., Any]
 ) -> Any:
     optional = zip(event_type.attributes, event_type.optional, strict=True)
-    columns = Columns(
+    columns = RowLayout(
         event_type.name,
         {attribute: HEADER_WIDTH + place for place, attribute in enumerate(event_type.attributes)},
         frozenset(event_type.attributes if composite else [name for name, may_lack in optional if may_lack]),
@@ -88,7 +88,7 @@ def _compiled(
         return columns.read("e", reference.name)
 
     pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, _no_fold, lambda reference: "e[0]")
+    scope = CodeScope(pool, attribute, _no_fold, lambda reference: "e[0]")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects, "failed": _failed}
     program = (

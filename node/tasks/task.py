@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.node.engine import Engine
 from headwater.node.pull.masters import PushPull
 from headwater.node.step import FOREVER, Work
@@ -227,7 +227,7 @@ class JoinTask(Feed):
         if not self.whole:
             self._give_parts(matches, work)
         elif matches:
-            rows = Found(matches, self._latest_us).between(self._from_us, self._until_us)
+            rows = MatchBatch(matches, self._latest_us).between(self._from_us, self._until_us)
             if rows:
                 self.pass_on(rows, work)
 

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from headwater.node.traces.converting import DEFAULT_NODE, SEQ_MAX, RowShape, converter_code
-from headwater.node.traces.identities import Identities
+from headwater.node.traces.identities import TraceIdentities
 from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
 from headwater.node.traces.times import (
     TS_MIN,
@@ -30,7 +30,7 @@ from headwater.node.traces.types import BOOLEANS, Survey, survey, value_of_text
 from headwater.protocol.errors import EventError
 from headwater.protocol.events import RESERVED_ATTRIBUTES, Event, EventType, Value, conform
 
-__all__ = ["OutOfOrder", "Survey", "Tally", "TraceReader", "TraceSource", "survey"]
+__all__ = ["OutOfOrder", "ReadTally", "Survey", "TraceReader", "TraceSource", "survey"]
 
 BATCH_EVENTS: Final = 500
 STDIN_SAMPLE_ROWS: Final = 1000  # how much of a stream that cannot be read twice is looked at to infer types
@@ -66,7 +66,7 @@ class _Nodes(dict[Any, str]):
 
 
 @dataclass(slots=True)
-class Tally:
+class ReadTally:
     """What happened to the rows of a trace: nothing is dropped without a trace here."""
 
     read: int = 0
@@ -103,7 +103,7 @@ class TraceReader:
         self.skip_bad = skip_bad or on_bad is not None
         self.on_bad = on_bad
         self.inferred = inferred
-        self.tally = Tally()
+        self.tally = ReadTally()
         self._nodes = _Nodes()
         self._numbers: dict[str, int] = {}
         self._number = not rows.gives_seq
@@ -133,7 +133,7 @@ class TraceReader:
         pipe = self.rows.pipe
         tally = self.tally
         top, horizon = TS_MIN - 1, TS_MIN - 1
-        is_new = Identities().is_new if self.rows.gives_seq else None
+        is_new = TraceIdentities().is_new if self.rows.gives_seq else None
         batch: list[Event] = []
         rows = self._rows()
         row: Row = None
@@ -173,7 +173,7 @@ class TraceReader:
         events: list[Event] = []
         converters, type_at = self._converters, self._type_at
         converters.clear()
-        is_new = Identities().is_new if self.rows.gives_seq else None
+        is_new = TraceIdentities().is_new if self.rows.gives_seq else None
         rows = self._rows()
         row: Row = None
         while True:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headwater.node.engine.codegen.code import Piece
 from headwater.node.engine.codegen.equalities import of_role
 from headwater.node.engine.codegen.negations import Negations
-from headwater.node.engine.codegen.reading import Bound, Level
+from headwater.node.engine.codegen.reading import IndexBound, Level
 from headwater.protocol.analysis.units import Reach
 from headwater.protocol.expressions import Expression
 
@@ -25,8 +25,8 @@ class _Slice:
     composite: bool
     plain: dict[int, bool]
     """Of the bound units: whether both it and the candidates are primitive events, so that rows compare as keys."""
-    lower: list[Bound] = field(default_factory=list)
-    upper: list[Bound] = field(default_factory=list)
+    lower: list[IndexBound] = field(default_factory=list)
+    upper: list[IndexBound] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     """Conditions that bisection cannot express."""
 
@@ -35,13 +35,13 @@ class _Slice:
         return self.level.choice is not None and self.level.choice.policy == "last"
 
     def bound_below(self, step: int, source: str) -> None:
-        self.lower.append(Bound(step, f"lo{self.level.unit}_{self.leaf}_{len(self.lower)}", source))
+        self.lower.append(IndexBound(step, f"lo{self.level.unit}_{self.leaf}_{len(self.lower)}", source))
 
     def bound_above(self, step: int, source: str) -> None:
-        self.upper.append(Bound(step, f"hi{self.level.unit}_{self.leaf}_{len(self.upper)}", source))
+        self.upper.append(IndexBound(step, f"hi{self.level.unit}_{self.leaf}_{len(self.upper)}", source))
 
 
-class Candidates(Negations):
+class CandidateWriter(Negations):
     """Decides how each level of a join fetches and narrows its candidates."""
 
     def _prepare(self, step: int, level: Level) -> None:
@@ -88,7 +88,7 @@ class Candidates(Negations):
             return True
         return self.mode.newest and other == self.trigger and not self.units[other].many
 
-    def _slice_bounds(self, level: Level, leaf: int) -> tuple[list[Bound], list[Bound], list[str]]:
+    def _slice_bounds(self, level: Level, leaf: int) -> tuple[list[IndexBound], list[IndexBound], list[str]]:
         """Lower and upper index bounds of a level's candidates, and conditions bisection cannot express."""
         unit = level.unit
         own_step = self.step_of[unit]
@@ -226,7 +226,7 @@ class Candidates(Negations):
                     conditions.append(f"{row} not in k{other}_{number}" if many else f"{row} != r{other}")
         return conditions
 
-    def _bounds_of(self, level: Level, leaf: int) -> tuple[list[Bound], list[Bound], list[str]]:
+    def _bounds_of(self, level: Level, leaf: int) -> tuple[list[IndexBound], list[IndexBound], list[str]]:
         token = (level.unit, leaf)
         if token not in self._bounds:
             self._bounds[token] = self._slice_bounds(level, leaf)

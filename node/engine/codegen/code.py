@@ -48,7 +48,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RowLayout:
     """How generated code reads the attributes of one event type (primitive, or united over the rules that emit it)."""
 
     name: str
@@ -86,7 +86,7 @@ class Pool:
 
 
 @dataclass(slots=True)
-class Scope:
+class CodeScope:
     """What the names of an expression mean at one place of the generated code."""
 
     pool: Pool

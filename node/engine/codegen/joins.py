@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from headwater.node.engine.codegen.code import Writer
 from headwater.node.engine.codegen.reading import Level
-from headwater.node.engine.codegen.repetitions import DEMAND, Repetitions
+from headwater.node.engine.codegen.repetitions import DEMAND, RepetitionWriter
 from headwater.protocol.analysis.units import Choice, Measure, Spread
 from headwater.protocol.expressions import parameters_of
 
@@ -22,7 +22,7 @@ LOOPS_MAX = 15  # loops inside each other in one generated function; Python refu
 Emit = Callable[[Writer, "JoinWriter"], None]
 
 
-class JoinWriter(Repetitions):
+class JoinWriter(RepetitionWriter):
     """Writes the function for one trigger of one branch."""
 
     collect: tuple[str, str, bool] | None = None

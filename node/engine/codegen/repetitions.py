@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headwater.node.engine.codegen.candidates import Candidates
+from headwater.node.engine.codegen.candidates import CandidateWriter
 from headwater.node.engine.codegen.equalities import of_role
 from headwater.node.engine.codegen.reading import Level
 from headwater.protocol.analysis.units import Unit, elementwise, needs_previous, needs_whole
@@ -13,7 +13,7 @@ from headwater.protocol.expressions import Attribute, Expression, roles_of, walk
 DEMAND = "DEMAND"  # stands in generated code for what is asked of a repetition until that is known
 
 
-class Repetitions(Candidates):
+class RepetitionWriter(CandidateWriter):
     """Writes what repetitions need beyond single events."""
 
     counting = False

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
+from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout, Writer
 from headwater.node.engine.codegen.joins import JoinWriter
 from headwater.node.engine.codegen.reading import Mode
 from headwater.node.engine.codegen.store_builder import StoreBuilder
@@ -40,7 +40,7 @@ class RulePlan:
 
 
 def composite_spec(
-    rule: Rule, logical: Logical, columns: Mapping[str, Columns], pool: Pool
+    rule: Rule, logical: Logical, columns: Mapping[str, RowLayout], pool: Pool
 ) -> tuple[CompositeSpec, tuple[str, ...]]:
     """What the rule's composites have in common, with the function that computes their attributes."""
     parameters = tuple(
@@ -84,7 +84,7 @@ def composite_spec(
             variable += "[0]" if isinstance(found, Attribute) and found.index == "first" else "[-1]"
         return f"{variable}[0]"
 
-    scope = Scope(
+    scope = CodeScope(
         pool,
         attribute,
         fold,
@@ -138,7 +138,7 @@ def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:
     return 1 + roles.index(last.role) if isinstance(last, Leaf) else None
 
 
-def _declared(output: OutputAttribute, scope: Scope) -> str:
+def _declared(output: OutputAttribute, scope: CodeScope) -> str:
     """Source of an output attribute's value: of the declared kind, and a number only if it is finite."""
     source = scope.value(output.value).source
     if output.kind == "float":

@@ -15,7 +15,7 @@ from headwater.node.explain.expressions import attribute_of
 from headwater.node.plans.catalog import Catalog
 from headwater.node.step import FOREVER, Numbers, Work
 from headwater.node.streams.feeds import Feed
-from headwater.node.tasks.aggregates.planning import Asked, AskingRule
+from headwater.node.tasks.aggregates.planning import AskedAggregate, AskingRule
 from headwater.node.tasks.aggregates.tallies import TallyPoint
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Key, Value
@@ -181,7 +181,7 @@ class Completion(Feed):
                 point.ask(self, batch, work)
 
     @staticmethod
-    def _learn(candidate: _Candidate, aggregate: Asked, part: Part) -> None:
+    def _learn(candidate: _Candidate, aggregate: AskedAggregate, part: Part) -> None:
         candidate.values[aggregate.step.name] = value(aggregate.step.function, part)
         candidate.missing -= 1
 

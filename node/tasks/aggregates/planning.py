@@ -32,7 +32,7 @@ UNNAMED = "~"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedAggregate:
     """An aggregate whose value is asked for."""
 
     step: Aggregate
@@ -48,7 +48,7 @@ class AskingRule:
     rule: Rule
     base: Rule
     """Finds the candidates; the values of aggregates that stay in it, as far as they are needed, are its attributes."""
-    asked: tuple[Asked, ...]
+    asked: tuple[AskedAggregate, ...]
     judge: Rule | None
     """Its attributes are the conjuncts that a candidate must still meet; None if there are none."""
 
@@ -113,7 +113,7 @@ def _decides_nothing_else(rule: Rule, chain: Chain, step: Aggregate) -> bool:
     return True
 
 
-def _asked_aggregate(rule: Rule, step: Aggregate) -> Asked:
+def _asked_aggregate(rule: Rule, step: Aggregate) -> AskedAggregate:
     role = step.leaf.role
     places: dict[Attribute, str] = {}
 
@@ -126,4 +126,4 @@ def _asked_aggregate(rule: Rule, step: Aggregate) -> Asked:
     where = {about_subject(conjunct) for conjunct in own if roles_of(conjunct) == {role}}
     looks = [rewritten(conjunct, numbered) for conjunct in own if roles_of(conjunct) != {role}]
     tally = Tally(step.leaf.type, step.function, step.attribute, tuple(sorted(where, key=repr)), tuple(looks))
-    return Asked(step, tally, tuple(places))
+    return AskedAggregate(step, tally, tuple(places))
