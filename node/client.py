@@ -125,13 +125,13 @@ class Client:
 
     async def publish_at(self, type_name: str, events: Iterable[tuple[int | None, Mapping[str, Value]]]) -> None:
         """The same with a time for each event."""
-        given = [_plain(type_name, ts, event) for ts, event in events]
-        if len(given) > EVENTS_MAX:
-            raise ClientError(f"{len(given)} events at once; publish at most {EVENTS_MAX}")
+        rows = [_plain(type_name, ts, event) for ts, event in events]
+        if len(rows) > EVENTS_MAX:
+            raise ClientError(f"{len(rows)} events at once; publish at most {EVENTS_MAX}")
         async with self._slots:
             self._count += 1
             count = self._count
-            payload = _packed(type_name, ["publish", self._life, count, type_name, given])
+            payload = _packed(type_name, ["publish", self._life, count, type_name, rows])
             answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
             self._publications[count] = (payload, answered)
             try:
@@ -155,40 +155,40 @@ class Client:
         ``on_subscribed`` is called once the subscription holds: from then on nothing is missed."""
         self._numbers += 1
         number = self._numbers
-        found = self._subscriptions[number] = _Subscription(number, text, since)
+        subscription = self._subscriptions[number] = _Subscription(number, text, since)
         if on_subscribed is not None:
             call = on_subscribed
-            found.answer.add_done_callback(lambda answer: None if answer.exception() else call())
+            subscription.answer.add_done_callback(lambda answer: None if answer.exception() else call())
         self._send(msgpack.packb(["subscribe", number, text]))
         try:
             while True:
-                life, delivery, item = await found.next()
+                life, delivery, item = await subscription.next()
                 yield {**item, "delivery": f"{life}:{delivery}"}
-                found.read = (life, delivery)
-                if found.is_empty() or delivery % GOT_EVERY == 0:
-                    self._got(found)
+                subscription.read = (life, delivery)
+                if subscription.is_empty() or delivery % GOT_EVERY == 0:
+                    self._got(subscription)
         finally:
             del self._subscriptions[number]
             if self._hub is not None and self._turned_away is None:
-                self._got(found)
+                self._got(subscription)
 
-    def _got(self, found: _Subscription) -> None:
+    def _got(self, subscription: _Subscription) -> None:
         """Tell the node what was read, unless it knows."""
-        if found.read is not None:
-            self._send(msgpack.packb(["got", found.number, *found.read]))
-            found.read = None
+        if subscription.read is not None:
+            self._send(msgpack.packb(["got", subscription.number, *subscription.read]))
+            subscription.read = None
 
     async def unsubscribe(self, text: str) -> None:
         """Give a subscription up for good: nothing waits for this program any more."""
         self._numbers += 1
         number = self._numbers
-        found = self._subscriptions[number] = _Subscription(number, text, None)
+        subscription = self._subscriptions[number] = _Subscription(number, text, None)
         self._send(msgpack.packb(["subscribe", number, text]))
         try:
-            await found.answer
-            found.answer = asyncio.get_running_loop().create_future()
+            await subscription.answer
+            subscription.answer = asyncio.get_running_loop().create_future()
             self._send(msgpack.packb(["unsubscribe", number]))
-            await found.answer
+            await subscription.answer
         finally:
             del self._subscriptions[number]
 
@@ -316,10 +316,10 @@ class _Subscription:
         return self._waiting.empty()
 
     async def next(self) -> tuple[str, int, dict[str, Any]]:
-        found = await self._waiting.get()
-        if isinstance(found, str):
-            raise ClientError(f"the subscription {self.text!r} is refused: {found}")
-        return found
+        queued = await self._waiting.get()
+        if isinstance(queued, str):
+            raise ClientError(f"the subscription {self.text!r} is refused: {queued}")
+        return queued
 
 
 def _named(delivery: object) -> tuple[str, int]:

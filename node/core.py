@@ -21,15 +21,15 @@ from headwater.node.effects import (
     Effect,
     Input,
     LinkReset,
-    Ordered,
-    Received,
+    MessageReceived,
+    OrderReceived,
     SourcesEnded,
     SourcesHeard,
     SourcesUnheard,
     TimerFired,
 )
 from headwater.node.plans.forest import Forest
-from headwater.node.plans.stage_cost import PATIENT, Patience
+from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.step import Work
 from headwater.node.streams.admission import Testimony, are_exact
 from headwater.node.streams.feeds import Inlet
@@ -66,7 +66,7 @@ class NodeSettings:
     """Awakenings carry the values and predicates that a known event excludes others by, and not only a window."""
     replayed: bool = False
     """Events have the times of traces: how old something is shows by the latest event, not by the clock."""
-    patience: Patience = PATIENT
+    patience: StagePatience = PATIENT
     """How long a stage of a plan may cost more than its fall-back."""
     restless: bool = False
     """Masters of push-pull change at every review, to test that nothing is lost or repeated by it."""
@@ -120,7 +120,7 @@ class NodeCore:
 
     def _take(self, received: Input, work: Work) -> None:
         # By type, what comes often first: this runs for every message.
-        if isinstance(received, Received):
+        if isinstance(received, MessageReceived):
             self._received(received.neighbour, received.message, work)
         elif isinstance(received, Born):
             self._born(received, work)
@@ -131,7 +131,7 @@ class NodeCore:
             self._fired(received.name, work)
         elif isinstance(received, SourcesEnded):
             self._sources_ended(received.sources, work)
-        elif isinstance(received, Ordered):
+        elif isinstance(received, OrderReceived):
             self.forest.ordered(received.order, work)
             work.timer("tick", work.now_us + self._tick_us(), idle=True)
         elif isinstance(received, SourcesUnheard):
@@ -198,8 +198,8 @@ class NodeCore:
             self._batch(neighbour, message, work)
             return
         if isinstance(message, Want):
-            if (asked := self._outlet(neighbour, message.number, work)) is not None:
-                asked.want(message.ts, work)
+            if (outlet := self._outlet(neighbour, message.number, work)) is not None:
+                outlet.want(message.ts, work)
             return
         match message:
             case Notify(tree, epoch, rows):

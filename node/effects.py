@@ -13,7 +13,7 @@ from headwater.protocol.messages.plans import Order, ReportToCoordinator
 # ------------------------------------------------------------------------------------------------------------- inputs
 
 
-class Received(NamedTuple):  # a tuple, like sends: there is one for every message
+class MessageReceived(NamedTuple):  # a tuple, like sends: there is one for every message
     """A message from a neighbour."""
 
     neighbour: str
@@ -73,7 +73,7 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
-class Ordered:
+class OrderReceived:
     """An order of the coordinator."""
 
     order: Order
@@ -86,7 +86,17 @@ class LinkReset:
     neighbour: str
 
 
-Input = Received | Born | BornTogether | SourcesEnded | SourcesUnheard | SourcesHeard | TimerFired | Ordered | LinkReset
+Input = (
+    MessageReceived
+    | Born
+    | BornTogether
+    | SourcesEnded
+    | SourcesUnheard
+    | SourcesHeard
+    | TimerFired
+    | OrderReceived
+    | LinkReset
+)
 
 # ------------------------------------------------------------------------------------------------------------- effects
 

@@ -26,10 +26,10 @@ def broken(core: NodeCore, now_us: int) -> Iterator[str]:
     core.trees.validate()
     yield from _trees(core)
     yield from _streams(core)
-    for found in core.works.values():
-        for task in found.tasks:
-            where = _where(found, task)
-            yield from (f"{where}: {wrong}" for wrong in _inputs(core, found, task))
+    for tasks in core.works.values():
+        for task in tasks.tasks:
+            where = _where(tasks, task)
+            yield from (f"{where}: {wrong}" for wrong in _inputs(core, tasks, task))
             yield from (f"{where}: {wrong}" for wrong in task.validate(now_us))
     for (neighbour, number), outlet in core.outlets.items():
         yield from (f"stream {number} to {neighbour}: {wrong}" for wrong in outlet.validate())
@@ -48,62 +48,62 @@ def unfinished(core: NodeCore) -> Iterator[str]:
             yield f"{where}: awakening {inlet.serial} was never answered, only {inlet.seen}"
     for (neighbour, number), outlet in core.outlets.items():
         yield from (f"stream {number} to {neighbour}: {waits}" for waits in outlet.unfinished())
-    for found in core.works.values():
-        if not found.is_ready():
-            yield f"tree {found.tree}: not every child has advertised and subscribed"
-        for task in found.tasks:
-            yield from (f"{_where(found, task)}: {waits}" for waits in task.unfinished())
-        for completion in found.completions:
+    for tasks in core.works.values():
+        if not tasks.is_ready():
+            yield f"tree {tasks.tree}: not every child has advertised and subscribed"
+        for task in tasks.tasks:
+            yield from (f"{_where(tasks, task)}: {waits}" for waits in task.unfinished())
+        for completion in tasks.completions:
             rule = describe(completion.stream)
-            yield from (f"tree {found.tree}, {rule}: {waits}" for waits in completion.unfinished())
-        yield from (f"tree {found.tree}: {waits}" for waits in found.unfinished())
+            yield from (f"tree {tasks.tree}, {rule}: {waits}" for waits in completion.unfinished())
+        yield from (f"tree {tasks.tree}: {waits}" for waits in tasks.unfinished())
 
 
 def forgotten_bodies(core: NodeCore, nodes: Mapping[str, NodeCore]) -> Iterator[str]:
     """Events that a node would refer to and a neighbour does not know; while nothing is under way."""
     for neighbour, outbox in core.outboxes.items():
-        known = nodes[neighbour].inboxes[core.name].bodies
+        bodies = nodes[neighbour].inboxes[core.name].bodies
         for identity in outbox.history:
-            if identity not in known:
+            if identity not in bodies:
                 yield f"{neighbour} has forgotten {identity}, to which {core.name} would refer"
 
 
-def _where(found: PlanTasks, task: JoinTask) -> str:
-    return f"tree {found.tree}, task {task.number} ({describe(task.stream)})"
+def _where(tasks: PlanTasks, task: JoinTask) -> str:
+    return f"tree {tasks.tree}, task {task.number} ({describe(task.stream)})"
 
 
 def _trees(core: NodeCore) -> Iterator[str]:
-    for (tree, epoch), found in core.works.items():
+    for (tree, epoch), tasks in core.works.items():
         if not core.trees.knows(tree, epoch):
             yield f"tree {tree}: there is work in it, but the tree is not known"
             continue
-        if found.parent != core.trees.parent(tree, epoch):
-            yield f"tree {tree}: the parent is {core.trees.parent(tree, epoch)}, the work knows {found.parent}"
-        if found.children != core.trees.children(tree, epoch):
-            yield f"tree {tree}: the children are {core.trees.children(tree, epoch)}, the work knows {found.children}"
-        strangers = (found.advertised.keys() | found.subscribed | found.subscribers.children.keys()) - {*found.children}
+        if tasks.parent != core.trees.parent(tree, epoch):
+            yield f"tree {tree}: the parent is {core.trees.parent(tree, epoch)}, the work knows {tasks.parent}"
+        if tasks.children != core.trees.children(tree, epoch):
+            yield f"tree {tree}: the children are {core.trees.children(tree, epoch)}, the work knows {tasks.children}"
+        strangers = (tasks.advertised.keys() | tasks.subscribed | tasks.subscribers.children.keys()) - {*tasks.children}
         if strangers:
             yield f"tree {tree}: {sorted(strangers)} have spoken and are no children"
 
 
 def _streams(core: NodeCore) -> Iterator[str]:
-    asked = {id(inlet): inlet for found in core.works.values() for inlet in found.inlets.values()}
-    known = {id(inlet): inlet for inlet in core.inlets.values()}
+    inlets_of_trees = {id(inlet): inlet for tasks in core.works.values() for inlet in tasks.inlets.values()}
+    inlets_of_node = {id(inlet): inlet for inlet in core.inlets.values()}
     for number, inlet in core.inlets.items():
-        if inlet.number != number or id(inlet) not in asked:
+        if inlet.number != number or id(inlet) not in inlets_of_trees:
             yield f"stream {number} from {inlet.child}: no tree has asked for it under this number"
-    for identity, inlet in asked.items():
-        if identity not in known:
+    for identity, inlet in inlets_of_trees.items():
+        if identity not in inlets_of_node:
             yield f"stream {inlet.number} from {inlet.child}: it was asked for, but what comes would not find it"
-    given = {id(outlet) for outlet in core.outlets.values()}
-    for found in core.works.values():
-        yield from (f"tree {found.tree}: {wrong}" for wrong in found.misplaced())
-        for number, outlet in found.outlets.items():
-            if id(outlet) not in given:
-                yield f"tree {found.tree}: stream {number} to {outlet.neighbour} is not the one that the node knows"
+    outlets_of_node = {id(outlet) for outlet in core.outlets.values()}
+    for tasks in core.works.values():
+        yield from (f"tree {tasks.tree}: {wrong}" for wrong in tasks.misplaced())
+        for number, outlet in tasks.outlets.items():
+            if id(outlet) not in outlets_of_node:
+                yield f"tree {tasks.tree}: stream {number} to {outlet.neighbour} is not the one that the node knows"
 
 
-def _inputs(core: NodeCore, found: PlanTasks, task: JoinTask) -> Iterator[str]:
+def _inputs(core: NodeCore, tasks: PlanTasks, task: JoinTask) -> Iterator[str]:
     if not task.inputs:
         return
     for feed in task.inputs:
@@ -112,21 +112,21 @@ def _inputs(core: NodeCore, found: PlanTasks, task: JoinTask) -> Iterator[str]:
         if task not in feed.consumers:
             yield "one of its inputs gives it nothing"
     for origin in _origins(task.inputs):
-        wrong = _wrong_origin(core, found, origin)
+        wrong = _wrong_origin(core, tasks, origin)
         if wrong is not None:
             yield wrong
 
 
-def _wrong_origin(core: NodeCore, found: PlanTasks, origin: Feed) -> str | None:
+def _wrong_origin(core: NodeCore, tasks: PlanTasks, origin: Feed) -> str | None:
     """Why a task cannot read what it reads; None if the node and the tree know it."""
     match origin:
         case EpochFeed() if core.local.get(origin.source.type) is not origin.source:
             return f"it reads a source of {origin.source.type} that is not here"
         case Inlet() if core.inlets.get(origin.number) is not origin:
             return f"it reads stream {origin.number} from {origin.child}, which the node does not know"
-        case JoinTask() if origin not in found.tasks:
+        case JoinTask() if origin not in tasks.tasks:
             return f"it reads task {origin.number}, which is not of this tree"
-        case Completion() if origin not in found.completions:
+        case Completion() if origin not in tasks.completions:
             return f"it reads completion {origin.number}, which is not of this tree"
         case EpochFeed() | Inlet() | JoinTask() | Completion():
             return None

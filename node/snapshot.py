@@ -30,7 +30,24 @@ FORMAT_NUMBER: Final = 1
 
 @cache
 def state_format() -> Format:
-    """How nodes are saved. A class that a node comes to hold must be listed here, or in ``protocol.state.values``.
+    """How nodes are saved. A class that a node comes to hold must be listed here, or in ``protocol.state.values``."""
+    from headwater.node.tasks import predicates
+
+    vocabulary = Vocabulary(
+        _classes(),
+        made={
+            **MADE,
+            "Engine": Made(Engine, _engine_parts, _engine),
+            "itemgetter": Made(itemgetter, lambda getter: getter.__reduce__()[1], _item_getter),
+        },
+        recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
+        named={"tuple": tuple, "int": int},
+    )
+    return Format(kind="node", number=FORMAT_NUMBER, vocabulary=vocabulary)
+
+
+def _classes() -> dict[str, type]:
+    """By the names under which they are saved; those that have been renamed keep their first name there.
 
     The classes are imported here and not above: those of cores and machines import this module.
     """
@@ -53,10 +70,10 @@ def state_format() -> Format:
     from headwater.node.pull import masters, reach
     from headwater.node.step import Numbers
     from headwater.node.streams import admission, blockers, dedup, feeds, identity_map, outbox, outlets, sources
-    from headwater.node.tasks import predicates, task
+    from headwater.node.tasks import task
     from headwater.node.tasks.aggregates import completion, planning, tallies
 
-    classes = {
+    return {
         **CLASSES,
         **by_name(Contest, PartialRule, Tally, Question, Total, Extreme),
         **by_name(core.NodeCore, core.NodeSettings, Numbers),
@@ -65,41 +82,38 @@ def state_format() -> Format:
         "Outgoing": Outgoing,
         "JoinedParts": Joined,
         "LinkWire": LinkWire,
-        **by_name(identities.Seen, identities._Device),
-        **by_name(matches.Found, subscriptions.Delivered, subscriptions.Subscribers, subscriptions.Dispatcher),
-        **by_name(selectivity.Past, selectivity.Predicate, selectivity.Joined, selectivity.Selected),
+        **by_name(identities._Device),
+        "Seen": identities.SeenCounters,
+        "Found": matches.MatchBatch,
+        **by_name(subscriptions.Delivered, subscriptions.Subscribers, subscriptions.Dispatcher),
+        **by_name(selectivity.Predicate, selectivity.Selected),
+        "Past": selectivity.PastCounts,
+        "Joined": selectivity.JoinedRoles,
         **by_name(catalog.Catalog, forest.Forest, rule_store.RuleStore, share.PlanShare),
         **by_name(lifecycle.State, lifecycle.TreeRecord, lifecycle.TreeTable),
         **by_name(tree_tasks.TreeTasks, graph_tasks.GraphTasks, dataflow.Dataflow),
-        **by_name(stage_cost.Patience, stage_cost.StageWatch),
+        **by_name(stage_cost.StageWatch),
+        "Patience": stage_cost.StagePatience,
         "StageCounter": stage_cost._Counter,
         "TreeBuild": tree_protocol.Build,
         "Trees": tree_protocol.Trees,
-        **by_name(masters.Slot, masters.PushPull, reach.Reach),
+        **by_name(masters.Slot, masters.PushPull),
+        "Reach": reach.PullReach,
         **by_name(admission.Shapes, admission.Testimony, blockers.Candidates),
         **by_name(feeds.Inlet, feeds.Merge, feeds.Sieve, dedup.Once, sources.LocalFeed, sources.EpochFeed),
-        **by_name(identity_map.Known, identity_map._Stretch, outbox.Outbox, outbox.Inbox),
+        "Known": identity_map.IdentityMap,
+        **by_name(identity_map._Stretch, outbox.Outbox, outbox.Inbox),
         **by_name(outlets.Outlet, outlets._Tap),
         "OutletWindow": outlets._Window,
         "OutletAsked": outlets._Asked,
         **by_name(task.JoinTask, completion.Completion),
         "CompletionCandidate": completion._Candidate,
         "CompletionPending": completion._Pending,
-        **by_name(planning.AskingRule, planning.Asked),
+        **by_name(planning.AskingRule),
+        "Asked": planning.AskedAggregate,
         **by_name(tallies.Tallies, tallies.TallyStore, tallies.TallyInlet, tallies.TallyPoint, tallies.TallyOutlet),
         "TallyOpen": tallies._Open,
     }
-    vocabulary = Vocabulary(
-        classes,
-        made={
-            **MADE,
-            "Engine": Made(Engine, _engine_parts, _engine),
-            "itemgetter": Made(itemgetter, lambda getter: getter.__reduce__()[1], _item_getter),
-        },
-        recipes={"row_condition": predicates.row_condition, "known_condition": predicates.known_condition},
-        named={"tuple": tuple, "int": int},
-    )
-    return Format(kind="node", number=FORMAT_NUMBER, vocabulary=vocabulary)
 
 
 def _engine_parts(engine: Engine) -> tuple[Any, ...]:
@@ -116,7 +130,11 @@ def _engine(encoded: Any, types: Any, composites: Any, snapshot: Any) -> Engine:
 
     rule = codec.decode(encoded)
     declared = (*types, *composites)
-    if type(rule) is not Rule or type(snapshot) is not bytes or not all(type(each) is EventType for each in declared):
+    if (
+        type(rule) is not Rule
+        or type(snapshot) is not bytes
+        or not all(type(event_type) is EventType for event_type in declared)
+    ):
         raise StateError("the saved state is damaged: an engine that is none")
     engine = Engine(compiled(rule, types, composites), on_failure=NOTED.note)
     engine.restore(snapshot)

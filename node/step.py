@@ -100,7 +100,7 @@ class Work:
 
     def timer(self, name: str, at_us: int, *, idle: bool = False) -> None:
         """Call back under this name; of several wishes under one name the earliest holds."""
-        known = self._timers.get(name)
-        if known is None or at_us < known:
+        earliest_us = self._timers.get(name)
+        if earliest_us is None or at_us < earliest_us:
             self._timers[name] = at_us
             self.effects.append(SetTimer(at_us, name, idle))

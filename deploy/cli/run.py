@@ -32,7 +32,7 @@ from headwater.deploy.cli.tables import print_table
 from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine
-from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, Tally, TraceReader, TraceSource
+from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, ReadTally, TraceReader, TraceSource
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
@@ -290,7 +290,7 @@ def _print_counts(output: IO[str], counts: dict[str, int], as_json: bool) -> Non
 
 
 def summary(
-    tally: Tally,
+    tally: ReadTally,
     engine: Engine,
     composites: int,
     seconds: float,

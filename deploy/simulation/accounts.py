@@ -9,7 +9,7 @@ from headwater.protocol.messages.neighbour import Message
 from headwater.protocol.wire.messages import Wire
 
 
-class _Sender(accounts.Accounts):
+class _Sender(accounts.LinkAccounts):
     """The accounts of one node; they stand in the outcome as well."""
 
     def __init__(self, node: str, outcome: Outcome, wire: Wire) -> None:
@@ -29,7 +29,7 @@ class Accounts:
         self._wire = wire
         self._senders: dict[str, _Sender] = {}
 
-    def of(self, node: str) -> accounts.Accounts:
+    def of(self, node: str) -> accounts.LinkAccounts:
         """The accounts of one node, also of one that has sent nothing yet."""
         found = self._senders.get(node)
         if found is None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
 from headwater.node.core import NodeCore
-from headwater.node.effects import Effect, Input, Ordered, Report, SetTimer, TimerFired
+from headwater.node.effects import Effect, Input, OrderReceived, Report, SetTimer, TimerFired
 from headwater.node.invariants import forgotten_bodies
 from headwater.node.plans.dataflow import describe
 from headwater.node.plans.plan_tasks import PlanTasks
@@ -87,7 +87,7 @@ class Checkers:
     def handled(self, node: str, received: Input, effects: Sequence[Effect], now_us: int, clock_us: int) -> None:
         """A node has taken an input; ``clock_us`` is what it took for the time."""
         self._now_us = now_us
-        if isinstance(received, Ordered) and isinstance(received.order, Adopt):
+        if isinstance(received, OrderReceived) and isinstance(received.order, Adopt):
             for inlet in (inlet for graph in received.order.share.graphs for inlet in graph.inlets):
                 begun = int(inlet.pulled)
                 laid = _Stream(inlet.stream, mode=begun, pull=inlet.pulled, mode_asked=begun)

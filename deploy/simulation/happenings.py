@@ -11,7 +11,7 @@ from headwater.coordinator.core import Coordinator
 from headwater.coordinator.requests import Change
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.links import FOREVER
-from headwater.node.effects import LinkReset, Received
+from headwater.node.effects import LinkReset, MessageReceived
 from headwater.protocol.messages.plans import ReportToCoordinator
 
 
@@ -82,7 +82,7 @@ def is_of_old_life(node: str, receiver: str, received: Any) -> bool:
     """Whether something that is under way concerns only what a node has forgotten."""
     if receiver == node:
         return received is not None and not isinstance(received, LinkReset)
-    return isinstance(received, Received) and received.neighbour == node
+    return isinstance(received, MessageReceived) and received.neighbour == node
 
 
 def expected_outages(

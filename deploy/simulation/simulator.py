@@ -43,8 +43,8 @@ from headwater.node.effects import (
     Effect,
     Input,
     LinkReset,
-    Ordered,
-    Received,
+    MessageReceived,
+    OrderReceived,
     Report,
     Send,
     SetTimer,
@@ -432,7 +432,7 @@ class Simulation:
         failures.clear()
         for node, order in orders:
             if node in self.nodes and not self._strangers[node]:
-                self._schedule(self._heap, self._spoken.arrival_us("", node, self.now_us), node, Ordered(order))
+                self._schedule(self._heap, self._spoken.arrival_us("", node, self.now_us), node, OrderReceived(order))
 
     def _forget(self, forgets: Forgets) -> None:
         """A node starts again with nothing. Its neighbours and the coordinator find out one after the other."""
@@ -510,7 +510,7 @@ class Simulation:
             arrival = self._free_us[neighbour] = max(arrival, self._free_us[neighbour]) + slow
         if self._reset_us:
             arrival = max(arrival, self._reset_us.get((node, neighbour), arrival))
-        self._schedule(self._heap, arrival, neighbour, Received(node, message))
+        self._schedule(self._heap, arrival, neighbour, MessageReceived(node, message))
 
     def _deliver(self, node: str, sink: int, row: tuple[Any, ...]) -> None:
         item = row[3] if isinstance(row[3], Composite) else Event.from_row(row)

@@ -47,28 +47,28 @@ class Adapters:
         self.clients.follow()
 
     def _follow_sources(self, sources: Mapping[int, SourceConfig]) -> None:
-        for number, (known, running) in list(self._sources.items()):
-            if sources.get(number) != known:
+        for number, (config, running) in list(self._sources.items()):
+            if sources.get(number) != config:
                 running.cancel()
                 del self._sources[number]
                 self.edge.ends.pop(("source", number), None)
         machine = self._daemon.machine
-        made: list[tuple[SourceConfig, SourceAdapter]] = []  # all before one of them runs: traces take turns
+        adapters: list[tuple[SourceConfig, SourceAdapter]] = []  # all before one of them runs: traces take turns
         for number, source in sources.items():
             if number not in self._sources and number not in machine.ended:
                 declared = machine.type_of_source(number)
                 assert declared is not None
                 adapter = make_source(number, source.feed, declared, self.edge)
                 if adapter is not None:
-                    made.append((source, adapter))
-        for source, adapter in made:
-            what = f"source {source.number} ({source.source.type})"
-            task = asyncio.create_task(self._insist(what, self._source, source.number, adapter))
+                    adapters.append((source, adapter))
+        for source, adapter in adapters:
+            label = f"source {source.number} ({source.source.type})"
+            task = asyncio.create_task(self._insist(label, self._source, source.number, adapter))
             self._sources[source.number] = (source, task)
 
     def _follow_sinks(self, sinks: Mapping[int, SinkConfig]) -> None:
-        for number, (known_sink, _, task_or_none) in list(self._sinks.items()):
-            if sinks.get(number) != known_sink:
+        for number, (config, _, task_or_none) in list(self._sinks.items()):
+            if sinks.get(number) != config:
                 if task_or_none is not None:
                     task_or_none.cancel()
                 del self._sinks[number]
@@ -93,7 +93,7 @@ class Adapters:
         deliveries.again()
         await adapter.run(deliveries, self._daemon.machine.sinks[sink.number].confirmed)
 
-    async def _insist(self, what: str, run: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    async def _insist(self, label: str, run: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
         """Until it ends by itself; what fails is said and tried again, less and less often."""
         backoff = Backoff(RETRY_LEAST_S, RETRY_MOST_S)
         while True:
@@ -102,26 +102,26 @@ class Adapters:
                 return
             except Exception as error:
                 wait_s = backoff.next_s()
-                log.exception("%s failed and is started again in %.1f s: %s", what, wait_s, error)
+                log.exception("%s failed and is started again in %.1f s: %s", label, wait_s, error)
                 self._daemon.watching.reported({"failed_adapters": 1})
                 await asyncio.sleep(wait_s)
 
-    def is_connected(self, what: str, end: SourceConfig | SinkConfig) -> bool | None:
+    def is_connected(self, kind: str, end: SourceConfig | SinkConfig) -> bool | None:
         """Whether the other end of a source or sink is there; None if there is none to speak of."""
         if isinstance(end, SourceConfig) and isinstance(end.feed, ClientFeed):
             return self.clients.is_fed(end.number)
         if isinstance(end, SinkConfig) and isinstance(end.destination, ClientTo):
             return self.clients.is_read(end.number)
-        found = self.edge.ends.get((what, end.number))
-        return None if found is None else found.is_there
+        presence = self.edge.ends.get((kind, end.number))
+        return None if presence is None else presence.is_there
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries up to this number are durable."""
-        known = self._sinks.get(sink)
-        if known is None:
-            return  # the sink is gone, or its configuration follows
-        if known[1] is not None:
-            known[1].released(count)
+        if sink not in self._sinks:
+            return  # it is gone, or its configuration follows
+        _, deliveries, _ = self._sinks[sink]
+        if deliveries is not None:
+            deliveries.released(count)
         else:
             self.clients.released(sink, count)
 

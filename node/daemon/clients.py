@@ -111,11 +111,11 @@ class Clients:
 
     def admit(self, peer: str) -> LinkSettings | None:
         hub = self._daemon.hub
-        known = [each for each in hub.peers() if each.startswith(CLIENT)]
-        if len(known) >= CLIENTS_MAX:
-            deaf = [each for each in known if not hub.is_up(each)]  # they have said hello and nothing else
-            for each in deaf:
-                self._forget(each)
+        programs = [name for name in hub.peers() if name.startswith(CLIENT)]
+        if len(programs) >= CLIENTS_MAX:
+            deaf = [name for name in programs if not hub.is_up(name)]  # they have said hello and nothing else
+            for name in deaf:
+                self._forget(name)
             self._daemon.watching.reported({"refused_clients": len(deaf) or 1})
             if not deaf:
                 return None
@@ -152,13 +152,13 @@ class Clients:
         """The link is down. What was on its way to the program is forgotten: when it is back, both begin anew, and it
         asks again for what it wants. A program that has published and did not say that it leaves may hold more."""
         self._replays.left(peer)
-        found = self._clients.pop(peer, None)
-        if found is not None:
-            if not said_so and found.published:
-                self._daemon.hearing.program_left(found.name, found.published)
-            found.stop()
-            while not found.publications.empty():
-                self._waiting_bytes -= len(found.publications.get_nowait())
+        client = self._clients.pop(peer, None)
+        if client is not None:
+            if not said_so and client.published:
+                self._daemon.hearing.program_left(client.name, client.published)
+            client.stop()
+            while not client.publications.empty():
+                self._waiting_bytes -= len(client.publications.get_nowait())
         self._daemon.loop.call_soon(self._forget, peer)  # unless it is a reset, and the link is up again at once
 
     def _forget(self, peer: str) -> None:
@@ -288,7 +288,7 @@ class Clients:
                 case [int(ts), dict(values)] if why := wrong_for_the_clock(ts, now_us):
                     refuse(msgpack.packb(item), why)
                 case [ts, dict(values)] if ts is None or (type(ts) is int and abs(ts) < 1 << 62):
-                    arrivals += [each._replace(ts=ts) for each in reader.read(msgpack.packb(values), refuse)]
+                    arrivals += [arrival._replace(ts=ts) for arrival in reader.read(msgpack.packb(values), refuse)]
                 case _:
                     refuse(msgpack.packb(item), "an event is a time (or none) and a mapping of attributes to values")
         daemon.intake.publish(number, arrivals, done=answer, publication=publication)
@@ -332,8 +332,8 @@ class Clients:
 
     def _too_many(self, client: _Client) -> str | None:
         """Why no further subscription is asked for. Those of programs that are away count: they go on."""
-        asked = sum(peer == client.peer for peer, _, _ in self._requests.values())
-        if len(self._sinks(client.name)) + asked >= SUBSCRIPTIONS_MAX:
+        pending = sum(peer == client.peer for peer, _, _ in self._requests.values())
+        if len(self._sinks(client.name)) + pending >= SUBSCRIPTIONS_MAX:
             return f"{client.name} has {SUBSCRIPTIONS_MAX} subscriptions here; give some up with unsubscribe"
         config = self._daemon.machine.config
         sinks = () if config is None else config.sinks
@@ -357,9 +357,9 @@ class Clients:
         self._request = max(self._request + 1, self._daemon.now_us())
         return self._request
 
-    def _ask(self, client: _Client, number: int, word: str, asked: control.Control) -> None:
+    def _ask(self, client: _Client, number: int, word: str, request: control.Control) -> None:
         self._requests[self._request] = (client.peer, number, word)
-        self._daemon.apply(Requested(self._daemon.now_us(), control.encode(asked)))
+        self._daemon.apply(Requested(self._daemon.now_us(), control.encode(request)))
 
     def answered(self, answer: control.Answer) -> None:
         peer, number, word = self._requests.pop(answer.request, ("", 0, ""))
@@ -427,15 +427,15 @@ class Clients:
             self._daemon.drop_deliveries(sink, dropped)
 
 
-def _joined(found: list[tuple[int, dict[str, Any]]]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+def _joined(deliveries: list[tuple[int, dict[str, Any]]]) -> Iterator[list[tuple[int, dict[str, Any]]]]:
     """Deliveries in groups that are not too large."""
     group: list[tuple[int, dict[str, Any]]] = []
     size = 0
-    for each in found:
-        packed = len(msgpack.packb(each))
+    for delivery in deliveries:
+        packed = len(msgpack.packb(delivery))
         if group and size + packed > DELIVERY_BYTES:
             yield group
             group, size = [], 0
-        group.append(each)
+        group.append(delivery)
         size += packed
     yield group

@@ -204,11 +204,11 @@ class NodeDaemon:
     def _note(self, out: Outputs) -> None:
         group = self._group
         for peer, payloads in out.sends.items():
-            known = group.sends.get(peer)
-            if known is None:
+            queued = group.sends.get(peer)
+            if queued is None:
                 group.sends[peer] = payloads
             else:
-                known += payloads
+                queued += payloads
         for sink in out.delivered:
             group.counts[sink] = self.machine.sinks[sink].count
         if out.counters:
@@ -242,12 +242,12 @@ class NodeDaemon:
         group = self._flying.popleft()
         self._unwritten -= group.size
         self.watching.committed(time.perf_counter() - group.began_s, group.size, group.records)
-        known = set(self.hub.peers())  # none any more at the very end
+        peers = set(self.hub.peers())  # none any more at the very end
         for peer in group.resets:
-            if peer in known:
+            if peer in peers:
                 self.hub.accept_reset(peer)
         for peer, payloads in group.sends.items():
-            if peer in known:
+            if peer in peers:
                 self.send(peer, payloads)
         for peer, seq in group.confirms.items():
             self.confirm_soon(peer, seq)
@@ -280,9 +280,9 @@ class NodeDaemon:
             self._confirming.cancel()
             self._confirming = None
         confirms, self._confirms = self._confirms, {}
-        known = set(self.hub.peers()) if confirms else ()
+        peers = set(self.hub.peers()) if confirms else ()
         for peer, seq in confirms.items():
-            if peer in known:
+            if peer in peers:
                 self.hub.confirm(peer, seq)
 
     def save_snapshot(self) -> None:
@@ -323,9 +323,9 @@ class NodeDaemon:
         assert config is not None
         self.watching.configured(config)
         self._keep_as(config.durability)
-        known = set(self.hub.peers())
+        peers = set(self.hub.peers())
         for peer in config.peers:
-            if peer.name not in known:
+            if peer.name not in peers:
                 self._add_peer(peer)
             elif peer.dials and peer.address is not None:
                 self.hub.redial(peer.name, peer.address)

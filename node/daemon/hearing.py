@@ -51,7 +51,7 @@ log = logging.getLogger("headwater.edge")
 
 
 @dataclass(slots=True, eq=False)
-class Gap:
+class SourceGap:
     """A time in which a source could not be heard."""
 
     source: SourceConfig
@@ -107,9 +107,9 @@ class Hearing:
 
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
-        self._known: dict[int, SourceConfig] = {}
+        self._sources: dict[int, SourceConfig] = {}
         """The live sources whose events may be late."""
-        self._gaps: dict[int, Gap] = {}
+        self._gaps: dict[int, SourceGap] = {}
         self._begun = asyncio.Event()
         """Set whenever a gap begins."""
         self._connected: set[int] = set()
@@ -126,21 +126,21 @@ class Hearing:
 
     def follow(self, config: NodeConfig) -> None:
         """Sources come and go. What was published before this process began may be held for it."""
-        found = {each.number: each for each in config.sources if _may_be_late(each)}
-        gone = [number for number in self._known if found.get(number) != self._known[number]]
+        sources = {source.number: source for source in config.sources if _may_be_late(source)}
+        gone = [number for number in self._sources if sources.get(number) != self._sources[number]]
         for number in gone:
-            del self._known[number]
+            del self._sources[number]
             self._gaps.pop(number, None)
-        new = [each for number, each in found.items() if number not in self._known]
-        self._known = found
+        new = [source for number, source in sources.items() if number not in self._sources]
+        self._sources = sources
         expected = self._recent_programs()
-        for each in new:
-            if is_held(each):
-                self._begin(each, "the node has just begun", settles=True, expected=expected)
+        for source in new:
+            if is_held(source):
+                self._begin(source, "the node has just begun", settles=True, expected=expected)
         lifted = [number for number in self._unheard() if number not in self._gaps]  # nothing more is known of them
         if lifted:
             self._daemon.apply(Heard(self._daemon.now_us(), lifted))
-        if self._timer is None and found:
+        if self._timer is None and sources:
             self._looked_us = self._daemon.now_us()
             self._timer = self._daemon.loop.call_later(LOOK_S, self._beat)
 
@@ -158,7 +158,7 @@ class Hearing:
         away_s: float = 0.0,
     ) -> None:  # fmt: skip
         now_s = self._daemon.loop.time()
-        gap = Gap(source, why, now_s, settles, expected, away_s)
+        gap = SourceGap(source, why, now_s, settles, expected, away_s)
         before = self._gaps.get(source.number)
         if before is not None:
             gap.began_s, gap.first_heard_s = before.began_s, before.first_heard_s
@@ -176,7 +176,7 @@ class Hearing:
         there = isinstance(source.feed, ClientFeed) or source.number in self._connected
         return there and self._daemon.gate.is_set()
 
-    def _end(self, gap: Gap, now_s: float) -> None:
+    def _end(self, gap: SourceGap, now_s: float) -> None:
         if self._gaps.get(gap.source.number) is not gap:
             return
         del self._gaps[gap.source.number]
@@ -199,7 +199,7 @@ class Hearing:
         self._looked_us = now_us
         why = f"the process stood still for {stalled_us / 1e6:.1f} s"
         programs = self._daemon.adapters.clients.publishers()
-        for source in list(self._known.values()):
+        for source in list(self._sources.values()):
             expected = programs if isinstance(source.feed, ClientFeed) else frozenset()
             self._begin(source, why, expected=expected, away_s=stalled_us / 1e6)
 
@@ -209,7 +209,7 @@ class Hearing:
         self.look(now_us)
         self._looked_us = now_us
         now_s = self._daemon.loop.time()
-        for source in list(self._known.values()):
+        for source in list(self._sources.values()):
             gap = self._gaps.get(source.number)
             if self._daemon.machine.is_ending(source.number):  # no decision waits for it any more
                 if gap is not None:
@@ -239,9 +239,9 @@ class Hearing:
     def lost(self, source: int) -> None:
         """The connection of a source is gone; where nothing is held meanwhile, there is nothing to wait for."""
         self._connected.discard(source)
-        known = self._known.get(source)
-        if known is not None and is_held(known) and not self._daemon.machine.is_ending(source):
-            self._begin(known, "its broker was away", settles=True)
+        config = self._sources.get(source)
+        if config is not None and is_held(config) and not self._daemon.machine.is_ending(source):
+            self._begin(config, "its broker was away", settles=True)
         elif (gap := self._gaps.get(source)) is not None:
             gap.heard_s = self._daemon.loop.time()
             self._end(gap, gap.heard_s)
@@ -258,21 +258,21 @@ class Hearing:
 
     def came(self, source: int, ts: int, now_us: int) -> None:
         """An event came, with this time of its own."""
-        known = self._known.get(source)
-        if known is None or now_us - ts <= known.source.lateness_us // 2:
+        config = self._sources.get(source)
+        if config is None or now_us - ts <= config.source.lateness_us // 2:
             return
         gap = self._gaps.get(source)
         if gap is None:
             self._aged_s[source] = self._daemon.loop.time()
-        elif now_us - ts > known.source.lateness_us:
+        elif now_us - ts > config.source.lateness_us:
             gap.overdue_s = self._daemon.loop.time()
 
-    async def gap(self, source: int) -> Gap:
+    async def gap(self, source: int) -> SourceGap:
         """The gap that the source is in and whose end is not known yet; waits until there is one."""
-        while (found := self._gaps.get(source)) is None or found.drained_s is not None:
+        while (gap := self._gaps.get(source)) is None or gap.drained_s is not None:
             self._begun.clear()
             await self._begun.wait()
-        return found
+        return gap
 
     def caught_up(self, gap: Any) -> None:
         """Nothing is held any more of what was published before."""
@@ -284,15 +284,15 @@ class Hearing:
     def program_left(self, name: str, sources: Iterable[int]) -> None:
         """The connection of a program that has published to these sources broke; it did not say that it leaves."""
         for number in sources:
-            if (known := self._known.get(number)) is not None:
-                self._begin(known, f"the program {name} was away", expected=frozenset({name}))
+            if (config := self._sources.get(number)) is not None:
+                self._begin(config, f"the program {name} was away", expected=frozenset({name}))
 
     def _recent_programs(self) -> frozenset[str]:
         """Those that may have been there when the process before this one ended."""
         machine = self._daemon.machine
         return frozenset(name for name, at_us in machine.published_us.items() if at_us > self._last_us - RECENT_US > 0)
 
-    def _look_at_programs(self, gap: Gap, now_s: float) -> None:
+    def _look_at_programs(self, gap: SourceGap, now_s: float) -> None:
         clients = self._daemon.adapters.clients
         if gap.heard_s is None or gap.drained_s is not None or clients.is_behind():
             return

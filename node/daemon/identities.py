@@ -17,28 +17,28 @@ class _Device:
         self.recent: set[int] = set()
 
 
-class Seen:
+class SeenCounters:
     """Counters of devices. A counter far below the newest of its device counts as seen."""
 
     def __init__(self) -> None:
         self._devices: OrderedDict[str, _Device] = OrderedDict()
 
     def is_new(self, device: str, counter: int) -> bool:
-        known = self._devices.get(device)
-        return known is None or (counter not in known.recent and counter > known.highest - COUNTERS_MAX)
+        counters = self._devices.get(device)
+        return counters is None or (counter not in counters.recent and counter > counters.highest - COUNTERS_MAX)
 
     def note(self, device: str, counter: int) -> None:
-        known = self._devices.get(device)
-        if known is None:
-            known = self._devices[device] = _Device()
+        counters = self._devices.get(device)
+        if counters is None:
+            counters = self._devices[device] = _Device()
             if len(self._devices) > DEVICES_MAX:
                 self._devices.popitem(last=False)
         else:
             self._devices.move_to_end(device)
-        known.recent.add(counter)
-        known.highest = max(known.highest, counter)
-        if len(known.recent) > 2 * COUNTERS_MAX:
-            known.recent = {each for each in known.recent if each > known.highest - COUNTERS_MAX}
+        counters.recent.add(counter)
+        counters.highest = max(counters.highest, counter)
+        if len(counters.recent) > 2 * COUNTERS_MAX:
+            counters.recent = {number for number in counters.recent if number > counters.highest - COUNTERS_MAX}
 
     def __len__(self) -> int:
         return len(self._devices)

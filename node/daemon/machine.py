@@ -20,9 +20,9 @@ from headwater.node import effects
 from headwater.node import snapshot as saving
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.daemon import records
-from headwater.node.daemon.identities import Seen
+from headwater.node.daemon.identities import SeenCounters
 from headwater.node.daemon.records import Publication, Record
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
@@ -49,7 +49,7 @@ RecordOfLink = records.Frames | records.Reset | records.Met | records.Acknowledg
 RecordOfSources = records.Births | records.Replayed | records.Ended | records.Unheard | records.Heard
 
 
-class Watcher(Protocol):
+class MachineWatcher(Protocol):
     """A watcher counts what a running machine does. A machine that only replays has none."""
 
     def sent(self, peer: str, message: Message, size: int) -> None: ...
@@ -127,7 +127,7 @@ class SinkState:
         return self.count - len(self.waiting) + 1
 
     def deliver(self, rows: Sequence[Row]) -> None:
-        self.waiting.extend(rows.matches if isinstance(rows, Found) else rows)  # their rows are not made yet
+        self.waiting.extend(rows.matches if isinstance(rows, MatchBatch) else rows)  # their rows are not made yet
         self.count += len(rows)
 
     def confirm(self, number: int) -> None:
@@ -178,7 +178,7 @@ class NodeMachine:
         self.positions: dict[int, Any] = {}
         """Where each source goes on after a restart."""
         self.ended: set[int] = set()
-        self.seen = Seen()
+        self.seen = SeenCounters()
         self.publications: dict[str, Publication] = {}
         """The last publication of each program that was taken, the program that was silent longest first."""
         self.published_us: dict[str, int] = {}
@@ -198,7 +198,7 @@ class NodeMachine:
         """By type events of an earlier life, until sources of the type are known again."""
         self._settings = settings
         self._types: dict[str, EventType] = {}
-        self.watcher: Watcher | None = None
+        self.watcher: MachineWatcher | None = None
 
     # --------------------------------------------------------------------------------------------------------- saving
 
@@ -270,9 +270,9 @@ class NodeMachine:
             case records.Confirmed(_, sink, number):
                 self.sinks[sink].confirm(number)
             case records.Requested(_, payload):
-                asked = control.decode(payload)
-                assert isinstance(asked, control.SubscribeClient | control.UnsubscribeClient)
-                self._requests[asked.request] = payload
+                request = control.decode(payload)
+                assert isinstance(request, control.SubscribeClient | control.UnsubscribeClient)
+                self._requests[request.request] = payload
                 self._send(COORDINATOR, payload, out)
 
     def _apply_of_sources(self, record: RecordOfSources, out: Outputs) -> None:
@@ -296,7 +296,7 @@ class NodeMachine:
                 link.received(last_seq, payloads)
                 if peer == COORDINATOR:
                     for payload in payloads:
-                        self._told(payload, out)
+                        self._from_coordinator(payload, out)
                 else:
                     self._heard(peer, link, payloads, out)
             case records.Reset(_, peer, life, era):
@@ -328,7 +328,7 @@ class NodeMachine:
                 continue
             if self.watcher is not None:
                 self.watcher.received(peer, message, len(whole))
-            self._handle(effects.Received(peer, message), out)
+            self._handle(effects.MessageReceived(peer, message), out)
 
     def _send(self, peer: str, payload: bytes, out: Outputs) -> None:
         if len(payload) > PART_BYTES and peer != COORDINATOR:
@@ -339,11 +339,11 @@ class NodeMachine:
 
     def _send_part(self, peer: str, payload: bytes, out: Outputs) -> None:
         self.links[peer].sent(payload)
-        found = out.sends.get(peer)
-        if found is None:
+        payloads = out.sends.get(peer)
+        if payloads is None:
             out.sends[peer] = [payload]
         else:
-            found.append(payload)
+            payloads.append(payload)
 
     # ----------------------------------------------------------------------------------------------------- coordinator
 
@@ -357,7 +357,7 @@ class NodeMachine:
         for portion in in_portions(list(self.memory.values())):
             self._send(COORDINATOR, control.encode(Recall(plan, version, portion)), out)
 
-    def _told(self, payload: bytes, out: Outputs) -> None:
+    def _from_coordinator(self, payload: bytes, out: Outputs) -> None:
         try:
             message = control.decode(payload)
         except CodecError:
@@ -368,7 +368,7 @@ class NodeMachine:
                 self._configure(config)
                 out.configured = True
             case control.Ordered(order):
-                self._handle(effects.Ordered(order), out)
+                self._handle(effects.OrderReceived(order), out)
                 if self.remembered and self.core is not None:
                     for name in [name for name in self.remembered if name in self.core.local]:
                         self.core.local[name].remember(self.remembered.pop(name))
@@ -456,8 +456,12 @@ class NodeMachine:
 
     def replay_sources(self) -> list[int]:
         """The numbers of the sources that a replayer feeds and that have not ended."""
-        found = () if self.config is None else self.config.sources
-        return [each.number for each in found if isinstance(each.feed, ReplayFeed) and each.number not in self.ended]
+        sources = () if self.config is None else self.config.sources
+        return [
+            source.number
+            for source in sources
+            if isinstance(source.feed, ReplayFeed) and source.number not in self.ended
+        ]
 
     def has_taken(self, publication: Publication) -> bool:
         """Whether it is a repetition. A program that was started anew counts anew: nothing of its last life follows."""
@@ -476,8 +480,8 @@ class NodeMachine:
     def type_of_source(self, number: int) -> EventType | None:
         if self.config is None:
             return None
-        found = next((each.source.type for each in self.config.sources if each.number == number), None)
-        return self._types.get(found) if found is not None else None
+        type_name = next((source.source.type for source in self.config.sources if source.number == number), None)
+        return self._types.get(type_name) if type_name is not None else None
 
     # --------------------------------------------------------------------------------------------------------- effects
 

@@ -24,7 +24,7 @@ class Pressure:
         self._serial = started_us
         """Grows with each piece of news; begins with the clock, so that it also grows over a restart."""
         self._full = False
-        self._known: dict[str, tuple[int, bool, float]] = {}
+        self._news: dict[str, tuple[int, bool, float]] = {}
         """By origin: serial of its last news, whether it is full, and when that was heard."""
 
     def own(self, full: bool) -> list[Any] | None:
@@ -39,17 +39,17 @@ class Pressure:
         """Whether the news is new, so that it must be told to the other neighbours. Anything else is ignored."""
         match news:
             case [str(origin), int(serial), bool(full)] if origin != self.name:
-                known = self._known.get(origin)
-                if known is None and len(self._known) >= ORIGINS_MAX:
-                    self._known = {name: old for name, old in self._known.items() if now_s - old[2] < FORGET_S}
-                    if len(self._known) >= ORIGINS_MAX:
+                last = self._news.get(origin)
+                if last is None and len(self._news) >= ORIGINS_MAX:
+                    self._news = {name: old for name, old in self._news.items() if now_s - old[2] < FORGET_S}
+                    if len(self._news) >= ORIGINS_MAX:
                         return False
-                if known is None or serial > known[0] or now_s - known[2] >= FORGET_S:
-                    self._known[origin] = (serial, full, now_s)
+                if last is None or serial > last[0] or now_s - last[2] >= FORGET_S:
+                    self._news[origin] = (serial, full, now_s)
                     return True
         return False
 
     def full_nodes(self, now_s: float) -> list[str]:
         """All nodes that are full, as far as this node knows."""
-        found = [origin for origin, (_, full, at_s) in self._known.items() if full and now_s - at_s < EXPIRE_S]
-        return sorted([*found, self.name] if self._full else found)
+        origins = [origin for origin, (_, full, at_s) in self._news.items() if full and now_s - at_s < EXPIRE_S]
+        return sorted([*origins, self.name] if self._full else origins)

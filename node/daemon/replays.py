@@ -117,14 +117,14 @@ class Replays:
             raise HeadwaterError(
                 f"no source at {machine.name} is replayed; give it one in the network file: replay: any"
             )
-        known = machine.replay
-        if known is not None and known.trace != trace:
+        replay = machine.replay
+        if replay is not None and replay.trace != trace:
             raise HeadwaterError(
-                f"{machine.name} has begun with another trace (checksum {known.trace}, up to {known.last_seq}), and "
+                f"{machine.name} has begun with another trace (checksum {replay.trace}, up to {replay.last_seq}), and "
                 "events of two traces cannot be told apart; bring the network up anew, or replay that one"
             )
         self._trace = trace
-        last_seq = 0 if known is None else known.last_seq
+        last_seq = 0 if replay is None else replay.last_seq
         ended = not machine.replay_sources()
         log.info("a replay of the trace %s goes on after %d", trace, last_seq)
         self._daemon.when_durable(lambda: answer(["replay-at", last_seq, ended, None]))
@@ -140,33 +140,33 @@ class Replays:
     def _sources(self) -> dict[str, int]:
         """The number of the source for each type, also of those that have ended."""
         config = self._daemon.machine.config
-        found: dict[str, int] = {}
-        for each in () if config is None else config.sources:
-            if isinstance(each.feed, ReplayFeed):
-                found.setdefault(each.source.type, each.number)
-        return found
+        numbers: dict[str, int] = {}
+        for source in () if config is None else config.sources:
+            if isinstance(source.feed, ReplayFeed):
+                numbers.setdefault(source.source.type, source.number)
+        return numbers
 
     def _take(self, number: int, parts: list[Any], watermark: int | None, answer: Answer) -> None:
         if not self._trace:
             raise HeadwaterError("a replay begins with the name of its trace")
         daemon, machine = self._daemon, self._daemon.machine
         sources = self._sources()
-        given = [self._checked(sources, *part) for part in parts]
+        checked = [self._checked(sources, *part) for part in parts]
         last_seq = before = 0 if machine.replay is None else machine.replay.last_seq
         now_us = daemon.now_us()
         fresh: list[_Events] = []
         repeated = late = 0
-        for events in given:
-            known = bisect_right(events.seq, before)
-            overdue = known
-            if known < len(events.seq):
+        for events in checked:
+            seen_before = bisect_right(events.seq, before)
+            overdue = seen_before
+            if seen_before < len(events.seq):
                 last_seq = max(last_seq, events.seq[-1])
-                overdue = self._after_late(events, known, now_us)
-            repeated += known
-            late += overdue - known
+                overdue = self._after_late(events, seen_before, now_us)
+            repeated += seen_before
+            late += overdue - seen_before
             counts = daemon.watching.source(events.source)
-            counts.repeated += known
-            counts.late += overdue - known
+            counts.repeated += seen_before
+            counts.late += overdue - seen_before
             counts.bear(len(events.seq) - overdue, now_us)
             if overdue < len(events.seq):
                 fresh.append(events.after(overdue) if overdue else events)
@@ -203,9 +203,9 @@ class Replays:
         source = sources.get(name)
         declared = None if source is None else machine.type_of_source(source)
         if source is None or declared is None:
-            known = ", ".join(sorted(sources)) or "nothing"
+            types = ", ".join(sorted(sources)) or "nothing"
             raise HeadwaterError(
-                f"no source of {name!r} at {machine.name} is replayed (replay: any); those here: {known}"
+                f"no source of {name!r} at {machine.name} is replayed (replay: any); those here: {types}"
             )
         count = len(numbers)
         if not 0 < count <= EVENTS_MAX:
@@ -218,11 +218,11 @@ class Replays:
             or not all(map(int.__le__, times, times[1:]))
         ):
             raise HeadwaterError(f"{name}: the numbers of a trace (seq) grow from 1 on, and its times with them")
-        unknown = next((each for each in columns if each not in declared.attributes), None)
+        unknown = next((attribute for attribute in columns if attribute not in declared.attributes), None)
         if unknown is not None:
             has = ", ".join(declared.attributes) or "no attributes"
             raise HeadwaterError(f"{name} has no attribute {unknown!r}; it has: {has}")
-        values = [_column(declared, each, columns.get(each), count) for each in declared.attributes]
+        values = [_column(declared, attribute, columns.get(attribute), count) for attribute in declared.attributes]
         return _Events(source, times, numbers, values)
 
 
@@ -239,9 +239,9 @@ def _column(declared: EventType, name: str, values: Any, count: int) -> list[Any
         raise HeadwaterError(f"{declared.name}.{name} has {len(values)} values for {count} events")
     kinds = set(map(type, values))
     plain = _KINDS[declared.kind(name)] | ({type(None)} if declared.is_optional(name) else set())
-    if not kinds <= plain or (float in kinds and not all(isfinite(each) for each in values if type(each) is float)):
-        values = [_value(declared, name, each) for each in values]
-    if str in kinds and max(len(each) for each in values if type(each) is str) > TEXT_BYTES_MAX:
+    if not kinds <= plain or (float in kinds and not all(isfinite(value) for value in values if type(value) is float)):
+        values = [_value(declared, name, value) for value in values]
+    if str in kinds and max(len(value) for value in values if type(value) is str) > TEXT_BYTES_MAX:
         raise HeadwaterError(f"{declared.name}.{name} has a text of more than {TEXT_BYTES_MAX} characters")
     return values if type(values) is list else list(values)
 

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from time import process_time
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.node.edge.names import sink_end, source_end
 from headwater.node.edge.seldom import Seldom
-from headwater.node.observe.accounts import Accounts
+from headwater.node.observe.accounts import LinkAccounts
 from headwater.node.observe.config_view import config_view
 from headwater.node.observe.http import Response, Server, json_response, serve
 from headwater.node.observe.metrics.counters import NodeCounters, SourceCounts
 from headwater.node.observe.metrics.exposition import CONTENT_TYPE, Exposition
 from headwater.node.observe.metrics.loop_lag import LoopLag
-from headwater.node.observe.metrics.observed import End, Observed
-from headwater.node.observe.metrics.records import Records
+from headwater.node.observe.metrics.observed import EdgeEnd, Observed
+from headwater.node.observe.metrics.records import MetricRecords
 from headwater.node.observe.metrics.waits import Waits
 from headwater.node.observe.statistics import Whispers, statistics
 from headwater.protocol.edge import ReplayFeed, feed_name
@@ -46,7 +46,7 @@ class Watching:
     def __init__(self, daemon: NodeDaemon) -> None:
         self._daemon = daemon
         self.counters = NodeCounters(daemon.now_us())
-        self._accounts = Accounts(Wire(()))  # until the node knows its types
+        self._accounts = LinkAccounts(Wire(()))  # until the node knows its types
         self._observed = Observed(
             node=daemon.settings.name,
             life=daemon.machine.life,
@@ -63,7 +63,7 @@ class Watching:
             if sink.waiting:
                 self._waits_of(number).came(sink.count, daemon.machine.now_us)
         self._exposition = Exposition(self._observed)
-        self._records = Records(daemon.settings.data / "records", self._observed)
+        self._records = MetricRecords(daemon.settings.data / "records", self._observed)
         self._server: Server | None = None
         self._lag: LoopLag | None = None
         self._beats = 0
@@ -74,7 +74,7 @@ class Watching:
 
     def configured(self, config: NodeConfig) -> None:
         """Event types may be new: accounts go on with them."""
-        before, self._accounts = self._accounts, Accounts(Wire(config.types))
+        before, self._accounts = self._accounts, LinkAccounts(Wire(config.types))
         self._accounts.sent, self._accounts.received = before.sent, before.received
         self._accounts.sent_types = before.sent_types
         self._observed.accounts = self._accounts
@@ -101,14 +101,14 @@ class Watching:
 
     def said_late(self, source: int, age_us: int) -> None:
         """An event of a source is late: said now and then."""
-        found = self._source_config(source)
-        if found is not None:
-            lateness_us = found.source.lateness_us
+        config = self._source_config(source)
+        if config is not None:
+            lateness_us = config.source.lateness_us
             self._seldom.say(
                 f"late {source}",
-                f"source {source} ({found.source.type}): an event came {age_us / 1e6:.3f} s after its time and is late "
-                f"by {max(0, age_us - lateness_us) / 1e6:.3f} s (lateness: {lateness_us / 1e6:g} s); no rule sees it, "
-                "it is in late.jsonl; give the source more lateness, or set the clock of its device",
+                f"source {source} ({config.source.type}): an event came {age_us / 1e6:.3f} s after its time and is "
+                f"late by {max(0, age_us - lateness_us) / 1e6:.3f} s (lateness: {lateness_us / 1e6:g} s); no rule sees "
+                "it, it is in late.jsonl; give the source more lateness, or set the clock of its device",
             )
 
     def said_malformed(self, source: int, why: str) -> None:
@@ -120,7 +120,9 @@ class Watching:
 
     def _source_config(self, number: int) -> SourceConfig | None:
         config = self._daemon.machine.config
-        return next((each for each in config.sources if each.number == number), None) if config is not None else None
+        return (
+            next((source for source in config.sources if source.number == number), None) if config is not None else None
+        )
 
     # The machine calls these in the midst of its work, which must never fail because of them: a machine that applies
     # its journal again has no watcher and would go another way.
@@ -136,7 +138,7 @@ class Watching:
     def delivered(self, sink: int, before: int, rows: Sequence[tuple[Any, ...]], now_us: int) -> None:
         live = not self._is_replayed()
         with self._unharmed():
-            ends = (rows.ends() if isinstance(rows, Found) else [row[0] for row in rows]) if live else ()
+            ends = (rows.ends() if isinstance(rows, MatchBatch) else [row[0] for row in rows]) if live else ()
             self.counters.delivered_rows(sink, len(rows), [now_us - end for end in ends])
             self._waits_of(sink).came(before + len(rows), now_us)
             self._records.delivered_rows(sink, before + 1, rows, now_us, live=live)
@@ -151,10 +153,10 @@ class Watching:
         self._waits_of(sink).left(number)
 
     def _waits_of(self, sink: int) -> Waits:
-        found = self._waits.get(sink)
-        if found is None:
-            found = self._waits[sink] = Waits()
-        return found
+        waits = self._waits.get(sink)
+        if waits is None:
+            waits = self._waits[sink] = Waits()
+        return waits
 
     def replayed(
         self, now_us: int, born: int, numbers: tuple[int, int], times: tuple[int, int], trace: str = ""
@@ -193,11 +195,11 @@ class Watching:
         """How often this node has come back; counted in a file, since every process begins at nothing."""
         file = self._daemon.settings.data / "restarts"
         try:
-            known = int(file.read_text(encoding="utf-8")) if file.exists() else 0
-            write_file(file, f"{known + again}\n", sync=False)
+            restarts = int(file.read_text(encoding="utf-8")) if file.exists() else 0
+            write_file(file, f"{restarts + again}\n", sync=False)
         except (OSError, ValueError):
-            known = 0
-        return known + again
+            restarts = 0
+        return restarts + again
 
     # ------------------------------------------------------------------------------------------------ telling others
 
@@ -207,9 +209,9 @@ class Watching:
             self._refresh()
             self._beats += 1
             if self._beats % STATISTICS_EVERY_S == 0 and self._daemon.hub.is_up(COORDINATOR):
-                found = self._whispers.next()
-                if found is not None:
-                    self._daemon.hub.whisper(COORDINATOR, encode_statistics(found))
+                report = self._whispers.next()
+                if report is not None:
+                    self._daemon.hub.whisper(COORDINATOR, encode_statistics(report))
 
     def link_changed(self, peer: str, *, up: bool) -> None:
         """The coordinator should hear soon which links are up."""
@@ -220,28 +222,35 @@ class Watching:
         self._observed.hub = self._daemon.hub
         self._observed.edge = self._daemon.adapters.edge
         self._observed.ends = self._ends()
-        known = set(self._daemon.hub.peers())  # a neighbour whose address is not known yet is not among them
-        self._observed.peers = tuple(peer for peer in self._daemon.machine.links if peer in known)
+        peers = set(self._daemon.hub.peers())  # a neighbour whose address is not known yet is not among them
+        self._observed.peers = tuple(peer for peer in self._daemon.machine.links if peer in peers)
 
-    def _ends(self) -> list[End]:
+    def _ends(self) -> list[EdgeEnd]:
         """The other ends of all sources and sinks."""
         daemon, config = self._daemon, self._daemon.machine.config
         if config is None:
             return []
         now_us, adapters = daemon.now_us(), daemon.adapters
         held_back = {source.number: seconds for source, _, seconds in daemon.hearing.held_back()}
-        found = [
-            End("source", each.number, each.source.type, source_end(each.feed), adapters.is_connected("source", each),
-                held_back_s=held_back.get(each.number, 0.0))
-            for each in config.sources if each.number not in daemon.machine.ended
-        ]  # fmt: skip
+        ends = [
+            EdgeEnd(
+                "source",
+                source.number,
+                source.source.type,
+                source_end(source.feed),
+                adapters.is_connected("source", source),
+                held_back_s=held_back.get(source.number, 0.0),
+            )
+            for source in config.sources
+            if source.number not in daemon.machine.ended
+        ]
         for sink in config.sinks:
             waiting = len(daemon.machine.sinks[sink.number].waiting)
             oldest_s = self._waits_of(sink.number).oldest_s(now_us) if waiting else 0.0
             connected = adapters.is_connected("sink", sink)
             wanted = sink.subscription.type
-            found.append(End("sink", sink.number, wanted, sink_end(sink.destination), connected, waiting, oldest_s))
-        return found
+            ends.append(EdgeEnd("sink", sink.number, wanted, sink_end(sink.destination), connected, waiting, oldest_s))
+        return ends
 
     async def serve(self, address: str | None) -> str:
         """Serve HTTP at HOST:PORT; where it is served, or nothing."""
@@ -291,23 +300,23 @@ class Watching:
         wills who is there and who has left."""
         config, ended = self._daemon.machine.config, self._daemon.machine.ended
         devices = self._daemon.adapters.edge.devices
-        found = []
-        for each in () if config is None else config.sources:
-            declared = self._daemon.machine.type_of_source(each.number)
+        rows = []
+        for source in () if config is None else config.sources:
+            declared = self._daemon.machine.type_of_source(source.number)
             shown: dict[str, Any] = {
-                "source": each.number,
-                "type": each.source.type,
-                "feed": feed_name(each.feed),
+                "source": source.number,
+                "type": source.source.type,
+                "feed": feed_name(source.feed),
                 "attributes": {} if declared is None else dict(declared.declaration()[1]),
-                "ended": each.number in ended,
+                "ended": source.number in ended,
             }
-            if isinstance(each.feed, ReplayFeed):
+            if isinstance(source.feed, ReplayFeed):
                 replay = self._daemon.machine.replay
                 shown["replay"] = None if replay is None else replay._asdict()
-            if each.number in devices:
-                shown |= devices[each.number].shown()
-            found.append(shown)
-        return found
+            if source.number in devices:
+                shown |= devices[source.number].shown()
+            rows.append(shown)
+        return rows
 
     def waiting(self) -> list[str]:
         """Everything that is still under way, in sentences; nothing when all sources have ended and all was said."""
@@ -315,19 +324,23 @@ class Watching:
         core, config = daemon.machine.core, daemon.machine.config
         if core is None or config is None:
             return ["it is not configured yet"]
-        found = [] if core.works else ["it is in no tree yet"]
-        found += [f"the tree of {tree}, epoch {epoch}, is not complete yet" for tree, epoch in core.forest.awaited()]
-        found += core.unfinished()
+        sentences = [] if core.works else ["it is in no tree yet"]
+        sentences += [
+            f"the tree of {tree}, epoch {epoch}, is not complete yet" for tree, epoch in core.forest.awaited()
+        ]
+        sentences += core.unfinished()
         ended = daemon.machine.ended
-        found += [f"source {each.number} has not ended" for each in config.sources if each.number not in ended]
+        sentences += [
+            f"source {source.number} has not ended" for source in config.sources if source.number not in ended
+        ]
         for peer in daemon.hub.peers():
             count, size = daemon.hub.queued(peer)
             if count:
-                found.append(f"{peer} has not acknowledged {count} messages ({size} bytes)")
+                sentences.append(f"{peer} has not acknowledged {count} messages ({size} bytes)")
         for number, sink in daemon.machine.sinks.items():
             if sink.waiting:
-                found.append(f"{len(sink.waiting)} deliveries of sink {number} have not left")
-        return found
+                sentences.append(f"{len(sink.waiting)} deliveries of sink {number} have not left")
+        return sentences
 
     def missing(self) -> list[str]:
         """What the node still lacks to do its work, in sentences."""
@@ -336,24 +349,24 @@ class Watching:
         if core is None or config is None:
             return ["it is not configured yet"]
         up = {peer for peer in daemon.hub.peers() if daemon.hub.is_up(peer)}  # not all have an address yet
-        found = [f"the link to {peer.name} is down" for peer in config.peers if peer.name not in up]
+        sentences = [f"the link to {peer.name} is down" for peer in config.peers if peer.name not in up]
         if not core.works or not all(work.started for work in core.works.values()):
-            found.append("its trees are not complete yet")
+            sentences.append("its trees are not complete yet")
         why = daemon.why_closed()
-        return [*found, f"sources wait: {why}"] if why is not None else found
+        return [*sentences, f"sources wait: {why}"] if why is not None else sentences
 
     def degraded(self) -> list[str]:
         """What the node works without and people should know: ends that are away, sources that are waited for."""
         daemon = self._daemon
-        found = [
-            each.trouble() for (what, number), each in daemon.adapters.edge.ends.items()
-            if what == "sink" or not (daemon.machine.is_ending(number) or number in daemon.machine.ended)
+        troubles = [
+            presence.trouble() for (kind, number), presence in daemon.adapters.edge.ends.items()
+            if kind == "sink" or not (daemon.machine.is_ending(number) or number in daemon.machine.ended)
         ]  # fmt: skip
         held_back = [
             f"rules wait for source {source.number} ({source.source.type}) since {seconds:.0f} s: {why}"
             for source, why, seconds in daemon.hearing.held_back() if seconds >= HELD_BACK_S
         ]  # fmt: skip
-        return [each for each in found if each is not None] + held_back
+        return [trouble for trouble in troubles if trouble is not None] + held_back
 
     def _ready(self) -> Response:
         missing, degraded = self.missing(), self.degraded()

@@ -16,7 +16,7 @@ _first = itemgetter(0)
 FEW: Final = 16  # matches up to which it is quicker to make their rows than to find out how to do without
 
 
-class Found(Sequence[Row]):
+class MatchBatch(Sequence[Row]):
     """The rows of some matches of one rule, at least one. Most sinks want few of them, and some rules have none."""
 
     __slots__ = ("_rows", "matches", "until_us")
@@ -37,9 +37,9 @@ class Found(Sequence[Row]):
             self._rows = rows_of(self.matches)
         return self._rows
 
-    def unmade(self) -> Found:
+    def unmade(self) -> MatchBatch:
         """The same to be remembered, without the rows that were made when they were read."""
-        return Found(self.matches, self.until_us)
+        return MatchBatch(self.matches, self.until_us)
 
     def __len__(self) -> int:
         return len(self.matches)
@@ -60,7 +60,7 @@ class Found(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Found({self.rows()!r})"
+        return f"MatchBatch({self.rows()!r})"
 
     def ends(self) -> Sequence[int]:
         """The time at which each of them ends."""
@@ -76,7 +76,7 @@ class Found(Sequence[Row]):
         low = float("-inf") if least is None else least
         high = float("inf") if greatest is None else greatest
         chosen = [match for match, end in zip(self.matches, self.ends(), strict=True) if low <= end <= high]
-        return Found(chosen, self.until_us) if chosen else ()
+        return MatchBatch(chosen, self.until_us) if chosen else ()
 
     def that(self, where: tuple[Expression, ...], condition: Condition) -> Sequence[Row]:
         """Those that meet the conjuncts; ``condition`` is what was made of them for rows."""
@@ -86,5 +86,5 @@ class Found(Sequence[Row]):
                 chosen = selector(self.matches)
             except Exception:  # row by row, to say which one cannot be decided
                 chosen = [row[3] for row in self.rows() if condition(row)]
-            return Found(chosen, self.until_us) if chosen else ()
+            return MatchBatch(chosen, self.until_us) if chosen else ()
         return [row for row in self.rows() if condition(row)]

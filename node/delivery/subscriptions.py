@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any
 
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.node.effects import Deliver
 from headwater.node.plans.catalog import Catalog
 from headwater.node.step import FOREVER, Work
@@ -63,7 +63,7 @@ class Delivered:
         if self.watchful:
             self._latest_us = max(self._latest_us, max(map(_ts_of, rows)))
             rows = [row for row in rows if self._is_new(sink, row)]
-        elif isinstance(rows, Found):
+        elif isinstance(rows, MatchBatch):
             self._recent.append((sink, rows.unmade(), rows.until_us))
         else:
             self._recent.append((sink, rows, max(map(_ts_of, rows))))
@@ -90,11 +90,11 @@ class Delivered:
                 self.give(sink, (row,), work)
 
     def forget_before(self, ts: float) -> None:
-        kept = [given for given in self._recent if given[2] >= ts]  # what was given together goes together
+        kept = [batch for batch in self._recent if batch[2] >= ts]  # what was given together goes together
         if len(kept) < len(self._recent):
-            self._latest_us = _latest([given for given in self._recent if given[2] < ts], self._latest_us)
+            self._latest_us = _latest([batch for batch in self._recent if batch[2] < ts], self._latest_us)
             self._recent = kept
-        self._known = {key: known for key, known in self._known.items() if known >= ts}
+        self._known = {key: end_us for key, end_us in self._known.items() if end_us >= ts}
 
     def held(self) -> int:
         return sum(len(rows) for _, rows, _ in self._recent) + len(self._known) + len(self._held)
@@ -137,13 +137,20 @@ class Subscribers:
     def combined(self) -> tuple[Subscription, ...]:
         """What is wanted here and below, without what something wider covers."""
         local = [sink.subscription for sink in self.local.values()]
-        everything = [*local, *(each for below in self.children.values() for each in below)]
+        everything = [*local, *(subscription for below in self.children.values() for subscription in below)]
         return without_covered(everything)
 
     def wants(self, event_type: str, except_child: str) -> bool:
         """Whether a sink here, or below another child, wants events of the type."""
-        below = [each for child, found in self.children.items() if child != except_child for each in found]
-        return any(each.type == event_type for each in [*(s.subscription for s in self.local.values()), *below])
+        below = [
+            subscription
+            for child, subscriptions in self.children.items()
+            if child != except_child
+            for subscription in subscriptions
+        ]
+        return any(
+            subscription.type == event_type for subscription in [*(s.subscription for s in self.local.values()), *below]
+        )
 
     def wanted_types(self) -> tuple[str, ...]:
         return tuple(sorted({subscription.type for subscription in self.combined()}))
@@ -151,11 +158,11 @@ class Subscribers:
     def deliver(self, rows: Sequence[Row], work: Work, origin: str | None = None) -> None:
         """Give rows to local sinks and to the children that want them, except the one they came from."""
         down: dict[str, list[Sequence[Row]]] = {}
-        for name, same in [(rows.spec.type.name, rows)] if isinstance(rows, Found) else by_type(rows):
+        for name, same in [(rows.spec.type.name, rows)] if isinstance(rows, MatchBatch) else by_type(rows):
             sinks, children = self._route(name)
             for sink, condition in sinks:
                 wanted: Sequence[Row] = same
-                if condition is not None and isinstance(same, Found):
+                if condition is not None and isinstance(same, MatchBatch):
                     wanted = same.that(sink.subscription.where, condition)
                 elif condition is not None:
                     wanted = [row for row in same if condition(row)]
@@ -171,13 +178,13 @@ class Subscribers:
                     wanted = [row for row in same if any(condition(row) for condition in conditions if condition)]
                 if wanted:
                     down.setdefault(child, []).append(wanted)
-        for child, found in down.items():
-            as_they_came = len(found) == 1 and type(found[0]) is Columns
-            work.send(child, Notify(self.tree, self.epoch, found[0] if as_they_came else tuple(chain(*found))))
+        for child, batches in down.items():
+            as_they_came = len(batches) == 1 and type(batches[0]) is Columns
+            work.send(child, Notify(self.tree, self.epoch, batches[0] if as_they_came else tuple(chain(*batches))))
 
     def _route(self, name: str) -> _Route:
-        known = self._routes.get(name)
-        if known is None:
+        route = self._routes.get(name)
+        if route is None:
             sinks = [
                 (sink, self._condition(sink.subscription))
                 for _, sink in sorted(self.local.items())
@@ -187,8 +194,11 @@ class Subscribers:
                 child: [self._condition(s) for s in subscriptions if s.type == name]
                 for child, subscriptions in sorted(self.children.items())
             }
-            known = self._routes[name] = sinks, {child: found for child, found in children.items() if found}
-        return known
+            route = self._routes[name] = (
+                sinks,
+                {child: conditions for child, conditions in children.items() if conditions},
+            )
+        return route
 
     def _condition(self, subscription: Subscription) -> Condition | None:
         name = subscription.type
@@ -202,7 +212,7 @@ class Subscribers:
 
         return {
             "local": {number: print_subscription(sink.subscription) for number, sink in sorted(self.local.items())},
-            "children": {child: shown(found) for child, found in sorted(self.children.items())},
+            "children": {child: shown(subscriptions) for child, subscriptions in sorted(self.children.items())},
         }
 
 
@@ -223,21 +233,21 @@ class Dispatcher:
     def block(self, rows: Sequence[Row], work: Work) -> None:
         raise AssertionError("a blocker is never delivered")
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         pass
 
 
-def _latest(given: Sequence[tuple[int, Sequence[Row], int]], known: float) -> float:
+def _latest(batches: Sequence[tuple[int, Sequence[Row], int]], latest_us: float) -> float:
     """The latest end of what was given, or what is known if that is later."""
-    for _, rows, until_us in sorted(given, key=itemgetter(2), reverse=True):
-        if until_us <= known:  # nothing that follows ends later
+    for _, rows, until_us in sorted(batches, key=itemgetter(2), reverse=True):
+        if until_us <= latest_us:  # nothing that follows ends later
             break
-        known = max(known, max(rows.ends() if isinstance(rows, Found) else map(_ts_of, rows)))
-    return known
+        latest_us = max(latest_us, max(rows.ends() if isinstance(rows, MatchBatch) else map(_ts_of, rows)))
+    return latest_us
 
 
 def _between(rows: Sequence[Row], least: int | None, greatest: int | None) -> Sequence[Row]:
-    if isinstance(rows, Found):
+    if isinstance(rows, MatchBatch):
         return rows.between(least, greatest)
     if type(rows) is Columns:  # mostly all of them
         least = None if least is not None and least <= rows.least_us else least

@@ -40,9 +40,9 @@ class EmbeddedBroker:
             "timeout_disconnect_delay": SILENCE_S,
         }
         self._broker = HeadwaterBroker(settings)
-        told = logging.getLogger("amqtt.broker")
-        level = told.level
-        told.setLevel(logging.CRITICAL)  # amqtt would show a traceback of what is said in a sentence here
+        logger = logging.getLogger("amqtt.broker")
+        level = logger.level
+        logger.setLevel(logging.CRITICAL)  # amqtt would show a traceback of what is said in a sentence here
         try:
             await self._broker.start()
         except Exception as error:
@@ -54,7 +54,7 @@ class EmbeddedBroker:
                 f"the broker cannot listen at {self.host}:{self.port}: {shown}; choose another address"
             ) from error
         finally:
-            told.setLevel(level)
+            logger.setLevel(level)
 
     async def stop(self) -> None:
         if self._broker is not None:

@@ -24,7 +24,7 @@ class Devices:
 
     def __init__(self, event_type: str) -> None:
         self.type = event_type
-        self._known: dict[str, int | None] = {}
+        self._left_us: dict[str, int | None] = {}
         """Since when a device has left, None if it has not; the one that was silent longest first."""
         self.left_count = 0
 
@@ -35,31 +35,31 @@ class Devices:
     def left(self, device: str, now_us: int, *, is_old: bool = False) -> bool:
         """Its last will has come. Whether it counts: one ``is_old`` that the broker had kept tells nothing of a device
         that was heard of since."""
-        if is_old and device in self._known:
+        if is_old and device in self._left_us:
             return False
         self._note(device, now_us)
         return True
 
     def _note(self, device: str, since_us: int | None) -> int | None:
-        before = self._known.pop(device, None)
-        self._known[device] = since_us
+        before = self._left_us.pop(device, None)
+        self._left_us[device] = since_us
         self.left_count += (since_us is not None) - (before is not None)
-        if len(self._known) > DEVICES_MAX:
-            self.left_count -= self._known.pop(next(iter(self._known))) is not None
+        if len(self._left_us) > DEVICES_MAX:
+            self.left_count -= self._left_us.pop(next(iter(self._left_us))) is not None
         return before
 
     @property
     def present_count(self) -> int:
-        return len(self._known) - self.left_count
+        return len(self._left_us) - self.left_count
 
     @property
     def all_left(self) -> bool:
         """Whether the source has left: devices were heard of, and none is there any more."""
-        return 0 < len(self._known) == self.left_count
+        return 0 < len(self._left_us) == self.left_count
 
     def shown(self) -> dict[str, Any]:
         """For people: how many are there, and who has left since when (microseconds), the latest first."""
-        gone = sorted(((since, name) for name, since in self._known.items() if since is not None), reverse=True)
+        gone = sorted(((since, name) for name, since in self._left_us.items() if since is not None), reverse=True)
         return {
             "left": self.all_left,
             "devices_present": self.present_count,

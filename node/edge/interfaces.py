@@ -112,11 +112,11 @@ class Edge:
     ends: dict[tuple[str, int], Presence] = field(default_factory=dict)
     """By ``source`` or ``sink`` and number, whether the other end is there, where there is one."""
 
-    def present(self, what: str, number: int, event_type: str, end: str, *, is_there: bool = False) -> Presence:
+    def present(self, kind: str, number: int, event_type: str, end: str, *, is_there: bool = False) -> Presence:
         """The other end of a source or sink that begins."""
-        who = f"{what} {number} ({event_type})" if event_type else f"{what} {number}"
-        found = self.ends[what, number] = Presence(who, end, is_there)
-        return found
+        who = f"{kind} {number} ({event_type})" if event_type else f"{kind} {number}"
+        presence = self.ends[kind, number] = Presence(who, end, is_there)
+        return presence
 
     def count(self, name: str, by: int = 1) -> None:
         self.counters[name] = self.counters.get(name, 0) + by

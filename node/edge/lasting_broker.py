@@ -27,7 +27,7 @@ UNSUPPORTED_VERSION: Final = b"\x20\x02\x00\x01"  # the answer to a CONNECT, as 
 log = logging.getLogger("headwater.broker")
 
 
-class Handler(BrokerProtocolHandler):  # type: ignore[misc]
+class BrokerHandler(BrokerProtocolHandler):  # type: ignore[misc]
     """Sends messages of QoS 1 as long as there is room, and remembers them until they are acknowledged."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
@@ -140,7 +140,7 @@ class HeadwaterBroker(Broker):  # type: ignore[misc]
 
     async def _initialize_client_session(self, *arguments: Any, **named: Any) -> Any:
         _, session = await super()._initialize_client_session(*arguments, **named)
-        return Handler(self.plugins_manager, loop=self._loop), session
+        return BrokerHandler(self.plugins_manager, loop=self._loop), session
 
     async def _publish_session_retained_messages(self, session: Any) -> None:
         # What came while the session was away. It is no retained message, as amqtt would mark it.
@@ -152,7 +152,7 @@ class HeadwaterBroker(Broker):  # type: ignore[misc]
     async def _publish_retained_messages_for_subscription(self, subscription: Any, session: Any) -> None:
         # amqtt would give a session that comes back the retained messages of all clients' subscriptions.
         subscribed = self._subscriptions.get(subscription[0], [])
-        if any(each.client_id == session.client_id for each, _ in subscribed):
+        if any(subscriber.client_id == session.client_id for subscriber, _ in subscribed):
             await super()._publish_retained_messages_for_subscription(subscription, session)
 
     async def _handle_disconnect(self, client_session: Any, handler: Any, disconnect_waiter: Any) -> None:

@@ -63,14 +63,14 @@ class FileSinkAdapter:
         self._is_synced = edge.durability == "sync"
         self._edge = edge
         self._presence = edge.present("sink", number, "", f"the file {self._path}", is_there=True)
-        self._known: set[str] = set()
+        self._written: set[str] = set()
         """Identities of the lines of this sink found in the file that the node may offer again."""
 
     async def run(self, deliveries: Deliveries, confirmed: int) -> None:
-        self._known = await self._until_done(self._recover, confirmed)
+        self._written = await self._until_done(self._recover, confirmed)
         while True:
             batch = await deliveries.next()
-            fresh = [each for each in batch if identity(each[1]) not in self._known]
+            fresh = [delivery for delivery in batch if identity(delivery[1]) not in self._written]
             if fresh:
                 await self._until_done(self._append, fresh)
             deliveries.confirm(batch[-1][0])
@@ -80,9 +80,9 @@ class FileSinkAdapter:
         backoff = Backoff(first_s=0.5)
         while True:
             try:
-                found = await asyncio.to_thread(work, argument)
+                returned = await asyncio.to_thread(work, argument)
                 self._presence.came()
-                return found
+                return returned
             except OSError as error:
                 self._edge.count("file_sink_failures")
                 why = "the disk is full" if error.errno == errno.ENOSPC else error.strerror or str(error)
@@ -127,12 +127,12 @@ def _unconfirmed(text: bytes, sink: int, confirmed: int) -> set[str]:
 
     Their numbers would not do: a node that has lost a part of its memory gives deliveries in another order.
     """
-    found: set[str] = set()
+    identities: set[str] = set()
     for delivery in _lines_of(text, sink):
         if delivery["delivery"] <= confirmed:
             break
-        found.add(identity(delivery))
-    return found
+        identities.add(identity(delivery))
+    return identities
 
 
 def _lines_of(text: bytes, sink: int) -> Iterator[dict[str, Any]]:

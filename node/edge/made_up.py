@@ -22,7 +22,7 @@ def made_up(feed: RateFeed, seed: str, position: int, start_us: int, end_us: flo
     """Events from the start on, in order of time; equal seeds give equal events. An endless one has no end."""
     times = (_regular if feed.times == "regular" else _poisson)(feed.per_s, Random(f"{seed}/times"), start_us)
     # Each attribute has its own random numbers, so that a change of one leaves the others and the times alone.
-    columns = [_column(each, Random(f"{seed}/values/{index}")) for index, each in enumerate(feed.values)]
+    columns = [_column(generator, Random(f"{seed}/values/{index}")) for index, generator in enumerate(feed.values)]
     while True:
         chunk = times()
         values: Iterator[Any] = zip(*(column(len(chunk)) for column in columns), strict=True) if columns else repeat(())
@@ -47,7 +47,7 @@ def _poisson(per_s: float, random: Random, start_us: int) -> Callable[[], list[i
         gaps[0] += last
         since = list(accumulate(gaps))
         last = since[-1]
-        return [start_us + int(each) for each in since]
+        return [start_us + int(elapsed_us) for elapsed_us in since]
 
     return chunk
 

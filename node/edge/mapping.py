@@ -27,7 +27,7 @@ Levels = Sequence[str]
 """What the wildcards of the topic stand for."""
 
 
-class Message(NamedTuple):
+class MessageItem(NamedTuple):
     """A message, or one item of it."""
 
     payload: Any
@@ -37,11 +37,11 @@ class Message(NamedTuple):
     levels: Levels
 
 
-Get = Callable[[Message], Any]
+Get = Callable[[MessageItem], Any]
 """What stands at a place in a message; None: nothing."""
 
 
-class Attribute(NamedTuple):
+class MappedAttribute(NamedTuple):
     get: Get
     convert: Convert
     place: str
@@ -57,51 +57,51 @@ class Mapping:
         self.by_name = feed is None or (feed.map is None and feed.payload != "text")
         self.unknown = "refuse" if feed is None else feed.unknown
         self._names = {} if feed is None else topic_names(feed.topic)
-        self._each = None if feed is None or feed.each is None else place_of(feed.each)
-        self._each_text = "" if feed is None or feed.each is None else feed.each
-        conditions = [] if feed is None else [_condition(each, self._get) for each in feed.when]
+        self._items_place = None if feed is None or feed.each is None else place_of(feed.each)
+        self._items_text = "" if feed is None or feed.each is None else feed.each
+        conditions = [] if feed is None else [_condition(condition, self._get) for condition in feed.when]
         self._of_message = [holds for of_item, holds in conditions if not of_item]
         self._of_items = [holds for of_item, holds in conditions if of_item]
-        self._places: list[Place] = [place_of(each.source) for each in feed.when] if feed is not None else []
-        if self._each is not None:
-            self._places.append(self._each)
+        self._places: list[Place] = [place_of(condition.source) for condition in feed.when] if feed is not None else []
+        if self._items_place is not None:
+            self._places.append(self._items_place)
         self.attributes = [self._attribute(feed, name) for name in event_type.attributes]
         self.device = self._field(feed.device if feed is not None else None)
         self.counter = self._field(feed.counter if feed is not None else None)
         self.time = self._field(feed.time if feed is not None else None)
         self.time_named = "" if feed is None or feed.time is None else f"the time ({feed.time})"
         self.time_of = time_reader(feed.time_unit if feed is not None else None, self.time_named)
-        self.keeps_lists = self._each == Place("payload") or any(
+        self.keeps_lists = self._items_place == Place("payload") or any(
             place.root == "payload" and place.steps and isinstance(place.steps[0], int) for place in self._places
         )
         """Whether a payload that is a list is one message, and not several."""
-        self._known_fields = self._known("payload")
-        self._known_of_item = self._known("item")
+        self._payload_fields = self._fields_of("payload")
+        self._item_fields = self._fields_of("item")
 
     # --- what the feed says, compiled ---------------------------------------------------------------------------------
 
-    def _attribute(self, feed: MqttFeed | None, name: str) -> Attribute:
+    def _attribute(self, feed: MqttFeed | None, name: str) -> MappedAttribute:
         if feed is None:
-            return Attribute(self._own(name), strict(self.type, name), "")
-        entry = next((each for each in feed.map or () if each.attribute == name), None)
+            return MappedAttribute(self._own(name), strict(self.type, name), "")
+        entry = next((mapped for mapped in feed.map or () if mapped.attribute == name), None)
         if entry is not None and entry.constant is not None:
             value = lenient(self.type, name)(entry.constant)
-            return Attribute(lambda message: value, lambda same: same, "")
+            return MappedAttribute(lambda message: value, lambda same: same, "")
         if entry is not None and entry.source is not None:
             place = place_of(entry.source)
             self._places.append(place)
-            return Attribute(self._get(place), lenient(self.type, name, entry), entry.source)
+            return MappedAttribute(self._get(place), lenient(self.type, name, entry), entry.source)
         if name in self._names:
-            return Attribute(self._get(Place("topic", (name,))), lenient(self.type, name), f"topic.{name}")
+            return MappedAttribute(self._get(Place("topic", (name,))), lenient(self.type, name), f"topic.{name}")
         if name == UNKNOWN and self.unknown == "keep":
-            return Attribute(self._rest, strict(self.type, name), "")
+            return MappedAttribute(self._rest, strict(self.type, name), "")
         if not self.by_name:
-            return Attribute(lambda message: None, strict(self.type, name), "")
-        return Attribute(self._own(name), lenient(self.type, name), "")
+            return MappedAttribute(lambda message: None, strict(self.type, name), "")
+        return MappedAttribute(self._own(name), lenient(self.type, name), "")
 
     def _own(self, name: str) -> Get:
         """The field of this name of the event, which is a map (`PayloadReader` has checked that)."""
-        self._places.append(Place("item" if self._each is not None else "payload", (name,)))
+        self._places.append(Place("item" if self._items_place is not None else "payload", (name,)))
         return lambda message: message.item.get(name)
 
     def _field(self, text: str | None) -> Get | None:
@@ -109,7 +109,7 @@ class Mapping:
             return None
         if re.fullmatch(r"\+[0-9]+", text):
             return _level(int(text[1:]) - 1)
-        place = field_place(text, in_item=self._each is not None)
+        place = field_place(text, in_item=self._items_place is not None)
         self._places.append(place)
         return self._get(place)
 
@@ -127,12 +127,12 @@ class Mapping:
             case _:
                 return lambda message: walk(message.payload, steps)
 
-    def _known(self, root: str) -> frozenset[Any] | None:
+    def _fields_of(self, root: str) -> frozenset[Any] | None:
         """The fields that something asks for; None where all are asked for at once."""
         firsts = [place.steps[0] if place.steps else None for place in self._places if place.root == root]
         own = (
             {*self.type.attributes}
-            if self.by_name and root == ("item" if self._each is not None else "payload")
+            if self.by_name and root == ("item" if self._items_place is not None else "payload")
             else ()
         )
         return None if None in firsts else frozenset((*firsts, *own))
@@ -143,45 +143,45 @@ class Mapping:
         """Whether a message is one that the source is for."""
         if not self._of_message:
             return True
-        message = Message(part, part, None, levels)
+        message = MessageItem(part, part, None, levels)
         return all(holds(message) for holds in self._of_message)
 
-    def items(self, part: Any, levels: Levels) -> Iterator[Message]:
+    def items(self, part: Any, levels: Levels) -> Iterator[MessageItem]:
         """The events of a message. Items that the source is not for are passed over."""
-        if self._each is None:
-            yield Message(part, part, None, levels)
+        if self._items_place is None:
+            yield MessageItem(part, part, None, levels)
             return
-        found = walk(part, self._each.steps)
-        if isinstance(found, list):
-            pairs: Iterator[tuple[Any, Any]] = iter(enumerate(found))
-        elif isinstance(found, dict):
-            pairs = iter(found.items())
+        events = walk(part, self._items_place.steps)
+        if isinstance(events, list):
+            pairs: Iterator[tuple[Any, Any]] = iter(enumerate(events))
+        elif isinstance(events, dict):
+            pairs = iter(events.items())
         else:
-            raise Refusal(f"{self._each_text} is {shown(found)}, and must be a list or a map of events")
+            raise Refusal(f"{self._items_text} is {shown(events)}, and must be a list or a map of events")
         for key, item in pairs:
-            message = Message(part, item, key, levels)
+            message = MessageItem(part, item, key, levels)
             if all(holds(message) for holds in self._of_items):
                 yield message
 
     def unknown_beside_items(self, part: Any) -> list[Any]:
         """The fields of a message of several events that nothing asks for."""
-        return [] if self._each is None else _others(part, self._known_fields)
+        return [] if self._items_place is None else _unasked(part, self._payload_fields)
 
-    def unknown_fields(self, message: Message) -> list[Any]:
+    def unknown_fields(self, message: MessageItem) -> list[Any]:
         """The fields of an event that nothing asks for."""
-        return _others(message.item, self._known_fields if self._each is None else self._known_of_item)
+        return _unasked(message.item, self._payload_fields if self._items_place is None else self._item_fields)
 
     def known_names(self) -> list[str]:
-        return sorted({str(name) for known in (self._known_fields, self._known_of_item) for name in known or ()})
+        return sorted({str(name) for fields in (self._payload_fields, self._item_fields) for name in fields or ()})
 
-    def _rest(self, message: Message) -> Value:
-        fields = message.item if self._each is not None else message.payload
-        known = self._known_of_item if self._each is not None else self._known_fields
-        others = _others(fields, known)
-        if not others:
+    def _rest(self, message: MessageItem) -> Value:
+        fields = message.item if self._items_place is not None else message.payload
+        wanted = self._item_fields if self._items_place is not None else self._payload_fields
+        unasked = _unasked(fields, wanted)
+        if not unasked:
             return None
         try:
-            kept = json.dumps({name: fields[name] for name in others}, default=repr)
+            kept = json.dumps({name: fields[name] for name in unasked}, default=repr)
         except (TypeError, ValueError, RecursionError):  # nested too deeply, or with names that are no texts
             raise Refusal("the fields that nothing asks for cannot be kept as JSON") from None
         if len(kept) > TEXT_BYTES_MAX:
@@ -191,16 +191,16 @@ class Mapping:
         return kept
 
 
-def _others(fields: Any, known: frozenset[Any] | None) -> list[Any]:
-    if known is None or fields.__class__ is not dict or fields.keys() <= known:
+def _unasked(fields: Any, wanted: frozenset[Any] | None) -> list[Any]:
+    if wanted is None or fields.__class__ is not dict or fields.keys() <= wanted:
         return []
-    return [name for name in fields if name not in known]
+    return [name for name in fields if name not in wanted]
 
 
 def _field_of_payload(name: str) -> Get:
     """As `walk`, for the way that most places have."""
 
-    def get(message: Message) -> Any:
+    def get(message: MessageItem) -> Any:
         fields = message.payload
         return fields.get(name) if fields.__class__ is dict else None
 
@@ -211,7 +211,7 @@ def _level(position: int) -> Get:
     return lambda message: message.levels[position] if position < len(message.levels) else None
 
 
-def _condition(condition: When, get: Callable[[Place], Get]) -> tuple[bool, Callable[[Message], bool]]:
+def _condition(condition: When, get: Callable[[Place], Get]) -> tuple[bool, Callable[[MessageItem], bool]]:
     """Whether it is about items, and the test."""
     place = place_of(condition.source)
     value_of, wanted = get(place), condition.equals
@@ -231,5 +231,5 @@ def says(value: Any, text: str) -> bool:
     return False
 
 
-FIELDS_TOLD_MAX: Final = 100
+FIELDS_LOGGED_MAX: Final = 100
 """Fields that nothing asks for and that the log names, for each source; the others are only counted."""

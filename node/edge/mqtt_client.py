@@ -27,12 +27,12 @@ _mqtt_log.setLevel(logging.ERROR)  # every connection that is refused would be t
 
 def connection(broker: Broker, identifier: str, *, clean_session: bool, **options: Any) -> aiomqtt.Client:
     """A client that connects when it is entered; a ConfigError if a file that it needs is not there."""
-    from headwater.node.edge.mqtt_clients import Client
+    from headwater.node.edge.mqtt_clients import MqttClient
 
-    return _made(Client, broker, identifier, clean_session=clean_session, **options)
+    return _new_client(MqttClient, broker, identifier, clean_session=clean_session, **options)
 
 
-def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, under_way_max: int) -> Listener:
+def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, under_way_max: int) -> MqttListener:
     """A client for a source, which does not read the socket while it is told to pause.
 
     ``keeps``: the broker keeps the session while the source is away. A broker for MQTT 5 is told how many messages it
@@ -46,17 +46,17 @@ def listener(broker: Broker, identifier: str, *, keeps: bool, version_5: bool, u
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.properties import Properties
 
-        told = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
-        told.ReceiveMaximum = under_way_max
+        properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
+        properties.ReceiveMaximum = under_way_max
         if keeps:
-            told.SessionExpiryInterval = NEVER_EXPIRES
-        options = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": not keeps, "properties": told}
-    made = _made(Pausable, broker, identifier, **options)
-    made._client.manual_ack_set(True)  # messages are acknowledged to the broker by `acknowledge` alone
-    return cast("Listener", made)
+            properties.SessionExpiryInterval = NEVER_EXPIRES
+        options = {"protocol": aiomqtt.ProtocolVersion.V5, "clean_start": not keeps, "properties": properties}
+    client = _new_client(Pausable, broker, identifier, **options)
+    client._client.manual_ack_set(True)  # messages are acknowledged to the broker by `acknowledge` alone
+    return cast("MqttListener", client)
 
 
-def _made(kind: Any, broker: Broker, identifier: str, **options: Any) -> aiomqtt.Client:
+def _new_client(kind: Any, broker: Broker, identifier: str, **options: Any) -> aiomqtt.Client:
     client: aiomqtt.Client = kind(
         broker.host,
         broker.port,
@@ -74,7 +74,7 @@ def _made(kind: Any, broker: Broker, identifier: str, **options: Any) -> aiomqtt
     return client
 
 
-class Listener(Protocol):
+class MqttListener(Protocol):
     """What a source needs of its client."""
 
     was_reached: bool
@@ -137,18 +137,18 @@ def matches(topic: str, pattern: str) -> bool:
 
 def wildcards(topic: str, pattern: str) -> list[str] | None:
     """What the wildcards of a pattern stand for in a topic; None if it does not match."""
-    found: list[str] = []
+    matched: list[str] = []
     levels, wanted = topic.split("/"), pattern.split("/")
     if topic.startswith("$") and wanted[0] in ("+", "#"):
         return None
     for index, want in enumerate(wanted):
         if want == "#":
-            found.append("/".join(levels[index:]))
-            return found
+            matched.append("/".join(levels[index:]))
+            return matched
         if index >= len(levels):
             return None
         if want == "+":
-            found.append(levels[index])
+            matched.append(levels[index])
         elif want != levels[index]:
             return None
-    return found if len(levels) == len(wanted) else None
+    return matched if len(levels) == len(wanted) else None

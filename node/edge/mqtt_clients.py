@@ -8,7 +8,7 @@ from typing import Any
 import aiomqtt
 
 
-class Client(aiomqtt.Client):
+class MqttClient(aiomqtt.Client):
     """Registers no socket with the event loop that was closed in the meantime."""
 
     def _on_socket_register_write(self, client: Any, userdata: Any, sock: Any) -> None:
@@ -27,7 +27,7 @@ class Client(aiomqtt.Client):
                 self._disconnected.set_exception(error)
 
 
-class Pausable(Client):
+class Pausable(MqttClient):
     """Does not read its socket while it is told to pause, and tells whether the broker was ever reached."""
 
     was_reached = False

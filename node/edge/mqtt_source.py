@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.devices import Devices, device_of_topic, device_of_will
 from headwater.node.edge.interfaces import Edge, Intake
-from headwater.node.edge.mqtt_client import Listener, acknowledge, failures, listener, wildcards
+from headwater.node.edge.mqtt_client import MqttListener, acknowledge, failures, listener, wildcards
 from headwater.node.edge.payloads import reader_of
 from headwater.protocol.edge import MqttFeed
 from headwater.protocol.events import EventType
@@ -183,7 +183,9 @@ class MqttSourceAdapter:
         connection.unacknowledged += 1
         arrivals = self._reader.read(payload, refuse, stood_for)
         if self._devices is not None:
-            said = {device_of_topic(topic, stood_for) if each.device is None else each.device for each in arrivals}
+            said = {
+                device_of_topic(topic, stood_for) if arrival.device is None else arrival.device for arrival in arrivals
+            }
             for device in sorted(said):
                 if self._devices.heard(device):
                     log.info("source %d: the device %.200s is back", self._number, device)
@@ -203,7 +205,7 @@ class MqttSourceAdapter:
 class _Connection:
     """What is under way on one connection."""
 
-    def __init__(self, client: Listener) -> None:
+    def __init__(self, client: MqttListener) -> None:
         self.client = client
         self.is_alive = True
         self.unacknowledged = 0

@@ -40,5 +40,5 @@ def sink_end(destination: Destination) -> str:
 
 def shown(url: str) -> str:
     """Where it is, without names, passwords and what follows a question mark."""
-    found = urlsplit(url)
-    return urlunsplit((found.scheme, found.netloc.rpartition("@")[2], found.path, "", ""))
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 import msgpack
 
 from headwater.node.edge.interfaces import Arrival, Edge
-from headwater.node.edge.mapping import FIELDS_TOLD_MAX, Mapping, Message
+from headwater.node.edge.mapping import FIELDS_LOGGED_MAX, Mapping, MessageItem
 from headwater.node.edge.values import INT_MAX, INT_MIN, TEXT_BYTES_MAX, Convert, Refusal, is_unicode, shown
 from headwater.protocol.edge import MqttFeed
 from headwater.protocol.errors import EventError
@@ -61,18 +61,18 @@ class PayloadReader:
         if len(payload) > PAYLOAD_BYTES_MAX:
             refuse(payload, f"{len(payload)} bytes, and at most {PAYLOAD_BYTES_MAX} are taken; send it in parts")
             return []
-        found: list[Arrival] = []
+        arrivals: list[Arrival] = []
         try:
             for part, raw in self._split(payload, self._map.keeps_lists):
-                self._read_part(part, raw, found, refuse, wildcards)
+                self._read_part(part, raw, arrivals, refuse, wildcards)
         except Refusal as error:
             refuse(payload, str(error))
-        return found
+        return arrivals
 
     def _read_part(
-        self, part: Any, raw: Callable[[], bytes], found: list[Arrival], refuse: Refuse, wildcards: Sequence[str]
+        self, part: Any, raw: Callable[[], bytes], arrivals: list[Arrival], refuse: Refuse, wildcards: Sequence[str]
     ) -> None:
-        """The events of one message into ``found``; a Refusal if there are too many."""
+        """The events of one message into ``arrivals``; a Refusal if there are too many."""
         if isinstance(part, Refusal):
             refuse(raw(), str(part))
             return
@@ -92,16 +92,16 @@ class PayloadReader:
                 message = next(messages, None)
                 if message is None:
                     return
-                if len(found) >= PAYLOAD_EVENTS_MAX:
+                if len(arrivals) >= PAYLOAD_EVENTS_MAX:
                     break
-                found.append(self._arrival(message))
+                arrivals.append(self._arrival(message))
             except (Refusal, EventError) as error:
                 refuse(raw() if message is None or message.item is part else _dumped(message.item), str(error))
                 if message is None:
                     return
         raise Refusal(f"more than {PAYLOAD_EVENTS_MAX} events in one payload; send it in parts")
 
-    def _arrival(self, message: Message) -> Arrival:
+    def _arrival(self, message: MessageItem) -> Arrival:
         mapping, feed = self._map, self._feed
         if mapping.by_name and not isinstance(message.item, dict):
             raise Refusal(f"an event is a map from names to values, not {shown(message.item)}")
@@ -116,10 +116,10 @@ class PayloadReader:
         )
         ts = None
         if mapping.time is not None:
-            given = mapping.time(message)
-            if given is None:
+            time = mapping.time(message)
+            if time is None:
                 raise Refusal(f"{mapping.time_named} is absent")
-            ts = mapping.time_of(given)
+            ts = mapping.time_of(time)
         device, counter = None, None
         if mapping.device is not None and mapping.counter is not None:
             assert feed is not None
@@ -155,13 +155,13 @@ class PayloadReader:
 def reader_of(feed: MqttFeed, event_type: EventType, edge: Edge, number: int) -> PayloadReader:
     """The reader of a source, which counts what it leaves out and names each field once in the log."""
     reader = PayloadReader(event_type, feed=feed, node=edge.node)
-    told: set[str] = set()
+    logged: set[str] = set()
 
     def ignored(names: list[str]) -> None:
         edge.count("payload_fields_ignored", len(names))
         for name in names:
-            if name not in told and len(told) < FIELDS_TOLD_MAX:
-                told.add(name)
+            if name not in logged and len(logged) < FIELDS_LOGGED_MAX:
+                logged.add(name)
                 log.info("source %d: %s does not ask for %.60r, and leaves it out", number, event_type.name, name)
 
     reader.ignored = ignored
@@ -196,7 +196,7 @@ def _json_parts(payload: bytes, keeps_lists: bool) -> Parts:
     try:
         whole, end = _decoder.raw_decode(text)
         if end == len(text):
-            yield from _each(whole, keeps_lists)
+            yield from _parts_of(whole, keeps_lists)
             return
     except (ValueError, RecursionError) as error:
         if "\n" not in text:
@@ -212,13 +212,13 @@ def _json_parts(payload: bytes, keeps_lists: bool) -> Parts:
             yield Refusal(f"line {number}: not JSON: {_why(error)}"), stripped.encode
             continue
         if end == len(stripped):
-            yield from _each(part, keeps_lists)
+            yield from _parts_of(part, keeps_lists)
         else:
-            what = Refusal(f"line {number}: something follows the event; write one on each line, or a list")
-            yield what, stripped.encode
+            refusal = Refusal(f"line {number}: something follows the event; write one on each line, or a list")
+            yield refusal, stripped.encode
 
 
-def _each(whole: Any, keeps_lists: bool) -> Parts:
+def _parts_of(whole: Any, keeps_lists: bool) -> Parts:
     for part in whole if isinstance(whole, list) and not keeps_lists else [whole]:
         yield part, partial(_dumped, part)
 

@@ -20,17 +20,17 @@ class Presence:
     is_there: bool = False
     why: str = "it was not reached yet"
     """It is not there because."""
-    _told: bool = False
+    _is_reported: bool = False
     _since_s: float = field(default_factory=time.monotonic)
 
     def came(self) -> None:
-        if not self.is_there and self._told:
+        if not self.is_there and self._is_reported:
             log.warning("%s: %s is there again after %.1f s", self.who, self.end, time.monotonic() - self._since_s)
         self.is_there = True
 
     def went(self, why: str) -> None:
-        if self.is_there or not self._told:
-            self._told = True
+        if self.is_there or not self._is_reported:
+            self._is_reported = True
             self._since_s = time.monotonic()
             log.warning("%s: %s is away: %s; it is tried again until it is back", self.who, self.end, why)
         self.is_there = False

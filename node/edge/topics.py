@@ -15,10 +15,10 @@ def filled(topic: str, delivery: dict[str, Any]) -> str:
     What would make another topic of it (``/``, ``+``, ``#``) and a value that is absent become ``_``.
     """
 
-    def value(found: re.Match[str]) -> str:
-        name = found[1]
+    def value(placeholder: re.Match[str]) -> str:
+        name = placeholder[1]
         attributes = delivery.get("attributes", {})
-        given = delivery.get("type") if name == "type" and name not in attributes else attributes.get(name)
-        return _UNSAFE.sub("_", str(given)) or "_" if given is not None else "_"
+        attribute = delivery.get("type") if name == "type" and name not in attributes else attributes.get(name)
+        return _UNSAFE.sub("_", str(attribute)) or "_" if attribute is not None else "_"
 
     return _BRACES.sub(value, topic)

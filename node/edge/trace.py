@@ -65,10 +65,10 @@ class TraceSourceAdapter:
         """The rows that have not been published yet."""
         self._bad.clear()
         feed = self._feed
-        found = events_of_source(
+        events = events_of_source(
             feed.path, self._edge.node, self._type, in_order=in_order, layout=feed.layout, on_bad=self._bad.append
         )
-        return itertools.islice(found, published, None)
+        return itertools.islice(events, published, None)
 
     def _tell_bad(self, intake: Intake) -> None:
         for sentence in self._bad:

@@ -38,7 +38,7 @@ class Turns:
         self._next[adapter] = turn = (ts, source)
         self._wake()
         while True:
-            other = min((each for name, each in self._next.items() if name is not adapter), default=LAST)
+            other = min((next_turn for name, next_turn in self._next.items() if name is not adapter), default=LAST)
             if turn < other:
                 return other
             self._waiting[adapter] = asyncio.get_running_loop().create_future()

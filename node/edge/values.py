@@ -26,10 +26,10 @@ class Refusal(Exception):
 
 def strict(event_type: EventType, name: str) -> Convert:
     """Values as programs give them: they have the declared kind, or are a whole number where a float is declared."""
-    what = f"{event_type.name}.{name}"
+    attribute = f"{event_type.name}.{name}"
 
     def convert(value: Any) -> Value:
-        return conform(event_type, name, _plain(what, value))
+        return conform(event_type, name, _plain(attribute, value))
 
     return convert
 
@@ -37,26 +37,26 @@ def strict(event_type: EventType, name: str) -> Convert:
 def lenient(event_type: EventType, name: str, entry: Mapped | None = None) -> Convert:
     """Values as devices give them: texts of numbers, whole floats, ON and OFF are taken where they are exactly of the
     declared kind. With an entry of a map numbers are converted by it first."""
-    what, kind = f"{event_type.name}.{name}", event_type.kind(name)
+    attribute, kind = f"{event_type.name}.{name}", event_type.kind(name)
     by = None if entry is None else conversion(entry)
     quick = None if by is not None else _QUICK.get(kind)
 
     def convert(value: Any) -> Value:
         if quick is not None and quick(value):
             return value  # type: ignore[no-any-return]
-        plain = _plain(what, value)
+        plain = _plain(attribute, value)
         if plain is None:
             return conform(event_type, name, None)
         if by is not None:
-            plain = _converted(what, plain, by, kind)
+            plain = _converted(attribute, plain, by, kind)
         elif kind == "float":
             if plain.__class__ is str:
-                plain = _rounded(what, _exact(what, plain, kind))
+                plain = _rounded(attribute, _exact(attribute, plain, kind))
         elif kind == "int":
             if plain.__class__ is str or plain.__class__ is float:
-                plain = _whole(what, _exact(what, plain, kind))
+                plain = _whole(attribute, _exact(attribute, plain, kind))
         elif kind == "bool" and plain.__class__ is not bool:
-            plain = _truth(what, plain)
+            plain = _truth(attribute, plain)
         return conform(event_type, name, plain)
 
     return convert
@@ -71,61 +71,63 @@ _QUICK: Final[dict[str, Callable[[Any], bool]]] = {
 """What needs no further look: by far the most values."""
 
 
-def _plain(what: str, value: Any) -> Any:
+def _plain(attribute: str, value: Any) -> Any:
     """A value that can travel."""
     kind = type(value)
     if kind is float:
         if value - value != 0:
-            raise Refusal(f"{what} is {value}, which is not a finite number")
+            raise Refusal(f"{attribute} is {value}, which is not a finite number")
     elif kind is int:
         if not INT_MIN <= value <= INT_MAX:
-            raise Refusal(f"{what} does not fit into 64 bits")
+            raise Refusal(f"{attribute} does not fit into 64 bits")
     elif kind is str:
         if len(value) > TEXT_BYTES_MAX:
-            raise Refusal(f"{what} has {len(value)} characters; {TEXT_BYTES_MAX} are the most")
+            raise Refusal(f"{attribute} has {len(value)} characters; {TEXT_BYTES_MAX} are the most")
         if not is_unicode(value):
-            raise Refusal(f"{what} is not a Unicode text")
+            raise Refusal(f"{attribute} is not a Unicode text")
     elif value is not None and kind is not bool:
-        raise Refusal(f"{what} is {shown(value)}; values are numbers, strings or booleans")
+        raise Refusal(f"{attribute} is {shown(value)}; values are numbers, strings or booleans")
     return value
 
 
-def _exact(what: str, value: Any, kind: str) -> Fraction:
+def _exact(attribute: str, value: Any, kind: str) -> Fraction:
     """The number that a value is, by its decimal text."""
     if value.__class__ is int:
         return Fraction(value)
     text = repr(value) if value.__class__ is float else value.strip() if value.__class__ is str else ""
     if len(text) > NUMBER_CHARACTERS_MAX or not NUMBER.fullmatch(text):
-        raise Refusal(f"{what} is declared {kind}, but {shown(value)} is no number")
+        raise Refusal(f"{attribute} is declared {kind}, but {shown(value)} is no number")
     return Fraction(Decimal(text))
 
 
-def _converted(what: str, value: Any, by: tuple[Fraction, Fraction], kind: str) -> Value:
-    made = _exact(what, value, "a number" if kind == "any" else kind) * by[0] + by[1]
-    return _whole(what, made) if kind == "int" else _rounded(what, made)
+def _converted(attribute: str, value: Any, by: tuple[Fraction, Fraction], kind: str) -> Value:
+    number = _exact(attribute, value, "a number" if kind == "any" else kind) * by[0] + by[1]
+    return _whole(attribute, number) if kind == "int" else _rounded(attribute, number)
 
 
-def _whole(what: str, number: Fraction) -> int:
+def _whole(attribute: str, number: Fraction) -> int:
     if not INT_MIN <= number <= INT_MAX:
-        raise Refusal(f"{what} does not fit into 64 bits")
+        raise Refusal(f"{attribute} does not fit into 64 bits")
     if number.denominator != 1:
-        raise Refusal(f"{what} is declared int, but {float(number)!r} is not whole; declare it float")
+        raise Refusal(f"{attribute} is declared int, but {float(number)!r} is not whole; declare it float")
     return number.numerator
 
 
-def _rounded(what: str, number: Fraction) -> float:
+def _rounded(attribute: str, number: Fraction) -> float:
     if abs(number) > FLOAT_MOST:
-        raise Refusal(f"{what} is too large for a float")
+        raise Refusal(f"{attribute} is too large for a float")
     return float(number)
 
 
-def _truth(what: str, value: Any) -> bool:
+def _truth(attribute: str, value: Any) -> bool:
     word = value.strip().lower() if value.__class__ is str else str(value) if value.__class__ is int else ""
     if word in TRUE:
         return True
     if word in FALSE:
         return False
-    raise Refusal(f"{what} is declared bool, but {shown(value)} is neither true nor false (ON, OFF, yes, no, 1, 0)")
+    raise Refusal(
+        f"{attribute} is declared bool, but {shown(value)} is neither true nor false (ON, OFF, yes, no, 1, 0)"
+    )
 
 
 def is_unicode(text: str) -> bool:

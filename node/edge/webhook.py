@@ -11,7 +11,7 @@ from headwater.node.edge.backoff import Backoff
 from headwater.node.edge.interfaces import Deliveries, Edge, identity
 from headwater.node.edge.names import shown
 from headwater.node.edge.seldom import Seldom
-from headwater.node.edge.windows import Window
+from headwater.node.edge.windows import ConfirmWindow
 from headwater.protocol.edge import WebhookTo
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class WebhookSinkAdapter:
         self._url = destination.url
         self._edge = edge
         self._first_s = first_s
-        self._window = Window()
+        self._window = ConfirmWindow()
         self._room = asyncio.Event()
         self._seldom = Seldom(log)
         self._refused: set[int] = set()
@@ -74,7 +74,7 @@ class WebhookSinkAdapter:
             await backoff.wait(retry_after_s)
         last = self._window.answered(number)
         if last is not None:
-            refused = {each for each in self._refused if each <= last}
+            refused = {delivery_number for delivery_number in self._refused if delivery_number <= last}
             self._refused -= refused
             deliveries.confirm(last, refused=len(refused))
             self._room.set()

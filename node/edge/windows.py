@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 
-class Window:
+class ConfirmWindow:
     """Which deliveries are answered: all up to a number can be confirmed when none before it is open."""
 
     def __init__(self) -> None:

@@ -45,14 +45,14 @@ class _TooManyKinds(Exception):
 
 
 def choices_of(
-    candidates: list[Row], forced: Row | None, follows: Callable[[Row, Row], bool] | None, asked: Asked
+    candidates: list[Row], forced: Row | None, follows: Callable[[Row, Row], bool] | None, demand: Demand
 ) -> Iterator[tuple[int, Sequence[Row]]]:
     """``(number, one of them)`` for each kind of choice among sorted rows; with ``forced``, of those that hold it."""
     if forced is not None:
         candidates = list(candidates)
         insort(candidates, forced)
     required = [candidate is forced for candidate in candidates] if forced is not None else None
-    return _kinds(candidates, required, follows, asked)
+    return _kinds(candidates, required, follows, demand)
 
 
 def group_choices_of(
@@ -61,7 +61,7 @@ def group_choices_of(
     forced: Row | None,
     within: Callable[..., bool],
     follows: Callable[[Item, Item], bool],
-    asked: Asked,
+    demand: Demand,
 ) -> Iterator[tuple[int, tuple[tuple[Row, ...], ...]]]:
     """The same for runs of groups, of which each kind is shown as one tuple of rows for each leaf of the group."""
     groups = all_groups(candidates, forced_leaf, forced, within)
@@ -70,7 +70,7 @@ def group_choices_of(
         return earlier[-1][:3] < start_of(later[0]) and follows(earlier, later)
 
     required = [group[forced_leaf] is forced for group in groups] if forced is not None else None
-    for number, chosen in _kinds(groups, required, after, asked):
+    for number, chosen in _kinds(groups, required, after, demand):
         yield number, tuple(zip(*chosen, strict=True))
 
 
@@ -89,12 +89,12 @@ def all_groups(
     return groups
 
 
-class Asked:
+class Demand:
     """What is still asked of a finished repetition: its first and last event (``ends``), folds, or every event."""
 
-    def __init__(self, ends: bool, each: bool, *folds: Fold) -> None:
+    def __init__(self, ends: bool, elements: bool, *folds: Fold) -> None:
         self.ends = ends
-        self.each = each
+        self.elements = elements
         self.folds = folds
         self.only_length = not ends and bool(folds) and all(function == "len" for function, _ in folds)
 
@@ -103,20 +103,20 @@ def _kinds(
     items: list[Item],
     required: list[bool] | None,
     follows: Callable[[Item, Item], bool] | None,
-    asked: Asked,
+    demand: Demand,
 ) -> Iterator[tuple[int, Sequence[Item]]]:
     if required is not None and not any(required):
         return
-    if not asked.each and follows is None and asked.only_length:
+    if not demand.elements and follows is None and demand.only_length:
         yield from _by_length(items, required)
         return
-    if not asked.each and follows is None and asked.ends and not asked.folds:
+    if not demand.elements and follows is None and demand.ends and not demand.folds:
         yield from _by_ends(items, required)
         return
-    channels = None if asked.each else _channels(items, asked.folds)
+    channels = None if demand.elements else _channels(items, demand.folds)
     if channels is not None:
         try:
-            kinds = _Kinds(items, required, follows, asked.ends, channels).found()
+            kinds = _Kinds(items, required, follows, demand.ends, channels).choices()
         except _TooManyKinds:
             pass
         else:
@@ -229,7 +229,7 @@ class _Kinds:
         self.joins = [join for join, _ in channels]
         self.values = list(zip(*(values for _, values in channels), strict=True)) or [()] * len(items)
 
-    def found(self) -> list[tuple[int, Sequence[Item]]]:
+    def choices(self) -> list[tuple[int, Sequence[Item]]]:
         by_last = self.ends or self.follows is not None
         size = 0
         together: dict[Any, list[Any]] = {}
@@ -270,19 +270,19 @@ class _Kinds:
 
 
 def _add(kinds: dict[Any, list[Any]], key: Any, number: int, chosen: Any) -> None:
-    known = kinds.get(key)
-    if known is None:
+    kind = kinds.get(key)
+    if kind is None:
         kinds[key] = [number, chosen]
     else:
-        known[0] += number
+        kind[0] += number
 
 
 def _unlinked(chosen: Any) -> tuple[Item, ...]:
-    found = []
+    items = []
     while chosen is not None:
         chosen, item = chosen
-        found.append(item)
-    return tuple(reversed(found))
+        items.append(item)
+    return tuple(reversed(items))
 
 
 def _number(items: list[Item], follows: Callable[[Item, Item], bool] | None) -> int:
@@ -310,5 +310,5 @@ def _one_by_one(
                 open_choices.append((position, (*chosen, items[position]), done))
 
 
-NAMES: dict[str, Any] = {"choices_of": choices_of, "group_choices_of": group_choices_of, "Asked": Asked}
+NAMES: dict[str, Any] = {"choices_of": choices_of, "group_choices_of": group_choices_of, "Demand": Demand}
 """What generated code may call, by the name it uses."""

@@ -46,7 +46,7 @@ class _Running:
     """A rule in the engine: where its matches appear and who reads them."""
 
     plan: RulePlan
-    found: list[Any]
+    matches: list[Any]
     over_limit: list[int]
     store: Store
     readers: list[Store]
@@ -103,13 +103,13 @@ class Engine:
         """Make the running parts of the program: stores, machines, and where the matches of each rule go."""
         program = self.program
         read = program.read_types()
-        self._found: list[Composite] = []
-        found: dict[str, list[Any]] = {}
+        self._matches: list[Composite] = []
+        matches: dict[str, list[Any]] = {}
         for plan, _ in program.plans:
-            found[plan.out] = [0] if plan.counts else [] if plan.rule.emits in read else self._found
+            matches[plan.out] = [0] if plan.counts else [] if plan.rule.emits in read else self._matches
         over = {f"v{plan.number}": [0] for plan, _ in program.plans}
         machines = [(NextMatch(plan), place) for plan, place in program.machines]
-        names: dict[str, Any] = {**found, **over, **{machine.name: machine.handle for machine, _ in machines}}
+        names: dict[str, Any] = {**matches, **over, **{machine.name: machine.handle for machine, _ in machines}}
         self._stores = [Store(compiled, names, program.types) for compiled in program.stores]
         for store in self._stores:
             store.fell_asleep = self._dismiss
@@ -120,19 +120,19 @@ class Engine:
         for plan, place in program.plans:
             own = {output.name: i for i, output in enumerate(plan.rule.attributes)}
             columns = tuple(own.get(name) for name in program.columns[plan.rule.emits].position)
-            running = _Running(plan, found[plan.out], over[f"v{plan.number}"], self._stores[place], [], columns, [0])
+            running = _Running(plan, matches[plan.out], over[f"v{plan.number}"], self._stores[place], [], columns, [0])
             self._stores[place].accept += [self._acceptor(running)] * len(plan.checks)
             self._running.append(running)
         self._link()
 
     @staticmethod
     def _acceptor(running: _Running) -> Callable[[Composite], None]:
-        found = running.found
+        matches = running.matches
         if not running.plan.counts:
-            return found.append
+            return matches.append
 
         def count(match: Composite) -> None:
-            found[0] += match[-1]  # how many matches this one stands for
+            matches[0] += match[-1]  # how many matches this one stands for
 
         return count
 
@@ -196,11 +196,11 @@ class Engine:
 
     def _take_composites(self, rows: Iterable[Row]) -> list[Row]:
         """Hand composite rows to their readers; the other rows."""
-        others = []
+        rest = []
         for row in rows:
             kind = row[3]
             if not isinstance(kind, Composite):
-                others.append(row)
+                rest.append(row)
                 continue
             name = kind.type
             if name not in self._dispatch_composites:
@@ -214,7 +214,7 @@ class Engine:
                         handler(row)
                     except Exception as error:
                         self._failed(error)
-        return others
+        return rest
 
     def insert_old(self, rows: Iterable[Row]) -> list[Composite]:
         """Take events, some of them at or before the watermark, as parts of matches that are still to be found.
@@ -321,10 +321,10 @@ class Engine:
     def _pass_on(self) -> None:
         """Give new composites to the rules that read them, in dependency order."""
         for running in self._read:
-            new, running.found[:] = running.found[:], []
+            new, running.matches[:] = running.matches[:], []
             running.passed_on[0] += len(new)
             if not self.program.count_only:
-                self._found += new
+                self._matches += new
             for composite in new:
                 values = running.plan.spec.values(*composite[1:])
                 row = (*composite.end, composite, *(None if i is None else values[i] for i in running.columns))
@@ -340,10 +340,10 @@ class Engine:
                 self._pass_on()
             except Exception as error:
                 self._failed(error)
-        if not self._found:
+        if not self._matches:
             return []
-        result = self._found[:]
-        self._found.clear()
+        result = self._matches[:]
+        self._matches.clear()
         return result
 
     def _admit(self, event_type: EventType | Composite) -> Handler | None:
@@ -427,7 +427,7 @@ class Engine:
 
     def counts(self) -> dict[str, int]:
         """With ``count_only``: matches so far per rule."""
-        return {r.plan.rule.name: r.found[0] if r.plan.counts else r.passed_on[0] for r in self._running}
+        return {r.plan.rule.name: r.matches[0] if r.plan.counts else r.passed_on[0] for r in self._running}
 
     def overstayed(self, old_us: int = 0) -> list[str]:
         """Rows that are held for longer than any match can need them; none, unless there is a leak. ``old_us``: how far
@@ -452,9 +452,9 @@ class Engine:
 
     def copy(self) -> Engine:
         """Another engine in the same state; from here on they go their own ways."""
-        made = Engine(self.program, on_failure=self._on_failure)
-        made.restore(self.snapshot())
-        return made
+        engine = Engine(self.program, on_failure=self._on_failure)
+        engine.restore(self.snapshot())
+        return engine
 
     def restore(self, snapshot: bytes) -> None:
         """Continue from a snapshot; everything this engine held before is forgotten."""

@@ -25,14 +25,16 @@ def all_of(handlers: Sequence[Handler]) -> Handler:
     return handle
 
 
-def reordering(own: EventType, given: EventType, handler: Handler) -> Handler:
+def reordering(own: EventType, received: EventType, handler: Handler) -> Handler:
     """Events of an equally named type with other columns are brought into the engine's order, and checked."""
     columns: list[tuple[str, int | None, bool]] = []
     for attribute, kind, optional in zip(own.attributes, own.kinds, own.optional, strict=True):
-        place = given.position(attribute)
+        place = received.position(attribute)
         if place is None and not optional:
-            raise EventError(f"{given!r} lacks the attribute {attribute!r} that the rules know as {own!r}")
-        as_it_is = place is None or (given.kind(attribute) == kind and (optional or not given.is_optional(attribute)))
+            raise EventError(f"{received!r} lacks the attribute {attribute!r} that the rules know as {own!r}")
+        as_it_is = place is None or (
+            received.kind(attribute) == kind and (optional or not received.is_optional(attribute))
+        )
         columns.append((attribute, place, as_it_is))
 
     def handle(row: Row) -> None:
@@ -47,11 +49,11 @@ def reordering(own: EventType, given: EventType, handler: Handler) -> Handler:
 
 def widening(declared: EventType, width: int, handler: Handler) -> Handler:
     """Rows of composites from outside; rules here that emit the type, too, may have given it further columns."""
-    given = 4 + len(declared.attributes)
-    missing = (None,) * (width - given)
+    row_width = 4 + len(declared.attributes)
+    missing = (None,) * (width - row_width)
 
     def handle(row: Row) -> None:
-        if len(row) != given:
+        if len(row) != row_width:
             raise EventError(f"a composite row with {len(row) - 4} values, but {declared!r} was declared")
         handler((*row, *missing) if missing else row)
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headwater.node.engine.next_plan import ACCEPTED, NextPlan, Run, Stage
+from headwater.node.engine.next_plan import ACCEPTED, NextPlan, NextStage, Run
 from headwater.node.engine.runtime import Row
-from headwater.node.engine.store import SWEEPS_PER_HORIZON, State, Store
+from headwater.node.engine.store import SWEEPS_PER_HORIZON, Store, StoreState
 from headwater.protocol.composites import Composite
 
 
@@ -23,10 +23,10 @@ class NextMatch:
         self.plan = next_plan.plan
         self.name = next_plan.name
         self.stages = next_plan.stages
-        self.starting: dict[str, list[Stage]] = {}
+        self.starting: dict[str, list[NextStage]] = {}
         for stage in next_plan.first:
             self.starting.setdefault(stage.leaf.type, []).append(stage)
-        self.watching: dict[str, list[tuple[Stage, list[Stage], bool]]] = {}
+        self.watching: dict[str, list[tuple[NextStage, list[NextStage], bool]]] = {}
         for stage in self.stages:
             names = {following.leaf.type for following in stage.next} | ({stage.leaf.type} if stage.many else set())
             for name in sorted(names):
@@ -39,7 +39,7 @@ class NextMatch:
         store.machines.append(self)
         self.bind(store.state)
 
-    def bind(self, state: State) -> None:
+    def bind(self, state: StoreState) -> None:
         """Work on this state of the store from now on."""
         self.state = state
         self.runs = state.runs_of.setdefault(self.plan.number, [{} for _ in self.stages])
@@ -56,7 +56,7 @@ class NextMatch:
     def handle(self, row: Row) -> None:
         kind = row[3]
         name = kind.type if isinstance(kind, Composite) else kind.name
-        moved: list[tuple[Stage, Run]] = []
+        moved: list[tuple[NextStage, Run]] = []
         for stage, all_following, may_take in self.watching.get(name, ()):
             runs = self.runs[stage.number]
             if runs:
@@ -79,11 +79,11 @@ class NextMatch:
             else:
                 self._open(stage, run)
 
-    def _fits(self, stage: Stage, row: Row) -> bool:
+    def _fits(self, stage: NextStage, row: Row) -> bool:
         own = self.own.get(stage.number)
         return own is None or own(row)
 
-    def _open(self, stage: Stage, run: Run) -> None:
+    def _open(self, stage: NextStage, run: Run) -> None:
         key = self.functions["key_of_run"][stage.number](run) if stage.keyed else None
         self.runs[stage.number].setdefault(key, []).append(run)
         if stage.complete:
@@ -92,11 +92,11 @@ class NextMatch:
     def _step(
         self,
         runs: list[Run],
-        stage: Stage,
-        following: list[Stage],
+        stage: NextStage,
+        following: list[NextStage],
         takes: bool,
         row: Row,
-        moved: list[tuple[Stage, Run]],
+        moved: list[tuple[NextStage, Run]],
     ) -> list[Run]:
         """The runs that stay at the stage. The elements of an open repetition are a list, of a finished one a tuple."""
         kept = []
@@ -163,7 +163,7 @@ class NextMatch:
                 continue
             if self._earliest[stage.number] == float("-inf"):
                 deadline = self.deadline[stage.number]
-                self._earliest[stage.number] = min(deadline(run) for found in runs.values() for run in found)
+                self._earliest[stage.number] = min(deadline(run) for same_key in runs.values() for run in same_key)
             first = min(first, self._earliest[stage.number])
         return first
 

@@ -24,7 +24,7 @@ REFUSED, ACCEPTED, OUTSIDE = 0, 1, 2
 
 
 @dataclass(slots=True)
-class Stage:
+class NextStage:
     """A state: the last unit bound is ``depth`` of ``branch``, which is any branch that passes here."""
 
     number: int
@@ -35,7 +35,7 @@ class Stage:
     complete: bool
     check: int | None = None
     keyed: bool = False
-    next: list[Stage] = field(default_factory=list)
+    next: list[NextStage] = field(default_factory=list)
 
 
 class NextPlan:
@@ -44,8 +44,8 @@ class NextPlan:
     def __init__(self, builder: StoreBuilder, plan: RulePlan) -> None:
         self.plan = plan
         self.name = f"m{plan.number}"
-        self.stages: list[Stage] = []
-        self.first: list[Stage] = []
+        self.stages: list[NextStage] = []
+        self.first: list[NextStage] = []
         self.counted = builder.counted
         self.horizon = max(branch.horizon for branch in plan.logical.branches)
         self.exports: list[tuple[int, str, str]] = []
@@ -73,13 +73,13 @@ class NextPlan:
             complete = depth == len(branch.units) - 1
             stage = next((s for s in level if s.leaf == unit.leaves[0]), None)
             if stage is None:
-                stage = Stage(len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check)
+                stage = NextStage(len(self.stages), depth, branch, unit.leaves[0], unit.many, complete, check)
                 self.stages.append(stage)
                 level.append(stage)
                 self._write(builder, stage)
             level = stage.next
 
-    def _write(self, builder: StoreBuilder, stage: Stage) -> None:
+    def _write(self, builder: StoreBuilder, stage: NextStage) -> None:
         if any(_is_own(condition, stage) for condition in stage.branch.where):
             self._function(builder, stage, "own", "x", self._own)
         self._function(builder, stage, "accept", "run, x", self._accept)
@@ -90,39 +90,39 @@ class NextPlan:
             if stage.many:
                 self._function(builder, stage, "deadline", "run", self._deadline)
 
-    def _index(self, builder: StoreBuilder, stage: Stage) -> None:
+    def _index(self, builder: StoreBuilder, stage: NextStage) -> None:
         """Find an equality that every event that concerns runs at this stage must satisfy: runs are then kept by it.
 
         The function ``key_of_run`` gives a run's value, ``key_of_row`` (one per event type) that of an event.
         """
         concerned = [*stage.next, *([stage] if stage.many else [])]
-        found: dict[Expression, dict[str, Expression]] | None = None
+        equalities: dict[Expression, dict[str, Expression]] | None = None
         for other in concerned:
-            mine = {known: (other.leaf.type, of_row) for known, of_row in self._equalities(stage, other)}
-            if found is None:
-                found = {known: {event_type: of_row} for known, (event_type, of_row) in mine.items()}
+            mine = {run_value: (other.leaf.type, of_row) for run_value, of_row in self._equalities(stage, other)}
+            if equalities is None:
+                equalities = {run_value: {event_type: of_row} for run_value, (event_type, of_row) in mine.items()}
                 continue
             both = {}
-            for known, rows in found.items():
-                if known in mine and rows.get(mine[known][0], mine[known][1]) == mine[known][1]:
-                    both[known] = {**rows, mine[known][0]: mine[known][1]}
-            found = both
-        if not found:
+            for run_value, rows in equalities.items():
+                if run_value in mine and rows.get(mine[run_value][0], mine[run_value][1]) == mine[run_value][1]:
+                    both[run_value] = {**rows, mine[run_value][0]: mine[run_value][1]}
+            equalities = both
+        if not equalities:
             return
-        known = min(found, key=repr)
+        run_value = min(equalities, key=repr)
         stage.keyed = True
 
-        def of_run(out: Writer, join: JoinWriter, stage: Stage) -> None:
+        def of_run(out: Writer, join: JoinWriter, stage: NextStage) -> None:
             self._unpack(out, stage, stage.depth + 1)
-            out.line(f"return {join.scope.value(known).source}")
+            out.line(f"return {join.scope.value(run_value).source}")
 
         self._function(builder, stage, "key_of_run", "run", of_run)
-        for event_type, of_row in found[known].items():
+        for event_type, of_row in equalities[run_value].items():
             role = next(iter(roles_of(of_row)))
             leaf = next(other.leaf for other in concerned if other.leaf.role == role)
 
             def of_event(
-                out: Writer, join: JoinWriter, stage: Stage, of_row: Expression = of_row, leaf: Leaf = leaf
+                out: Writer, join: JoinWriter, stage: NextStage, of_row: Expression = of_row, leaf: Leaf = leaf
             ) -> None:
                 join.types[leaf.role] = leaf.type
                 with join.reading({(leaf.role, ""): "x"}):
@@ -130,7 +130,7 @@ class NextPlan:
 
             self._function(builder, stage, f"key_of_row {event_type}", "x", of_event)
 
-    def _equalities(self, stage: Stage, other: Stage) -> Iterator[tuple[Expression, Expression]]:
+    def _equalities(self, stage: NextStage, other: NextStage) -> Iterator[tuple[Expression, Expression]]:
         """(value known at the stage, value of the event) for equalities that an event at ``other`` must satisfy."""
         branch, role = other.branch, other.leaf.role
         fixed = {  # what does not change any more while a run stands at the stage
@@ -143,21 +143,21 @@ class NextPlan:
                 continue
             if self._home(branch, condition) != other.depth or any(isinstance(p, Fold) for p in walk(condition)):
                 continue
-            for known, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
+            for run_value, of_row in ((condition.left, condition.right), (condition.right, condition.left)):
                 if _places(of_row) != {(role, "")}:
                     continue
-                if other is stage and _places(known) == {(role, "i-1")} and _moved(known, "") == of_row:
-                    yield _moved(known, "first"), of_row  # equal to its predecessor, so to the first of all
-                elif _places(known) and _places(known) <= fixed - {(role, "")}:
-                    yield known, of_row
+                if other is stage and _places(run_value) == {(role, "i-1")} and _moved(run_value, "") == of_row:
+                    yield _moved(run_value, "first"), of_row  # equal to its predecessor, so to the first of all
+                elif _places(run_value) and _places(run_value) <= fixed - {(role, "")}:
+                    yield run_value, of_row
 
     def _function(
         self,
         builder: StoreBuilder,
-        stage: Stage,
+        stage: NextStage,
         purpose: str,
         arguments: str,
-        body: Callable[[Writer, JoinWriter, Stage], None],
+        body: Callable[[Writer, JoinWriter, NextStage], None],
     ) -> None:
         join = JoinWriter(builder, stage.branch, 0, 0, Mode(ordered=True, newest=False), in_text_order=True)
         if stage.complete and stage.many:
@@ -174,7 +174,7 @@ class NextPlan:
         self.exports.append((stage.number, purpose, name))
 
     @staticmethod
-    def _unpack(out: Writer, stage: Stage, bound: int) -> None:
+    def _unpack(out: Writer, stage: NextStage, bound: int) -> None:
         names = [f"k{n}_0" if unit.many else f"r{n}" for n, unit in enumerate(stage.branch.units[:bound])]
         if names:
             out.line(f"{', '.join(names)}, = run")
@@ -187,13 +187,13 @@ class NextPlan:
         unit = branch.units[last]
         return last + 1 if unit.many and needs_whole(condition, unit.roles) else last
 
-    def _own(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+    def _own(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
         """What an event must satisfy for itself: judged once, not for every run."""
         with join.reading({(stage.leaf.role, ""): "x"}):
             tests = [join.scope.truth(condition) for condition in stage.branch.where if _is_own(condition, stage)]
         out.line(f"return {' and '.join(tests)}")
 
-    def _accept(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+    def _accept(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
         depth, branch = stage.depth, stage.branch
         self._unpack(out, stage, depth)
         variable = f"x{depth}_0" if stage.many else f"r{depth}"
@@ -218,12 +218,12 @@ class NextPlan:
         out.line(f"return {ACCEPTED}")
 
     @staticmethod
-    def _judge(join: JoinWriter, condition: Expression, stage: Stage) -> str:
+    def _judge(join: JoinWriter, condition: Expression, stage: NextStage) -> str:
         if stage.many and stage.leaf.role in roles_of(condition):
             return join.scope.truth(condition)
         return join.over_elements(condition)
 
-    def _windows(self, join: JoinWriter, stage: Stage) -> list[str]:
+    def _windows(self, join: JoinWriter, stage: NextStage) -> list[str]:
         depth, branch = stage.depth, stage.branch
         tests = [
             f"x[0] - {join.first_ts(gap.earlier, gap.from_start)} <= {gap.length}" for gap in branch.gaps_to(depth)
@@ -242,7 +242,7 @@ class NextPlan:
             tests.append(f"x[-1] - {join.row_of(0, 'first')}[-1] <= {branch.count - 1}")
         return tests
 
-    def _take(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+    def _take(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
         depth, branch = stage.depth, stage.branch
         self._unpack(out, stage, depth + 1)
         element = f"x{depth}_0"
@@ -262,7 +262,7 @@ class NextPlan:
             out.line(f"if not ({test}): return False")
         out.line("return True")
 
-    def _finish(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+    def _finish(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
         branch = stage.branch
         self._unpack(out, stage, len(branch.units))
         for condition in branch.where:
@@ -273,7 +273,7 @@ class NextPlan:
                 out.line(f"if {join.negation_found(forbidden)}: return")
         emit(self.plan, branch, stage.check, out, join)
 
-    def _deadline(self, out: Writer, join: JoinWriter, stage: Stage) -> None:
+    def _deadline(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
         branch, depth = stage.branch, stage.depth
         self._unpack(out, stage, len(branch.units))
         if branch.count is not None:
@@ -299,17 +299,17 @@ def _moved(expression: Expression, to: Index) -> Expression:
     return rewritten(expression, lambda attribute: replace(attribute, index=to))
 
 
-def _is_own(condition: Expression, stage: Stage) -> bool:
+def _is_own(condition: Expression, stage: NextStage) -> bool:
     """A conjunct about the event of the stage alone."""
     roles = frozenset((stage.leaf.role,))
     return roles_of(condition) == roles and (not stage.many or elementwise(condition, roles))
 
 
 def _forbidden_types(branch: Branch) -> set[str]:
-    found = set()
+    types = set()
     for forbidden in branch.forbidden:
         if forbidden.leaf is not None:
-            found.add(forbidden.leaf.type)
+            types.add(forbidden.leaf.type)
         for sub in forbidden.sub:
-            found |= {leaf.type for unit in sub.units for leaf in unit.leaves}
-    return found
+            types |= {leaf.type for unit in sub.units for leaf in unit.leaves}
+    return types

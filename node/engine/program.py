@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headwater.node.engine.codegen.code import Columns, Pool
+from headwater.node.engine.codegen.code import Pool, RowLayout
 from headwater.node.engine.codegen.rules import RulePlan, add_rule, composite_spec
 from headwater.node.engine.codegen.store_builder import CompiledStore, StoreBuilder
 from headwater.node.engine.next_plan import NextPlan
@@ -31,7 +31,7 @@ class Program:
     """The primitive event types that rules read, by name."""
     composites: Mapping[str, EventType]
     """The types of composite events that come from outside, by name."""
-    columns: Mapping[str, Columns]
+    columns: Mapping[str, RowLayout]
     plans: tuple[tuple[RulePlan, int], ...]
     """Each rule with the number of its store."""
     stores: tuple[CompiledStore, ...]
@@ -56,17 +56,17 @@ def compile_rules(
     count_only: bool = False,
 ) -> Program:
     """Compile a sequence of rules, or a RuleSet with its types; the arguments are those of Engine."""
-    given = list(types)
+    declared = list(types)
     outside = {t.name: t for t in composites}
     if hasattr(rules, "rules"):
-        known = {t.name for t in given} | outside.keys()
-        given += [t for t in rules.types.values() if t.name not in known]
+        names = {t.name for t in declared} | outside.keys()
+        declared += [t for t in rules.types.values() if t.name not in names]
         rules = rules.rules
     ordered = in_dependency_order(tuple(rules))
     for rule in ordered:
         for flaw in check_rule(rule):
             raise RuleError(f"rule {rule.name!r}: {flaw}")
-    input_types = _input_types(ordered, given, outside)
+    input_types = _input_types(ordered, declared, outside)
     pool = Pool(functions if functions is not None else Functions(), remote or {})
     compiler = _Compiler(ordered, input_types, outside, pool)
     return compiler.compile(count_only)
@@ -120,7 +120,7 @@ class _Compiler:
             tuple(builder.compile() for builder in self.builders),
             tuple(machines),
             count_only,
-            digest(self.rules, *(_declarations(known) for known in (self.types, self.outside))),
+            digest(self.rules, *(_declarations(types) for types in (self.types, self.outside))),
             not machines and all(builder.counted is None for builder in self.builders),
         )
 
@@ -141,21 +141,21 @@ def _declarations(types: Mapping[str, EventType]) -> tuple[Any, ...]:
 
 
 def _input_types(
-    rules: Sequence[Rule], given: Sequence[EventType], outside: Mapping[str, EventType]
+    rules: Sequence[Rule], declared: Sequence[EventType], outside: Mapping[str, EventType]
 ) -> dict[str, EventType]:
     """The primitive types rules read; one that is not declared has the attributes that they name, of any kind."""
     emitted = {rule.emits for rule in rules} | outside.keys()
-    found = {t.name: t for t in given}
-    for name in sorted(emitted & found.keys()):
+    types = {t.name: t for t in declared}
+    for name in sorted(emitted & types.keys()):
         raise RuleError(f"{name!r} is both an event type of a source and the output of a rule; rename one of them")
     used: dict[str, dict[str, None]] = {}
     for rule in rules:
         for event_type, attribute in _attributes_used(rule):
             used.setdefault(event_type, {}).setdefault(attribute, None)
     for name, attributes in used.items():
-        if name not in found and name not in emitted:
-            found[name] = EventType(name, [(a, "any?") for a in attributes if a and a not in RESERVED_ATTRIBUTES])
-    return {name: t for name, t in found.items() if name in used}
+        if name not in types and name not in emitted:
+            types[name] = EventType(name, [(a, "any?") for a in attributes if a and a not in RESERVED_ATTRIBUTES])
+    return {name: t for name, t in types.items() if name in used}
 
 
 def _attributes_used(rule: Rule) -> Iterable[tuple[str, str]]:
@@ -175,20 +175,20 @@ def _attributes_used(rule: Rule) -> Iterable[tuple[str, str]]:
 
 def _all_columns(
     rules: Sequence[Rule], types: Mapping[str, EventType], outside: Mapping[str, EventType]
-) -> dict[str, Columns]:
+) -> dict[str, RowLayout]:
     columns = {}
     for name, event_type in types.items():
         pairs = zip(event_type.attributes, event_type.optional, strict=True)
         optional = frozenset(attribute for attribute, may_lack in pairs if may_lack)
         position = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(event_type.attributes)}
-        columns[name] = Columns(name, position, optional, composite=False)
+        columns[name] = RowLayout(name, position, optional, composite=False)
     for name, event_type in outside.items():
         position = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(event_type.attributes)}
-        columns[name] = Columns(name, position, frozenset(position), composite=True)
+        columns[name] = RowLayout(name, position, frozenset(position), composite=True)
     for rule in rules:  # several rules may emit one type: readers see the attributes of all of them
-        known = columns.get(rule.emits)
-        united = dict(known.position) if known is not None else {}
+        shared = columns.get(rule.emits)
+        united = dict(shared.position) if shared is not None else {}
         for output in rule.attributes:
             united.setdefault(output.name, HEADER_WIDTH + len(united))
-        columns[rule.emits] = Columns(rule.emits, united, frozenset(united), composite=True)
+        columns[rule.emits] = RowLayout(rule.emits, united, frozenset(united), composite=True)
     return columns

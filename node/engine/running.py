@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 BATCH_EVENTS: Final = 500  # fed at once, between two watermarks
 
 
-def run(engine: Engine, given: Iterable[Event | Mapping[str, Any]], lateness_us: int | None) -> Iterator[Composite]:
+def run(engine: Engine, inputs: Iterable[Event | Mapping[str, Any]], lateness_us: int | None) -> Iterator[Composite]:
     """See ``Engine.run``."""
-    events = _events(given)
+    events = _events(inputs)
     if lateness_us is None:
         in_order = sorted(events, key=lambda event: event[:2])
-        yield from fed(engine, _told_apart(_numbered(in_order)))
+        yield from fed(engine, _distinct(_numbered(in_order)))
     else:
         yield from fed(engine, _numbered(events), lateness_us, 1)
     yield from engine.close()
@@ -47,8 +47,8 @@ def fed(engine: Engine, events: Iterable[Event], lateness_us: int = 0, size: int
     yield from engine.feed(batch)
 
 
-def _events(given: Iterable[Event | Mapping[str, Any]]) -> Iterator[Event]:
-    for number, one in enumerate(given, 1):
+def _events(inputs: Iterable[Event | Mapping[str, Any]]) -> Iterator[Event]:
+    for number, one in enumerate(inputs, 1):
         if isinstance(one, Event):
             yield one
         elif isinstance(one, Mapping):
@@ -59,20 +59,20 @@ def _events(given: Iterable[Event | Mapping[str, Any]]) -> Iterator[Event]:
             )
 
 
-def _event(given: Mapping[str, Any], number: int) -> Event:
+def _event(mapping: Mapping[str, Any], number: int) -> Event:
     """An event of a mapping as a line of a trace has it; -1 for a number that is still to be given."""
     for name in ("type", "ts"):
-        if name not in given:
-            raise EventError(f"event {number} has no {name!r}: {dict(given)!r:.100}")
-    attributes = {name: value for name, value in given.items() if name not in ("type", "ts", "node", "seq")}
-    return Event(str(given["type"]), given["ts"], given.get("node", "local"), given.get("seq", -1), attributes)
+        if name not in mapping:
+            raise EventError(f"event {number} has no {name!r}: {dict(mapping)!r:.100}")
+    attributes = {name: value for name, value in mapping.items() if name not in ("type", "ts", "node", "seq")}
+    return Event(str(mapping["type"]), mapping["ts"], mapping.get("node", "local"), mapping.get("seq", -1), attributes)
 
 
-def _told_apart(events: Iterable[Event]) -> Iterator[Event]:
+def _distinct(events: Iterable[Event]) -> Iterator[Event]:
     """Two events under one identity would be taken for one. (The same event twice is one.)"""
-    known: dict[tuple[str, int], Event] = {}
+    by_identity: dict[tuple[str, int], Event] = {}
     for event in events:
-        other = known.setdefault(event[1:3], event)
+        other = by_identity.setdefault(event[1:3], event)
         if other != event:
             raise EventError(
                 f"two events have the node {event[1]!r} and the seq {event[2]}: {other!r} and {event!r}; give each "
@@ -84,14 +84,14 @@ def _told_apart(events: Iterable[Event]) -> Iterator[Event]:
 def _numbered(events: Iterable[Event]) -> Iterator[Event]:
     """Events without a number get the next one of their node, in the order they come."""
     numbers: dict[str, int] = {}
-    given: bool | None = None
+    are_numbered: bool | None = None
     for event in events:
         has_number = event[2] >= 0
-        if given is None:
-            given = has_number
-        if has_number != given:
+        if are_numbered is None:
+            are_numbered = has_number
+        if has_number != are_numbered:
             raise EventError(f"some events have a seq and others do not; number all of them or none ({event!r:.100})")
-        if given:
+        if are_numbered:
             yield event
         else:
             number = numbers[event[1]] = numbers.get(event[1], 0) + 1

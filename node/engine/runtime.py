@@ -157,11 +157,11 @@ def subsets(candidates: list[Row]) -> list[tuple[Row, ...]]:
     """Every non-empty subset, elements in order."""
     if len(candidates) > CANDIDATES_MAX:
         raise TooManySubsets(len(candidates))
-    found: list[tuple[Row, ...]] = [()]
+    choices: list[tuple[Row, ...]] = [()]
     for candidate in candidates:
-        found += [(*chosen, candidate) for chosen in found]
-    del found[0]
-    return found
+        choices += [(*chosen, candidate) for chosen in choices]
+    del choices[0]
+    return choices
 
 
 def subsets_with(candidates: list[Row], forced: Row) -> list[tuple[Row, ...]]:
@@ -169,13 +169,13 @@ def subsets_with(candidates: list[Row], forced: Row) -> list[tuple[Row, ...]]:
     if len(candidates) > CANDIDATES_MAX:
         raise TooManySubsets(len(candidates))
     split = bisect_left(candidates, forced)
-    found: list[tuple[Row, ...]] = [()]
+    choices: list[tuple[Row, ...]] = [()]
     for candidate in candidates[:split]:
-        found += [(*chosen, candidate) for chosen in found]
-    found = [(*chosen, forced) for chosen in found]
+        choices += [(*chosen, candidate) for chosen in choices]
+    choices = [(*chosen, forced) for chosen in choices]
     for candidate in candidates[split:]:
-        found += [(*chosen, candidate) for chosen in found]
-    return found
+        choices += [(*chosen, candidate) for chosen in choices]
+    return choices
 
 
 def chains(candidates: list[Row], forced: Row | None, follows: Callable[[Row, Row], bool]) -> list[tuple[Row, ...]]:
@@ -184,20 +184,20 @@ def chains(candidates: list[Row], forced: Row | None, follows: Callable[[Row, Ro
         candidates = list(candidates)
         insort(candidates, forced)
     ending: list[list[tuple[Row, ...]]] = []
-    total_found = 0
+    chain_count = 0
     for position, candidate in enumerate(candidates):
         here: list[tuple[Row, ...]] = [(candidate,)]
         for before in range(position):
             if follows(candidates[before], candidate):
                 here += [(*chosen, candidate) for chosen in ending[before]]
         ending.append(here)
-        total_found += len(here)
-        if total_found > 1 << CANDIDATES_MAX:
+        chain_count += len(here)
+        if chain_count > 1 << CANDIDATES_MAX:
             raise TooManySubsets(len(candidates))
-    found = [chosen for here in ending for chosen in here]
+    choices = [chosen for here in ending for chosen in here]
     if forced is None:
-        return found
-    return [chosen for chosen in found if any(element is forced for element in chosen)]
+        return choices
+    return [chosen for chosen in choices if any(element is forced for element in chosen)]
 
 
 def group_chains(
@@ -214,7 +214,7 @@ def group_chains(
     """
     groups = counting.all_groups(candidates, forced_leaf, forced, within)
     ending: list[list[tuple[tuple[Row, ...], ...]]] = []
-    total_found = 0
+    chain_count = 0
     for position, group in enumerate(groups):
         here: list[tuple[tuple[Row, ...], ...]] = [(group,)]
         for before in range(position):
@@ -222,13 +222,13 @@ def group_chains(
             if earlier[-1][:3] < start_of(group[0]) and follows(earlier, group):
                 here += [(*chosen, group) for chosen in ending[before]]
         ending.append(here)
-        total_found += len(here)
-        if total_found > 1 << CANDIDATES_MAX:
+        chain_count += len(here)
+        if chain_count > 1 << CANDIDATES_MAX:
             raise TooManySubsets(len(groups))
-    found = [chosen for here in ending for chosen in here]
+    choices = [chosen for here in ending for chosen in here]
     if forced is not None:
-        found = [chosen for chosen in found if any(group[forced_leaf] is forced for group in chosen)]
-    return [tuple(zip(*chosen, strict=True)) for chosen in found]
+        choices = [chosen for chosen in choices if any(group[forced_leaf] is forced for group in chosen)]
+    return [tuple(zip(*chosen, strict=True)) for chosen in choices]
 
 
 def after(key: Row) -> Row:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import msgpack
 
-from headwater.node.engine.store import State, Store
+from headwater.node.engine.store import Store, StoreState
 from headwater.protocol.composites import Composite, CompositeSpec, carrying_spec, from_wire, to_wire
 from headwater.protocol.errors import EventError, HeadwaterError
 from headwater.protocol.events import EventType
@@ -102,10 +102,10 @@ def encode_snapshot(
     for store in stores:
         state = store.state
         buffers = [
-            [[table.ref(key), [table.ref(row) for row in rows]] for key, rows in found.items()]
-            if isinstance(found, dict)
-            else [table.ref(row) for row in found]
-            for found in state.rows
+            [[table.ref(key), [table.ref(row) for row in rows]] for key, rows in buffer.items()]
+            if isinstance(buffer, dict)
+            else [table.ref(row) for row in buffer]
+            for buffer in state.rows
         ]
         saved.append(
             {
@@ -123,7 +123,7 @@ def encode_snapshot(
             }
         )
     counts = [
-        [_scalar(rule.found[0] if rule.plan.counts else rule.passed_on[0]), rule.over_limit[0]] for rule in running
+        [_scalar(rule.matches[0] if rule.plan.counts else rule.passed_on[0]), rule.over_limit[0]] for rule in running
     ]
     whole = [
         FORMAT,
@@ -165,7 +165,7 @@ def decode_snapshot(
         raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
     for rule, (counted, over) in zip(running, counts, strict=True):
         rule.over_limit[0] = over
-        (rule.found if rule.plan.counts else rule.passed_on)[0] = counted
+        (rule.matches if rule.plan.counts else rule.passed_on)[0] = counted
     for store, state in zip(stores, states, strict=True):
         store.replace_state(state)
     return watermark, late
@@ -188,14 +188,14 @@ def _unpacked(data: bytes, fingerprint: str) -> Sequence[Any]:
     return content
 
 
-def _state(store: Store, saved: Mapping[str, Any], value: Any) -> State:
-    state = State(store.compiled)
-    for rows, found in zip(state.rows, saved["buffers"], strict=True):
+def _state(store: Store, saved: Mapping[str, Any], value: Any) -> StoreState:
+    state = StoreState(store.compiled)
+    for rows, saved_rows in zip(state.rows, saved["buffers"], strict=True):
         if isinstance(rows, dict):
-            for key, inside in found:
+            for key, inside in saved_rows:
                 rows[value(key)] = [value(row) for row in inside]
         else:
-            rows.extend(value(row) for row in found)
+            rows.extend(value(row) for row in saved_rows)
     state.newest[0] = value(saved["newest"])
     state.number[0] = saved["number"]
     state.waiting.extend(value(entry) for entry in saved["waiting"])

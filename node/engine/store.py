@@ -24,7 +24,7 @@ SWEEPS_PER_HORIZON = 4  # a buffer holds at most a quarter of its horizon more t
 Handler = Callable[[Row], None]
 
 
-class Machine(Protocol):
+class NextMachine(Protocol):
     """Something beside the generated code that sees the events of an ordered store: a skip-till-next rule."""
 
     plan: Any
@@ -32,7 +32,7 @@ class Machine(Protocol):
     @property
     def waits(self) -> bool: ...
 
-    def bind(self, state: State) -> None: ...
+    def bind(self, state: StoreState) -> None: ...
 
     def finish(self, watermark: float) -> None: ...
 
@@ -47,7 +47,7 @@ class Machine(Protocol):
     def held(self) -> int: ...
 
 
-class State:
+class StoreState:
     """What changes while a store runs: plain containers, so that it can be saved, restored and counted."""
 
     __slots__ = (
@@ -79,9 +79,9 @@ class Store:
     def __init__(self, compiled: CompiledStore, names: Mapping[str, Any], types: Mapping[str, EventType]) -> None:
         self.compiled = compiled
         self._types = types
-        self.state = State(compiled)
+        self.state = StoreState(compiled)
         self._names = names
-        self.machines: list[Machine] = []
+        self.machines: list[NextMachine] = []
         self.fell_asleep: Callable[[str], None] = lambda event_type: None
         """Told when a buffer of the type is empty and will not be looked at before ``wake``: rules whose events do not
         come cost nothing."""
@@ -117,7 +117,7 @@ class Store:
         exec(code, space)
         return space["build"](self.state)
 
-    def replace_state(self, state: State) -> None:
+    def replace_state(self, state: StoreState) -> None:
         """Continue from another state of the same compiled store."""
         self.state = state
         self._bind()
@@ -309,32 +309,32 @@ class Store:
         self._numbered_sweep = number + max(1, window // 2)
         least = number + 2 - 2 * window
         lists = [
-            (rows, key, found, horizon)
+            (rows, key, bucket, horizon)
             for rows, (_, horizon) in zip(self.state.rows, self.compiled.buffers, strict=True)
-            for key, found in (list(rows.items()) if isinstance(rows, dict) else [(None, rows)])
+            for key, bucket in (list(rows.items()) if isinstance(rows, dict) else [(None, rows)])
         ]
-        cuts = [bisect_left(found, least, key=lambda row: row[-1]) for _, _, found, _ in lists]
-        kept = [found[cut][0] for (_, _, found, _), cut in zip(lists, cuts, strict=True) if cut < len(found)]
+        cuts = [bisect_left(bucket, least, key=lambda row: row[-1]) for _, _, bucket, _ in lists]
+        kept = [bucket[cut][0] for (_, _, bucket, _), cut in zip(lists, cuts, strict=True) if cut < len(bucket)]
         oldest = min(kept, default=float("inf"))
-        for (rows, key, found, horizon), cut in zip(lists, cuts, strict=True):
-            del found[: min(cut, bisect_left(found, (oldest - horizon,)))]
-            if key is not None and not found:
+        for (rows, key, bucket, horizon), cut in zip(lists, cuts, strict=True):
+            del bucket[: min(cut, bisect_left(bucket, (oldest - horizon,)))]
+            if key is not None and not bucket:
                 del rows[key]
 
     def overstayed(self, old_us: int) -> list[str]:
         """Buffers with rows that should have been dropped. A row that comes old is only looked at a horizon after the
         buffer was last found empty, and then at the next sweep."""
-        watermark, found = self.state.watermark, []
+        watermark, sentences = self.state.watermark, []
         if self.compiled.counted is not None or not abs(watermark) < float("inf"):
             return []
         for rows, (_, horizon), name in zip(
             self.state.rows, self.compiled.buffers, self.compiled.buffer_types, strict=True
         ):
             lists = rows.values() if isinstance(rows, dict) else (rows,)
-            oldest = min((each[0][0] for each in lists if each), default=watermark)
+            oldest = min((bucket[0][0] for bucket in lists if bucket), default=watermark)
             if oldest < watermark - max(horizon, old_us) - horizon - max(1, horizon // SWEEPS_PER_HORIZON):
-                found.append(f"{name} at {oldest} (watermark {watermark}, horizon {horizon})")
-        return found
+                sentences.append(f"{name} at {oldest} (watermark {watermark}, horizon {horizon})")
+        return sentences
 
     def stored(self) -> int:
         """How many rows and open matches are held."""
@@ -376,13 +376,13 @@ def _drop_before(rows: Any, low: float) -> int | None:
         return cast(int, rows[-1][0]) if rows else None
     newest: int | None = None
     dead = []
-    for key, found in rows.items():
-        last = found[-1][0]
+    for key, bucket in rows.items():
+        last = bucket[-1][0]
         if last < low:
             dead.append(key)
             continue
-        if found[0][0] < low:
-            del found[: bisect_left(found, (low,))]
+        if bucket[0][0] < low:
+            del bucket[: bisect_left(bucket, (low,))]
         if newest is None or last > newest:
             newest = last
     for key in dead:

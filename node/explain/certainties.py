@@ -76,22 +76,26 @@ class Certainty:
 
 def certainties(where: Iterable[Expression]) -> list[Certainty]:
     """Single conjuncts that are always or never true, and sets of them that cannot be true together."""
-    conditions = [each for each in where if not isinstance(each, Same)]
-    found = [Certainty((each,), verdict) for each in conditions if (verdict := _verdict((each,))) is not None]
-    settled = {each for certainty in found for each in certainty.conjuncts}
-    open_ones = [each for each in conditions if each not in settled]
-    return [*found, *_never_together(open_ones)]
+    conditions = [condition for condition in where if not isinstance(condition, Same)]
+    single = [
+        Certainty((condition,), verdict) for condition in conditions if (verdict := _verdict((condition,))) is not None
+    ]
+    settled = {condition for certainty in single for condition in certainty.conjuncts}
+    open_ones = [condition for condition in conditions if condition not in settled]
+    return [*single, *_never_together(open_ones)]
 
 
 def never_met(where: Iterable[Expression], roles: Collection[str]) -> Certainty | None:
     """Conditions on some of these roles that no events meet."""
-    return next((each for each in certainties(where) if not each.always and each.roles <= set(roles)), None)
+    return next(
+        (certainty for certainty in certainties(where) if not certainty.always and certainty.roles <= set(roles)), None
+    )
 
 
 def _never_together(conditions: Sequence[Expression]) -> Iterator[Certainty]:
     by_reference: dict[frozenset[Expression], list[Expression]] = {}
-    for each in conditions:
-        by_reference.setdefault(frozenset(_references(each)), []).append(each)
+    for condition in conditions:
+        by_reference.setdefault(frozenset(_references(condition)), []).append(condition)
     for references, group in by_reference.items():
         if len(group) > 1 and len(references) <= 2 and _verdict(group) is False:
             pair = next((two for two in combinations(group, 2) if _verdict(two) is False), tuple(group))
@@ -100,7 +104,7 @@ def _never_together(conditions: Sequence[Expression]) -> Iterator[Certainty]:
 
 def _verdict(conditions: Sequence[Expression]) -> bool | None:
     """True or False where the conditions, taken together, are always or never true; None where that depends."""
-    references = sorted({each for condition in conditions for each in _references(condition)}, key=repr)
+    references = sorted({reference for condition in conditions for reference in _references(condition)}, key=repr)
     if not all(map(_is_plain, conditions)) or len(references) > 2:
         return None
     tried = _for_two(conditions) if len(references) == 2 else _for_one(conditions)
@@ -126,10 +130,10 @@ def _for_two(conditions: Sequence[Expression]) -> list[bool] | None:
     """What comparisons of two references with each other give if the first is less, equal or greater."""
     if any(_constants(condition) for condition in conditions):
         return None
-    first = min((each for condition in conditions for each in _references(condition)), key=repr)
+    first = min((reference for condition in conditions for reference in _references(condition)), key=repr)
     without = _all_hold(conditions, lambda _: None)
     return [
-        _all_hold(conditions, lambda each, sign=sign: sign if each == first else 0)  # type: ignore[misc]
+        _all_hold(conditions, lambda reference, sign=sign: sign if reference == first else 0)  # type: ignore[misc]
         for sign in (-1, 0, 1)
     ] + [True] * without
 

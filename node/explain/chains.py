@@ -8,15 +8,15 @@ from typing import Any
 
 from headwater.node.explain.expressions import Row, Scope, fold, holds
 from headwater.node.explain.parts import (
-    Branch,
+    BranchReport,
     Miss,
     Misses,
     Nearest,
     Objection,
     Opens,
     OutOfLooks,
+    RowsOfType,
     StepReport,
-    Typed,
     World,
     around,
     distance,
@@ -67,7 +67,7 @@ class ChainWalk:
             last = max((place[name] for name in names if name in place), default=0)
             self.conjuncts.setdefault(order[last], []).append(conjunct)
 
-    def run(self) -> Branch:
+    def run(self) -> BranchReport:
         reports: list[StepReport] = []
         opens = self._anchor(reports)
         for number, step in enumerate(self.chain.steps, 1):
@@ -80,7 +80,7 @@ class ChainWalk:
                     opens = self._aggregate(step, number, opens, reports)
         for step, number in self._waiting():
             opens = self._absence(step, number, opens, reports, all_chosen=True)
-        return Branch((self.chain.anchor.role, *(step.leaf.role for step in self.chain.steps)), reports)
+        return BranchReport((self.chain.anchor.role, *(step.leaf.role for step in self.chain.steps)), reports)
 
     @property
     def steps(self) -> int:
@@ -171,7 +171,7 @@ class ChainWalk:
                     no = self._against(step, match, row)
                     if no is not None:
                         nearest.consider(no)
-                self._miss(number, match, leaf, nearest.found)
+                self._miss(number, match, leaf, nearest.objection)
             return [_Open({**match.rows, leaf.role: row}, match.parameters) for row in chosen]
 
         return go_through(report, opens, self.world.budget, choose)
@@ -185,8 +185,8 @@ class ChainWalk:
             against.place("already part of the match", "is already part of the match", 0)
         if row[:3] >= origin[:3]:
             after = row[0] - origin[0]
-            told = f"comes {show_us(after)} after {within.origin}" if after else f"is not before {within.origin}"
-            against.place(f"not before {within.origin}", told, after)
+            story = f"comes {show_us(after)} after {within.origin}" if after else f"is not before {within.origin}"
+            against.place(f"not before {within.origin}", story, after)
         elif origin[0] - row[0] > within.length_us:
             excess = origin[0] - row[0] - within.length_us
             against.place(_window_text(within), f"is outside the window by {show_us(excess)}", excess)
@@ -198,7 +198,7 @@ class ChainWalk:
         cost, excess = (no.cost, no.distance) if no else (99, 0.0)
         self.misses.offer(number, cost, excess, lambda: Miss(number, match.shown(), story))
 
-    def _range(self, match: _Open, bounds: Within | Between, typed: Typed) -> list[Row]:
+    def _range(self, match: _Open, bounds: Within | Between, typed: RowsOfType) -> list[Row]:
         if isinstance(bounds, Within):
             origin = match.rows[bounds.origin]
             low, high = typed.before_ts(origin[0] - bounds.length_us), typed.before(origin[:3])
@@ -234,8 +234,8 @@ class ChainWalk:
             if forbidding is None:
                 return [match]
             report.turned_away[f"forbidden by {leaf.type}"] += 1
-            told = f"forbidden by {show_event(forbidding)}"
-            self.misses.offer(number, 1, 0.0, lambda: Miss(number, match.shown(), told))
+            story = f"forbidden by {show_event(forbidding)}"
+            self.misses.offer(number, 1, 0.0, lambda: Miss(number, match.shown(), story))
             return []
 
         return go_through(report, opens, self.world.budget, judge)
@@ -265,8 +265,8 @@ class ChainWalk:
             if failed is None:
                 return [grown]
             report.turned_away[quoted(failed)] += 1
-            told = f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}"
-            self.misses.offer(number, 1, distance(failed, scope), lambda: Miss(number, match.shown(), told))
+            story = f"fails {quoted(failed)}{facts(failed, scope)}, over {len(rows)} of {leaf.type}"
+            self.misses.offer(number, 1, distance(failed, scope), lambda: Miss(number, match.shown(), story))
             return []
 
         return go_through(report, opens, self.world.budget, measure)

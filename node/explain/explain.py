@@ -19,7 +19,7 @@ from headwater.node.engine.counting import TooManyChoices
 from headwater.node.engine.runtime import TooManySubsets
 from headwater.node.explain.chains import ChainWalk
 from headwater.node.explain.expressions import Row
-from headwater.node.explain.parts import LOOKS_MAX, Branch, Budget, Miss, Misses, World
+from headwater.node.explain.parts import LOOKS_MAX, BranchReport, Budget, Miss, Misses, World
 from headwater.node.explain.shape import alternatives, has_repetition
 from headwater.node.explain.trees import TreeWalk
 from headwater.protocol.errors import RuleError
@@ -40,7 +40,7 @@ class Explanation:
     rule: str
     matches: int | None
     """The number of composite events, as the engine counts them; None if they are too many even for that."""
-    branches: list[Branch]
+    branches: list[BranchReport]
     misses: list[Miss]
     notes: list[str]
 
@@ -98,23 +98,23 @@ def explain(
         for branch in branches:
             for step in branch.steps:
                 step.cut = True
-    found = Explanation(rule.name, matches, branches, misses.best(), notes)
-    if found.partial:
+    explanation = Explanation(rule.name, matches, branches, misses.best(), notes)
+    if explanation.partial:
         notes.append(
             f"a rule is explained with at most {looks:,} looks at events, and not everything was looked at: what is "
             f'marked "at least" may be more; a shorter part of the trace shows all'
         )
-    return found
+    return explanation
 
 
 def _read_by(rule: Rule, rules: Sequence[Rule]) -> list[Rule]:
     """The rules whose composite events the rule reads, directly or through others."""
-    found: list[Rule] = []
+    read: list[Rule] = []
     wanted = types_of(rule.pattern)
-    while new := [other for other in rules if other.emits in wanted and other not in found and other is not rule]:
-        found += new
+    while new := [other for other in rules if other.emits in wanted and other not in read and other is not rule]:
+        read += new
         wanted = frozenset().union(*(types_of(other.pattern) for other in new))
-    return [other for other in rules if other in found]
+    return [other for other in rules if other in read]
 
 
 def _count(engine: Engine, rule: str, trace: Sequence[Event], notes: list[str]) -> int | None:
@@ -131,16 +131,16 @@ def _count(engine: Engine, rule: str, trace: Sequence[Event], notes: list[str]) 
 
 def _composites(engine: Engine, named: frozenset[str], trace: Sequence[Event]) -> tuple[list[Row], int]:
     """The composite events that a rule reads, the first of them if there are very many; and how many there are."""
-    found: list[Row] = []
+    rows: list[Row] = []
     number = 0
     for start in range(0, len(trace) + FED_AT_ONCE, FED_AT_ONCE):
         batch = trace[start : start + FED_AT_ONCE]
         for composite in engine.feed(batch) if batch else engine.close():
             if composite.type in named:
                 number += 1
-                if len(found) < COMPOSITES_MAX:
-                    found.append(composite.row())
-    return found, number
+                if len(rows) < COMPOSITES_MAX:
+                    rows.append(composite.row())
+    return rows, number
 
 
 def _walks(rule: Rule, world: World, misses: Misses, notes: list[str]) -> Sequence[ChainWalk | TreeWalk]:

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 from headwater.node.explain.expressions import Row
 from headwater.node.explain.parts import (
-    Typed,
+    RowsOfType,
     World,
     identity,
 )
-from headwater.node.explain.shape import Element, Forbidden, Open, Shape
+from headwater.node.explain.shape import Element, Forbidden, Open, PatternShape
 from headwater.protocol.composites import start_of
 
 
-def near_range(negation: Forbidden, match: Open, typed: Typed) -> tuple[int, int]:
+def near_range(negation: Forbidden, match: Open, typed: RowsOfType) -> tuple[int, int]:
     """Indexes between which the events in the range of a negation lie; these are still to be judged."""
     low, high = 0, len(typed.rows)
     if negation.left:
@@ -40,14 +40,14 @@ def in_range(world: World, negation: Forbidden, match: Open, row: Row) -> bool:
     if owner is not None:
         length = owner.window.length
         if owner.window.unit == "events":
-            numbers = [world.numbers[identity(each)] for each in rows]
+            numbers = [world.numbers[identity(part)] for part in rows]
             at = world.numbers[identity(row)]
             low, high = max(numbers) - (length - 1), min(numbers) + (length - 1)
         else:
-            low = max(each[0] for each in rows) - length
-            high = min(start_of(each)[0] for each in rows) + length
-    after = max((each[:3] for each in match.rows(negation.left)), default=None) if negation.left else None
-    before = min((start_of(each) for each in match.rows(negation.right)), default=None) if negation.right else None
+            low = max(part[0] for part in rows) - length
+            high = min(start_of(part)[0] for part in rows) + length
+    after = max((part[:3] for part in match.rows(negation.left)), default=None) if negation.left else None
+    before = min((start_of(part) for part in match.rows(negation.right)), default=None) if negation.right else None
     if after is not None and not after < end:
         return False
     if before is not None and not end < before:
@@ -59,7 +59,7 @@ def in_range(world: World, negation: Forbidden, match: Open, row: Row) -> bool:
     return not ((before is None or not negation.in_sequence) and high is not None and at > high)
 
 
-def near_times(negation: Forbidden, match: Open, sub: Shape) -> tuple[float, float]:
+def near_times(negation: Forbidden, match: Open, sub: PatternShape) -> tuple[float, float]:
     """Times between which the events of whatever negates a match lie; these are still to be judged."""
     rows, owner = match.rows(), negation.owner
     lengths = [bound.window.length for bound in sub.windows if bound.window.unit == "us"]
@@ -69,7 +69,7 @@ def near_times(negation: Forbidden, match: Open, sub: Shape) -> tuple[float, flo
     return since, max(row[0] for row in rows) + owner.window.length
 
 
-def sub_matches(world: World, sub: Shape, begun: Element, since: float, until: float) -> Iterator[Element]:
+def sub_matches(world: World, sub: PatternShape, begun: Element, since: float, until: float) -> Iterator[Element]:
     """The matches of a negated part between two times, by order and windows alone."""
     number = len(begun)
     if number == len(sub.units):
@@ -85,7 +85,7 @@ def sub_matches(world: World, sub: Shape, begun: Element, since: float, until: f
             yield from sub_matches(world, sub, (*begun, row), since, until)
 
 
-def breaks_window(sub: Shape, rows: Element, world: World) -> bool:
+def breaks_window(sub: PatternShape, rows: Element, world: World) -> bool:
     for bound in sub.windows:
         some = [rows[unit] for unit in bound.units]
         if bound.window.unit == "events":

@@ -105,14 +105,14 @@ class Budget:
 
 
 @dataclass(slots=True)
-class Branch:
+class BranchReport:
     """A chain, or an operator tree with one choice for each of its ORs."""
 
     roles: tuple[str, ...]
     steps: list[StepReport]
 
 
-class Typed:
+class RowsOfType:
     """The events of one type in key order."""
 
     def __init__(self, rows: list[Row]) -> None:
@@ -141,14 +141,14 @@ class World:
         by_type: dict[str, list[Row]] = {}
         for row in rows:
             by_type.setdefault(type_name(row), []).append(row)
-        self._by_type = {name: Typed(some) for name, some in by_type.items()}
+        self._by_type = {name: RowsOfType(some) for name, some in by_type.items()}
         self.functions = functions
         self.remote = remote
         # Count windows number the events of the pattern's own types.
         self.numbers = {identity(row): number for number, row in enumerate(sorted(rows, key=own_key))}
 
-    def of(self, type_name: str) -> Typed:
-        return self._by_type.get(type_name) or Typed([])
+    def of(self, type_name: str) -> RowsOfType:
+        return self._by_type.get(type_name) or RowsOfType([])
 
     def scope(self, rows: Mapping[str, Row], **more: Any) -> Scope:
         return Scope(rows, functions=self.functions, remote=self.remote, **more)
@@ -156,8 +156,8 @@ class World:
 
 def type_name(row: Row) -> str:
     inner = row[3]
-    found: str = inner.type if isinstance(inner, Composite) else inner.name
-    return found
+    name: str = inner.type if isinstance(inner, Composite) else inner.name
+    return name
 
 
 def identity(row: Row) -> Any:
@@ -218,46 +218,49 @@ class Objection:
     an order that is missed. Nearly all objections are only counted, so the story is told on request.
     """
 
-    __slots__ = ("_rows", "_told", "cost", "counted", "distance")
+    __slots__ = ("_reasons", "_rows", "cost", "counted", "distance")
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.counted = ""
         self.cost = 0
         self.distance = 0.0
         self._rows = rows
-        self._told: list[str | tuple[Expression, Scope]] = []
+        self._reasons: list[str | tuple[Expression, Scope]] = []
 
     def __bool__(self) -> bool:
         return bool(self.counted)
 
-    def place(self, counted: str, told: str, excess: float) -> None:
+    def place(self, counted: str, reason: str, excess: float) -> None:
         """It lies in the wrong place: order, window, taken already."""
-        self._add(counted, told, 1, excess)
+        self._add(counted, reason, 1, excess)
 
     def condition(self, conjunct: Expression, scope: Scope) -> None:
         equality = isinstance(conjunct, Binary) and conjunct.operator == "="
         self._add(quoted(conjunct), (conjunct, scope), 2 if equality else 1, distance(conjunct, scope))
 
-    def disagreement(self, counted: str, told: str) -> None:
-        self._add(counted, told, 2, 0.0)
+    def disagreement(self, counted: str, reason: str) -> None:
+        self._add(counted, reason, 2, 0.0)
 
     @classmethod
-    def about_all(cls, counted: str, told: str, cost: int, excess: float) -> Objection:
+    def about_all(cls, counted: str, reason: str, cost: int, excess: float) -> Objection:
         """An objection to an open match as a whole."""
-        made = cls(())
-        made._add(counted, told, cost, excess)
-        return made
+        objection = cls(())
+        objection._add(counted, reason, cost, excess)
+        return objection
 
-    def _add(self, counted: str, told: str | tuple[Expression, Scope], cost: int, excess: float) -> None:
+    def _add(self, counted: str, reason: str | tuple[Expression, Scope], cost: int, excess: float) -> None:
         self.counted = self.counted or counted
         self.cost += cost
         self.distance += excess
-        self._told.append(told)
+        self._reasons.append(reason)
 
     @property
     def story(self) -> str:
-        told = [each if isinstance(each, str) else f"fails {quoted(each[0])}{facts(*each)}" for each in self._told]
-        return " ".join([", ".join(show_event(row) for row in self._rows), " and ".join(told)]).strip()
+        reasons = [
+            reason if isinstance(reason, str) else f"fails {quoted(reason[0])}{facts(*reason)}"
+            for reason in self._reasons
+        ]
+        return " ".join([", ".join(show_event(row) for row in self._rows), " and ".join(reasons)]).strip()
 
 
 @lru_cache(maxsize=1024)
@@ -269,15 +272,15 @@ def quoted(conjunct: Expression) -> str:
 class Nearest:
     """The objection to the event that came nearest to continuing an open match."""
 
-    found: Objection | None = None
+    objection: Objection | None = None
 
     def consider(self, objection: Objection) -> None:
-        known = self.found
-        if known is None or (objection.cost, objection.distance) < (known.cost, known.distance):
-            self.found = objection
+        best = self.objection
+        if best is None or (objection.cost, objection.distance) < (best.cost, best.distance):
+            self.objection = objection
 
 
-def around(typed: Typed, low: int, high: int) -> list[Row]:
+def around(typed: RowsOfType, low: int, high: int) -> list[Row]:
     """Events just outside the index range [low, high)."""
     return typed.rows[max(0, low - OUTSIDE_MAX) : low] + typed.rows[high : high + OUTSIDE_MAX]
 
@@ -294,9 +297,9 @@ class Opens(Generic[T]):
     number: int = 0
     partial: bool = False
 
-    def add(self, found: Sequence[T]) -> None:
-        self.number += len(found)
-        self.followed.extend(found[: OPEN_MATCHES_MAX - len(self.followed)])
+    def add(self, matches: Sequence[T]) -> None:
+        self.number += len(matches)
+        self.followed.extend(matches[: OPEN_MATCHES_MAX - len(self.followed)])
 
 
 def go_through(report: StepReport, opens: Opens[T], budget: Budget, look: Callable[[T], Sequence[T]]) -> Opens[T]:

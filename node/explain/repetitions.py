@@ -15,7 +15,7 @@ from headwater.node.explain.parts import (
     facts,
     quoted,
 )
-from headwater.node.explain.shape import Element, Open, Shape
+from headwater.node.explain.shape import Element, Open, PatternShape
 from headwater.protocol.composites import start_of
 from headwater.protocol.expressions import Attribute, Expression, walk
 
@@ -29,7 +29,7 @@ class TooManyChoices(Exception):
 class Repetitions:
     """Judges the repetitions of one pattern."""
 
-    def __init__(self, shape: Shape, conditions: Sequence[Expression], world: World) -> None:
+    def __init__(self, shape: PatternShape, conditions: Sequence[Expression], world: World) -> None:
         self._shape = shape
         self._conditions = conditions
         self._world = world
@@ -42,11 +42,11 @@ class Repetitions:
 
     def _over_limit(self, match: Open) -> Objection | None:
         for unit in self._limits:
-            found = len(match.many[self._shape.unit_of[unit.leaves[0].role]])
-            if unit.limit is not None and found > unit.limit:
+            count = len(match.many[self._shape.unit_of[unit.leaves[0].role]])
+            if unit.limit is not None and count > unit.limit:
                 text = f"LIMIT {unit.limit}"
-                told = f"{found} possible {unit.leaves[0].role}[], more than {text}"
-                return Objection.about_all(text, told, 1, found - unit.limit)
+                story = f"{count} possible {unit.leaves[0].role}[], more than {text}"
+                return Objection.about_all(text, story, 1, count - unit.limit)
         return None
 
     def _unsatisfied(self, match: Open, report: StepReport) -> Objection | None:
@@ -96,9 +96,9 @@ class Repetitions:
                 ]
             for scope in scopes:
                 if not holds(conjunct, scope):
-                    told = f"no choice of elements satisfies {quoted(conjunct)}; the nearest{facts(conjunct, scope)}"
+                    story = f"no choice of elements satisfies {quoted(conjunct)}; the nearest{facts(conjunct, scope)}"
                     cost = len(self._conditions) - passed
-                    return Objection.about_all(quoted(conjunct), told, cost, distance(conjunct, scope))
+                    return Objection.about_all(quoted(conjunct), story, cost, distance(conjunct, scope))
         return None
 
     def _in_turn(self, conjunct: Expression) -> tuple[int | None, bool]:
@@ -122,7 +122,7 @@ def _runs(elements: list[Element]) -> Iterator[tuple[Element, ...]]:
             yield chosen
 
 
-def match_scope(shape: Shape, world: World, single: dict[int, Element]) -> Scope:
+def match_scope(shape: PatternShape, world: World, single: dict[int, Element]) -> Scope:
     """What expressions read: the events that are bound to single roles."""
     return world.scope(
         {

@@ -63,7 +63,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class WindowBound:
     """A window with the units of each direct part of the operator that owns it."""
 
     window: Window
@@ -82,16 +82,16 @@ class Forbidden:
     left: tuple[int, ...]
     right: tuple[int, ...]
     in_sequence: bool
-    owner: Bound | None
+    owner: WindowBound | None
 
 
-class Shape:
+class PatternShape:
     """A tree without ORs as units, precedences, windows and negations."""
 
     def __init__(self, root: Part) -> None:
         self.units: list[Unit] = []
         self.before: set[tuple[int, int]] = set()
-        self.windows: list[Bound] = []
+        self.windows: list[WindowBound] = []
         self.negations: list[Forbidden] = []
         self._read(root)
         self.unit_of = {leaf.role: number for number, unit in enumerate(self.units) for leaf in unit.leaves}
@@ -136,7 +136,7 @@ class Shape:
                     right = next((units for units in inside[index:] if not isinstance(units, Negation)), ())
                 waiting.append(Forbidden(item.part, left, right, in_sequence, None))
         if window is not None:
-            owner = Bound(window, positive)
+            owner = WindowBound(window, positive)
             self.windows.append(owner)
             self.negations.extend(Forbidden(n.part, n.left, n.right, n.in_sequence, owner) for n in waiting)
             waiting = []
@@ -151,19 +151,19 @@ class Open:
     many: dict[int, list[Element]] = field(default_factory=dict)
 
     def rows(self, units: Sequence[int] | None = None) -> list[Row]:
-        found = [row for unit, element in self.single.items() if units is None or unit in units for row in element]
+        rows = [row for unit, element in self.single.items() if units is None or unit in units for row in element]
         for unit, elements in self.many.items():
             if units is None or unit in units:
-                found.extend(row for element in elements for row in element)
-        return found
+                rows.extend(row for element in elements for row in element)
+        return rows
 
     def shown(self) -> tuple[str, ...]:
-        found: list[str] = []
+        texts: list[str] = []
         for unit in sorted({*self.single, *self.many}):
             if unit in self.single:
-                found.extend(show_event(row) for row in self.single[unit])
+                texts.extend(show_event(row) for row in self.single[unit])
             else:
                 elements = self.many[unit]
                 first = ", ".join(show_event(row) for row in elements[0])
-                found.append(first if len(elements) == 1 else f"{first} and {len(elements) - 1} more")
-        return tuple(found)
+                texts.append(first if len(elements) == 1 else f"{first} and {len(elements) - 1} more")
+        return tuple(texts)

@@ -9,15 +9,15 @@ from typing import Final, Literal
 from headwater.node.explain.expressions import Row, evaluate, holds, show_value
 from headwater.node.explain.forbidden_range import in_range, near_range, near_times, sub_matches
 from headwater.node.explain.parts import (
-    Branch,
+    BranchReport,
     Miss,
     Misses,
     Nearest,
     Objection,
     Opens,
     OutOfLooks,
+    RowsOfType,
     StepReport,
-    Typed,
     World,
     around,
     finished,
@@ -28,7 +28,7 @@ from headwater.node.explain.parts import (
     show_event,
 )
 from headwater.node.explain.repetitions import Repetitions, TooManyChoices, match_scope
-from headwater.node.explain.shape import Bound, Element, Forbidden, Open, Shape, Unit, alternatives
+from headwater.node.explain.shape import Element, Forbidden, Open, PatternShape, Unit, WindowBound, alternatives
 from headwater.protocol.composites import own_key, start_of
 from headwater.protocol.events import Key
 from headwater.protocol.expressions import Attribute, Expression, Fold, Same, roles_of, walk
@@ -48,7 +48,7 @@ class TreeWalk:
         world: World,
         misses: Misses,
     ) -> None:
-        self.shape = Shape(shape)
+        self.shape = PatternShape(shape)
         self.skip = skip
         self.world = world
         self.misses = misses
@@ -56,7 +56,9 @@ class TreeWalk:
         self.at_unit: dict[int, list[Expression]] = {}
         self.at_end: list[Expression] = []
         self.of_negation: dict[int, list[Expression]] = {}
-        negated = {leaf.role: number for number, each in enumerate(self.shape.negations) for leaf in leaves(each.part)}
+        negated = {
+            leaf.role: number for number, negation in enumerate(self.shape.negations) for leaf in leaves(negation.part)
+        }
         for conjunct in where:
             if isinstance(conjunct, Same):
                 continue
@@ -82,7 +84,7 @@ class TreeWalk:
             self.at_end or any(unit.limit for unit in self.shape.units)
         )
 
-    def run(self) -> Branch:
+    def run(self) -> BranchReport:
         reports: list[StepReport] = []
         opens: Opens[Open] = Opens()
         for number, unit in enumerate(self.shape.units):
@@ -94,7 +96,7 @@ class TreeWalk:
         if self._judges_repetitions():
             self._finish(depth, opens, reports)
         roles = tuple(leaf.role for unit in self.shape.units for leaf in unit.leaves)
-        return Branch(roles, reports)
+        return BranchReport(roles, reports)
 
     # One unit after the other
 
@@ -110,20 +112,20 @@ class TreeWalk:
             rejected = Nearest()
             if unit.many:
                 grown = self._repeat(number, unit, match, report, rejected)
-                found = [grown] if grown else []
+                matches = [grown] if grown else []
             else:
-                found = self._single(number, match, typed, report, rejected)
-                if self.skip == "next" and len(found) > 1:
-                    found.sort(key=lambda each: own_key(each.single[number][0]))
-                    report.turned_away["not the next"] += len(found) - 1
-                    found = found[:1]
-            if not found:
+                matches = self._single(number, match, typed, report, rejected)
+                if self.skip == "next" and len(matches) > 1:
+                    matches.sort(key=lambda grown_match: own_key(grown_match.single[number][0]))
+                    report.turned_away["not the next"] += len(matches) - 1
+                    matches = matches[:1]
+            if not matches:
                 self._miss(number, match, unit.leaves[0].type, rejected)
-            return found
+            return matches
 
         return go_through(report, opens, self.world.budget, grow)
 
-    def _begin(self, unit: Unit, typed: Typed, report: StepReport) -> Opens[Open]:
+    def _begin(self, unit: Unit, typed: RowsOfType, report: StepReport) -> Opens[Open]:
         """The first unit: each event that fits begins an open match; those of a repetition are one open match."""
         self.world.budget.next_step()
         kept: Opens[Open] = Opens()
@@ -150,23 +152,23 @@ class TreeWalk:
             self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {name} event at all"))
         return finished(report, kept)
 
-    def _single(self, number: int, match: Open, typed: Typed, report: StepReport, rejected: Nearest) -> list[Open]:
+    def _single(self, number: int, match: Open, typed: RowsOfType, report: StepReport, rejected: Nearest) -> list[Open]:
         low, high = self._bounds(number, match, typed, report)
-        found = []
+        matches = []
         for row in typed.rows[low:high]:
             grown = self._fit(number, match, (row,))
             report.tried += 1
             if isinstance(grown, Open):
-                found.append(grown)
+                matches.append(grown)
                 continue
             report.turned_away[grown.counted] += 1
             rejected.consider(grown)
-        if not found:
+        if not matches:
             for row in around(typed, low, high):
                 outside = self._fit(number, match, (row,))
                 if isinstance(outside, Objection):
                     rejected.consider(outside)
-        return found
+        return matches
 
     def _repeat(self, number: int, unit: Unit, match: Open, report: StepReport, rejected: Nearest) -> Open | None:
         """The open match with all possible elements of a repetition."""
@@ -200,7 +202,7 @@ class TreeWalk:
             if start_of(row) > begun[-1][:3]:
                 yield from self._iterations(number, unit, (*begun, row))
 
-    def _bounds(self, number: int, match: Open, typed: Typed, report: StepReport) -> tuple[int, int]:
+    def _bounds(self, number: int, match: Open, typed: RowsOfType, report: StepReport) -> tuple[int, int]:
         """The part of a type's events that is not excluded by order and the outermost window, counting the others."""
         low, high = 0, len(typed.rows)
         after = self._must_follow(number, match)
@@ -239,21 +241,21 @@ class TreeWalk:
         self.world.budget.spend()
         against = Objection(element)
         ids = {identity(row) for row in element}
-        if any(identity(row) in ids for each in match.single.values() for row in each):
+        if any(identity(row) in ids for bound in match.single.values() for row in bound):
             against.place("already part of the match", "is already part of the match", 0)
         after = self._must_follow(number, match)
         start = start_of(element[0])
         if after is not None and not after[1] < start:
             role, early = self._role(after[0]), after[1][0] - start[0]
-            told = f"comes {show_us(early)} before the end of {role}" if early > 0 else f"does not come after {role}"
-            against.place(f"not after {role}", told, early)
+            story = f"comes {show_us(early)} before the end of {role}" if early > 0 else f"does not come after {role}"
+            against.place(f"not after {role}", story, early)
         single = {**match.single, number: element}
         excess = self._excess(number, single)
         if excess is not None:
             window, over = excess
             shown_over = show_us(over) if window.unit == "us" else f"{over} events"
             against.place(self._window_text(window), f"is outside the window by {shown_over}", over)
-        disagreeing = self._disagreement(element, [row for each in match.single.values() for row in each])
+        disagreeing = self._disagreement(element, [row for bound in match.single.values() for row in bound])
         if disagreeing:
             against.disagreement(disagreeing[0], f"fails {disagreeing[0]} ({disagreeing[1]})")
         scope = match_scope(self.shape, self.world, single)
@@ -314,33 +316,33 @@ class TreeWalk:
             fitting.append(element)
         return fitting, why
 
-    def _disagreement(self, element: Element, others: list[Row]) -> tuple[str, str] | None:
+    def _disagreement(self, element: Element, bound_rows: list[Row]) -> tuple[str, str] | None:
         for same in self.same:
-            values = [evaluate(same.key, self.world.scope({"": row})) for row in (*element, *others[:1])]
+            values = [evaluate(same.key, self.world.scope({"": row})) for row in (*element, *bound_rows[:1])]
             if any(value is None or value != values[-1] for value in values):
                 return quoted(same), " and ".join(show_value(value) for value in values)
         return None
 
     def _excess(self, number: int, bound: dict[int, Element]) -> tuple[Window, int] | None:
         """The window that a choice of events breaks, and by how much; parts not bound yet are left out."""
-        for each in self.shape.windows:
-            if number not in each.units:
+        for limit in self.shape.windows:
+            if number not in limit.units:
                 continue
-            rows = [row for unit in each.units for row in bound.get(unit, ())]
-            if each.window.unit == "events":
+            rows = [row for unit in limit.units for row in bound.get(unit, ())]
+            if limit.window.unit == "events":
                 numbers = [self.world.numbers[identity(row)] for row in rows]
-                over = max(numbers) - min(numbers) - (each.window.length - 1)
-            elif each.window.bounds == "span":
-                over = max(row[0] for row in rows) - min(start_of(row)[0] for row in rows) - each.window.length
+                over = max(numbers) - min(numbers) - (limit.window.length - 1)
+            elif limit.window.bounds == "span":
+                over = max(row[0] for row in rows) - min(start_of(row)[0] for row in rows) - limit.window.length
             else:
                 ends = [
                     max(row[0] for unit in part for row in bound[unit])
-                    for part in each.parts
+                    for part in limit.parts
                     if part and all(unit in bound for unit in part)
                 ]
-                over = max(ends) - min(ends) - each.window.length if ends else 0
+                over = max(ends) - min(ends) - limit.window.length if ends else 0
             if over > 0:
-                return each.window, over
+                return limit.window, over
         return None
 
     def _role(self, unit: int) -> str:
@@ -351,7 +353,7 @@ class TreeWalk:
         return f"outside the window ({length})"
 
     def _miss(self, steps: int, match: Open, type_name: str, rejected: Nearest) -> None:
-        no = rejected.found
+        no = rejected.objection
         self.misses.offer(
             steps,
             no.cost if no else 99,
@@ -365,10 +367,10 @@ class TreeWalk:
         self, number: int, negation: Forbidden, depth: int, opens: Opens[Open], reports: list[StepReport]
     ) -> Opens[Open]:
         inner = list(leaves(negation.part))
-        what = ", ".join(named(leaf) for leaf in inner)
+        forbidden = ", ".join(named(leaf) for leaf in inner)
         types = "/".join(dict.fromkeys(leaf.type for leaf in inner))
         events = sum(len(self.world.of(name).rows) for name in dict.fromkeys(leaf.type for leaf in inner))
-        report = StepReport(f"not {what}{self._place(negation)}", types, events)
+        report = StepReport(f"not {forbidden}{self._place(negation)}", types, events)
         reports.append(report)
 
         def judge(match: Open) -> list[Open]:
@@ -397,9 +399,9 @@ class TreeWalk:
         agreed = match.rows()[:1]
         window = negation.owner.window if negation.owner else None
         for shape in alternatives(negation.part):
-            sub = Shape(shape)
+            sub = PatternShape(shape)
             if not sub.windows and len(sub.units) > 1 and window is not None:
-                sub.windows.append(Bound(window, tuple((unit,) for unit in range(len(sub.units)))))
+                sub.windows.append(WindowBound(window, tuple((unit,) for unit in range(len(sub.units)))))
             if len(sub.units) == 1:
                 typed = self.world.of(sub.units[0].leaves[0].type)
                 low, high = near_range(negation, match, typed)
@@ -437,9 +439,9 @@ class TreeWalk:
                 return []
             if no is None:
                 return [match]
-            told = no.story
+            story = no.story
             report.turned_away[no.counted] += 1
-            self.misses.offer(depth, no.cost, no.distance, lambda: Miss(depth, match.shown(), told))
+            self.misses.offer(depth, no.cost, no.distance, lambda: Miss(depth, match.shown(), story))
             return []
 
         go_through(report, opens, self.world.budget, judge)

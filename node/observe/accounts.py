@@ -43,7 +43,7 @@ class Traffic:
     bytes: int = 0
 
 
-class Accounts:
+class LinkAccounts:
     """Notes frames by neighbour and kind. Bytes are those of the encoded message, times the number of times it was
     sent."""
 
@@ -74,12 +74,12 @@ class Accounts:
         by_kind = self.received.get(neighbour)
         if by_kind is None:
             by_kind = self.received[neighbour] = {}
-        found = by_kind.get(kind)
-        if found is None:
-            found = by_kind[kind] = Traffic()
-        found.events += events
-        found.messages += 1
-        found.bytes += size
+        traffic = by_kind.get(kind)
+        if traffic is None:
+            traffic = by_kind[kind] = Traffic()
+        traffic.events += events
+        traffic.messages += 1
+        traffic.bytes += size
 
     def opened(self, neighbour: str, kind: str, traffic: Traffic) -> None:
         """Called once for every new account of something sent; a watcher that shows accounts elsewhere may keep it."""
@@ -121,13 +121,13 @@ class Accounts:
         by_kind = self.sent.get(neighbour)
         if by_kind is None:
             by_kind = self.sent[neighbour] = {}
-        found = by_kind.get(kind)
-        if found is None:
-            found = by_kind[kind] = Traffic()
-            self.opened(neighbour, kind, found)
-        found.events += events
-        found.messages += messages
-        found.bytes += size
+        traffic = by_kind.get(kind)
+        if traffic is None:
+            traffic = by_kind[kind] = Traffic()
+            self.opened(neighbour, kind, traffic)
+        traffic.events += events
+        traffic.messages += messages
+        traffic.bytes += size
 
 
 def _described(message: Message) -> tuple[str, int]:

@@ -23,7 +23,7 @@ def _shown(value: Any) -> Any:
         fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return {name: HIDDEN if _is_secret(name, kept) else _shown(kept) for name, kept in fields.items()}
     if isinstance(value, list | tuple):
-        return [_shown(each) for each in value]
+        return [_shown(element) for element in value]
     if isinstance(value, str) and "://" in value:
         return _without_secrets(value)
     if value is None or isinstance(value, str | bool | int | float):

@@ -55,9 +55,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key if isinstance(key, str) else str(key): plain(kept) for key, kept in value.items()}
     if isinstance(value, set | frozenset):
-        return sorted((plain(each) for each in value), key=str)
+        return sorted((plain(element) for element in value), key=str)
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(element) for element in value]
     return str(value)
 
 
@@ -150,8 +150,8 @@ class Server:
             raise _Refused(404, f"there is nothing here; there is: {', '.join(sorted(self._routes))}")
         try:
             async with asyncio.timeout(TIMEOUT_S):
-                found = handler()
-                return await found if isawaitable(found) else found
+                response = handler()
+                return await response if isawaitable(response) else response
         except TimeoutError:
             raise _Refused(503, f"the answer was not ready within {TIMEOUT_S:g} s; try again later") from None
         except Exception as error:

@@ -23,7 +23,7 @@ class Predicate(NamedTuple):
     text: str
 
 
-class Joined(NamedTuple):
+class JoinedRoles(NamedTuple):
     """Roles of a rule."""
 
     rule: str
@@ -37,63 +37,63 @@ class Selected(NamedTuple):
     passed: int
 
 
-class Past:
+class PastCounts:
     """What predicates of trees that are over have seen and let pass, so that sums never go back."""
 
     def __init__(self) -> None:
         self.counts: dict[Predicate, Selected] = {}
-        self.joined: dict[Joined, int] = {}
+        self.joined: dict[JoinedRoles, int] = {}
 
-    def keep(self, found: PlanTasks) -> None:
+    def keep(self, tasks: PlanTasks) -> None:
         """The tree is about to be forgotten."""
-        for predicate, selected in counted(found):
+        for predicate, selected in counted(tasks):
             before = self.counts.pop(predicate, None)
             self.counts[predicate] = selected if before is None else _sum(before, selected)
             if len(self.counts) > PAST_MAX:
                 del self.counts[next(iter(self.counts))]
-        for stage, matches in _joined(found).items():
+        for stage, matches in _joined(tasks).items():
             self.joined[stage] = self.joined.pop(stage, 0) + matches
             if len(self.joined) > PAST_MAX:
                 del self.joined[next(iter(self.joined))]
 
 
-def selected(works: Iterable[PlanTasks], past: Past) -> Mapping[Predicate, Selected]:
+def selected(works: Iterable[PlanTasks], past: PastCounts) -> Mapping[Predicate, Selected]:
     """Every predicate with its sums over all trees, those that are over included."""
     sums = dict(past.counts)
-    for found in works:
-        for predicate, counts in counted(found):
+    for tasks in works:
+        for predicate, counts in counted(tasks):
             before = sums.get(predicate)
             sums[predicate] = counts if before is None else _sum(before, counts)
     return sums
 
 
-def joined(works: Iterable[PlanTasks], past: Past) -> Mapping[Joined, int]:
+def joined(works: Iterable[PlanTasks], past: PastCounts) -> Mapping[JoinedRoles, int]:
     """For roles of rules that are put together here: how many matches there were, in graphs that are over, too."""
     sums = dict(past.joined)
-    for found in works:
-        for stage, matches in _joined(found).items():
+    for tasks in works:
+        for stage, matches in _joined(tasks).items():
             sums[stage] = sums.get(stage, 0) + matches
     return sums
 
 
-def _joined(found: PlanTasks) -> dict[Joined, int]:
+def _joined(tasks: PlanTasks) -> dict[JoinedRoles, int]:
     """The same for one graph; none for trees, whose parts of rules may let too much pass."""
-    sums: dict[Joined, int] = {}
-    for task in found.exact_tasks():
+    sums: dict[JoinedRoles, int] = {}
+    for task in tasks.exact_tasks():
         stream = task.stream
         if isinstance(stream, Whole):
-            stage = Joined(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
+            stage = JoinedRoles(stream.rule.name, tuple(sorted(leaf.role for leaf in leaves(stream.rule.pattern.root))))
         else:
-            stage = Joined(stream.partial.rule.name, tuple(sorted(stream.partial.roles)))
+            stage = JoinedRoles(stream.partial.rule.name, tuple(sorted(stream.partial.roles)))
         sums[stage] = max(sums.get(stage, 0), task.joined)  # tasks that leave out different types find the same
     return sums
 
 
-def counted(found: PlanTasks) -> Iterator[tuple[Predicate, Selected]]:
+def counted(tasks: PlanTasks) -> Iterator[tuple[Predicate, Selected]]:
     """The predicates that are evaluated here for one tree."""
-    for filtered, sieve in found.filters():
+    for filtered, sieve in tasks.filters():
         yield Predicate("filter", _text(filtered)), Selected(sieve.seen, sieve.passed)
-    for task in found.tasks:
+    for task in tasks.tasks:
         stream = task.stream
         if not isinstance(stream, Whole):
             predicate = Predicate("part", _text(stream))
@@ -101,7 +101,7 @@ def counted(found: PlanTasks) -> Iterator[tuple[Predicate, Selected]]:
             kind = "candidates" if stream.rule.emits == UNNAMED else "rule"
             predicate = Predicate(kind, stream.rule.name)
         yield predicate, Selected(task.seen, task.found)
-    for completion in found.completions:
+    for completion in tasks.completions:
         yield Predicate("rule", completion.stream.rule.name), Selected(completion.seen, completion.found)
 
 

@@ -23,7 +23,7 @@ OVERHEAD: Final = ("watermark", "control")  # kinds of traffic that alone are no
 def statistics(observed: Observed) -> dict[str, Any]:
     """Everything as it is now. The keys are explained in docs/reference/metrics.md."""
     counters = observed.counters
-    found: dict[str, Any] = {
+    report: dict[str, Any] = {
         "node": observed.node,
         "life": observed.life,
         "time_us": observed.now_us(),
@@ -50,9 +50,9 @@ def statistics(observed: Observed) -> dict[str, Any]:
         "held": {},
     }
     if observed.hub is not None:
-        found["up"] = {peer: observed.hub.is_up(peer) for peer in observed.peers}
+        report["up"] = {peer: observed.hub.is_up(peer) for peer in observed.peers}
     if observed.accounts is not None:
-        found["links"] = {
+        report["links"] = {
             peer: {
                 kind: {"events": traffic.events, "messages": traffic.messages, "bytes": traffic.bytes}
                 for kind, traffic in sorted(by_kind.items())
@@ -60,8 +60,8 @@ def statistics(observed: Observed) -> dict[str, Any]:
             for peer, by_kind in sorted(observed.accounts.sent.items())
         }
     if observed.core is not None:
-        found |= _of_core(observed)
-    return found
+        report |= _of_core(observed)
+    return report
 
 
 def _of_core(observed: Observed) -> dict[str, Any]:
@@ -71,7 +71,7 @@ def _of_core(observed: Observed) -> dict[str, Any]:
     counts = selected(core.works.values(), core.forest.past)
     predicates = [
         {"kind": kind, "text": text, "seen": seen, "passed": passed}
-        for (kind, text), (seen, passed) in sorted(counts.items(), key=lambda each: (-each[1].seen, each[0]))
+        for (kind, text), (seen, passed) in sorted(counts.items(), key=lambda counted: (-counted[1].seen, counted[0]))
     ]
     local = [
         {"from": None, "stream": name, "watermark": _watermark(feed.current(now_us)), "awaited": len(feed._wanted)}
@@ -129,17 +129,17 @@ class Whispers:
     def next(self) -> dict[str, Any] | None:
         """The statistics, if something happened since the last ones; that watermarks moved is no news in itself, how
         far trees have delivered is."""
-        found = statistics(self._observed)
+        report = statistics(self._observed)
         links = {
             peer: {kind: amount for kind, amount in by_kind.items() if kind not in OVERHEAD}
-            for peer, by_kind in found["links"].items()
+            for peer, by_kind in report["links"].items()
         }
-        told = ("life", "events", "delivered", "up", "predicates", "trees")
-        news = [links, *(found[name] for name in told)]
-        if news == self._last and found["time_us"] < self._last_us + REPEAT_AFTER_US:
+        compared = ("life", "events", "delivered", "up", "predicates", "trees")
+        news = [links, *(report[name] for name in compared)]
+        if news == self._last and report["time_us"] < self._last_us + REPEAT_AFTER_US:
             return None
-        self._last, self._last_us = news, found["time_us"]
-        return found
+        self._last, self._last_us = news, report["time_us"]
+        return report
 
     def again(self) -> None:
         """The coordinator may know nothing (it has just connected): the next whisper tells everything."""

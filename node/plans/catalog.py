@@ -51,12 +51,12 @@ class Catalog:
     def candidates(self, partial: PartialRule) -> list[Candidates]:
         """Where the contested roles of a partial rule are watched."""
         types = {leaf.role: leaf.type for leaf in leaves(partial.pattern.root)}
-        found = []
+        candidates = []
         for contest in partial.contests:
             own = [
                 about_subject(conjunct) for conjunct in partial.pattern.where if roles_of(conjunct) == {contest.role}
             ]
             name = types[contest.role]
             condition = row_condition(tuple(own), self.type(name), name in self.composites)
-            found.append(Candidates(contest, name, condition))
-        return found
+            candidates.append(Candidates(contest, name, condition))
+        return candidates

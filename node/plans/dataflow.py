@@ -175,7 +175,7 @@ class Dataflow:
             "subscriptions": self.subscribers.table(),
         }
 
-    def given(self) -> list[str]:
+    def described_outlets(self) -> list[str]:
         """The streams to neighbours in words."""
         return [f"{number} to {outlet.neighbour}" for number, outlet in sorted(self.outlets.items())]
 
@@ -191,9 +191,9 @@ def needed_us(stream: Whole | Part) -> int | None:
     if isinstance(stream, Whole):
         return horizon_us(stream.rule)
     partial = stream.partial
-    found = [horizon_us(partial.rule), horizon_us(replace(partial.rule, pattern=partial.pattern, attributes=()))]
-    known = [each for each in found if each is not None]
-    return max(known) if len(known) == len(found) else None
+    horizons = [horizon_us(partial.rule), horizon_us(replace(partial.rule, pattern=partial.pattern, attributes=()))]
+    bounded = [horizon for horizon in horizons if horizon is not None]
+    return max(bounded) if len(bounded) == len(horizons) else None
 
 
 def describe(stream: Stream) -> str:

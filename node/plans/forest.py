@@ -7,7 +7,7 @@ from typing import Any, assert_never
 
 from headwater.node.delivery.subscriptions import Delivered
 from headwater.node.effects import Send, Tell
-from headwater.node.observe.selectivity import Past
+from headwater.node.observe.selectivity import PastCounts
 from headwater.node.plans.dataflow import Dataflow
 from headwater.node.plans.graph_tasks import GraphTasks
 from headwater.node.plans.lifecycle import (
@@ -22,7 +22,7 @@ from headwater.node.plans.lifecycle import (
 )
 from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.share import PlanShare
-from headwater.node.plans.stage_cost import PATIENT, Patience
+from headwater.node.plans.stage_cost import PATIENT, StagePatience
 from headwater.node.plans.tree_messages import hear
 from headwater.node.plans.tree_protocol import Trees
 from headwater.node.plans.tree_tasks import TreeTasks
@@ -69,7 +69,7 @@ class Forest:
     """All trees of one node, and what it knows of plans."""
 
     def __init__(
-        self, name: str, neighbours: Mapping[str, int], *, values: bool = True, patience: Patience = PATIENT
+        self, name: str, neighbours: Mapping[str, int], *, values: bool = True, patience: StagePatience = PATIENT
     ) -> None:
         self.name = name
         self._values = values
@@ -90,7 +90,7 @@ class Forest:
         self.delivered = Delivered()
         self.horizon_us = 0
         self.lateness_us = 0
-        self.past = Past()
+        self.past = PastCounts()
         """What was counted in trees that are over."""
         self._numbers = Numbers()
         self._held_us: dict[int, float] = {}
@@ -125,8 +125,8 @@ class Forest:
     def report_tree(self, tree: str, epoch: int, work: Work) -> None:
         """Something came about a tree that is not here. Of this node's own trees only it can have begun one: if it does
         not remember, it was in an earlier life."""
-        known = self.table.state(tree, epoch) in OVER or self.trees.is_forgotten(tree, epoch) or tree == self.name
-        work.report("forgotten_tree" if known else "unknown_tree")
+        was_here = self.table.state(tree, epoch) in OVER or self.trees.is_forgotten(tree, epoch) or tree == self.name
+        work.report("forgotten_tree" if was_here else "unknown_tree")
 
     @staticmethod
     def send_all(sends: list[tuple[str, Any]], work: Work) -> None:
@@ -145,10 +145,10 @@ class Forest:
 
     def report_stream(self, neighbour: str, number: int, work: Work) -> None:
         """Something came for a stream that is not here."""
-        known = (neighbour, number) in self.table.streams_over
+        was_here = (neighbour, number) in self.table.streams_over
         if number < 0:  # of another plan than the newest it can only be if it was known in an earlier life
-            known = known or plan_of(number) != max(self.shares, default=0)
-        work.report("forgotten_stream" if known else "unknown_stream")
+            was_here = was_here or plan_of(number) != max(self.shares, default=0)
+        work.report("forgotten_stream" if was_here else "unknown_stream")
 
     # ---------------------------------------------------------------------------------------------------------- orders
 
@@ -305,9 +305,9 @@ class Forest:
             for record in list(self.table):
                 if record.state == State.NAMED and record.name not in named:
                     self.table.unname(record)
-        known = {source.number for share in self.shares.values() for source in share.share.sources}
+        source_numbers = {source.number for share in self.shares.values() for source in share.share.sources}
         for name, feed in list(self.local.items()):
-            for number in [number for number in feed.sources if number not in known]:
+            for number in [number for number in feed.sources if number not in source_numbers]:
                 del feed.sources[number]
             if feed.is_over():
                 del self.local[name]
@@ -332,7 +332,7 @@ class Forest:
         self.took_on(tasks)
         tasks.laid(work)
         record.tasks = self.works[tree, epoch] = tasks
-        if epoch > 1 or any(known.state in OVER for known in self.table):
+        if epoch > 1 or any(other.state in OVER for other in self.table):
             self.delivered.watch()
         for plan, later in self.shares.items():  # the next plan may be known before the trees of this one are ready
             if plan > tasks.plan and later.share.from_us is not None:

@@ -11,7 +11,7 @@ from headwater.node.effects import Tell
 from headwater.node.plans.dataflow import KINDS, Dataflow, describe, needed_us
 from headwater.node.plans.plan_tasks import PlanTasks
 from headwater.node.plans.share import PlanShare
-from headwater.node.plans.stage_cost import Patience, StageWatch
+from headwater.node.plans.stage_cost import StagePatience, StageWatch
 from headwater.node.pull.masters import PushPull, Slot
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.dedup import Once
@@ -31,7 +31,7 @@ from headwater.protocol.subscriptions import Subscription
 class GraphTasks(PlanTasks):
     """The streams and tasks of one node in one graph and epoch."""
 
-    def __init__(self, flow: Dataflow, graph: Graph, patience: Patience, *, values: bool = True) -> None:
+    def __init__(self, flow: Dataflow, graph: Graph, patience: StagePatience, *, values: bool = True) -> None:
         """Make everything that the graph has here. Nothing flows before the start."""
         super().__init__(flow)
         self._values = values
@@ -49,40 +49,42 @@ class GraphTasks(PlanTasks):
             task = self._made[planned.number] = self._laid_task(planned)
             if flow.from_us is not None:
                 task.counts_from_us = flow.from_us
-        for given in graph.outlets:
-            kind = KINDS[type(given.stream)]
-            source = self._feed_of(given.source)
-            outlet = Outlet(given.neighbour, given.number, source, kind, flow.catalog, pulled=given.pulled)
+        for laid in graph.outlets:
+            kind = KINDS[type(laid.stream)]
+            source = self._feed_of(laid.source)
+            outlet = Outlet(laid.neighbour, laid.number, source, kind, flow.catalog, pulled=laid.pulled)
             outlet.silent = True
-            flow.outlets[given.number] = outlet
-            self._given[given.number] = given.stream
+            flow.outlets[laid.number] = outlet
+            self._given[laid.number] = laid.stream
         for delivery in graph.deliveries:
             whole = delivery.stream if isinstance(delivery.stream, Whole) else None
             flow.dispatch(self._feed_of(delivery.source), whole)
         self._watches = [
-            StageWatch(watch, [self._feed_of(each.source) for each in watch.weights], flow.tree, flow.epoch, patience)
+            StageWatch(
+                watch, [self._feed_of(weight.source) for weight in watch.weights], flow.tree, flow.epoch, patience
+            )
             for watch in graph.watches
         ]
 
-    def _laid_task(self, told: GraphTask) -> JoinTask:
+    def _laid_task(self, planned: GraphTask) -> JoinTask:
         """The task, with the master that the plan has chosen for it: its reviews change nothing about that."""
-        inputs = [self._feed_of(tap) for tap in told.inputs]
+        inputs = [self._feed_of(tap) for tap in planned.inputs]
         slots: list[Slot] = []
-        rule = _as_awakened(told.stream)
-        if told.master is not None:
-            brought = [self._types_of(tap) for tap in told.inputs]
+        rule = _as_awakened(planned.stream)
+        if planned.master is not None:
+            brought = [self._types_of(tap) for tap in planned.inputs]
             slots = [
-                Slot(feed, *_served(rule, told.stream, names)) for feed, names in zip(inputs, brought, strict=True)
+                Slot(feed, *_served(rule, planned.stream, names)) for feed, names in zip(inputs, brought, strict=True)
             ]
             inputs = list(slots)
-        if len(inputs) > 1 and told.overlaps:
-            once = Once(inputs, needed_us(told.stream))
+        if len(inputs) > 1 and planned.overlaps:
+            once = Once(inputs, needed_us(planned.stream))
             self._overlapping.append(once)
             inputs = [once]
-        task = self.flow.task(told.stream, inputs)
-        task.drives = task.drives or told.drives
-        if told.master is not None:
-            task.push_pull = PushPull(rule, slots, task.horizon_us, None, values=self._values, master=told.master)
+        task = self.flow.task(planned.stream, inputs)
+        task.drives = task.drives or planned.drives
+        if planned.master is not None:
+            task.push_pull = PushPull(rule, slots, task.horizon_us, None, values=self._values, master=planned.master)
         return task
 
     def _feed_of(self, tap: Tap) -> Feed:
@@ -112,17 +114,17 @@ class GraphTasks(PlanTasks):
                 return partial.types - frozenset(heard)
 
     def _born(self, stream: Filter) -> Feed:
-        known = self._sieves.get(stream)
-        if known is None:
+        feed = self._sieves.get(stream)
+        if feed is None:
             # Without a local feed the source is gone, and everything that it has brought is too old.
-            known = self.flow.local.get(stream.type) or Merge(())
+            feed = self.flow.local.get(stream.type) or Merge(())
             condition = row_condition(
                 stream.where, self.flow.catalog.type(stream.type), stream.type in self.flow.catalog.composites
             )
             if condition is not None:
-                known = Sieve(known, condition)
-            self._sieves[stream] = known
-        return known
+                feed = Sieve(feed, condition)
+            self._sieves[stream] = feed
+        return feed
 
     def filters(self) -> Iterator[tuple[Filter, Sieve]]:
         return ((stream, feed) for stream, feed in self._sieves.items() if isinstance(feed, Sieve))
@@ -176,7 +178,7 @@ class GraphTasks(PlanTasks):
         self.flow.start(work)
         for outlet in self.outlets.values():  # where nothing can come, that is told at once
             outlet.silent = False
-            outlet.told(work)
+            outlet.watermark_moved(work)
 
     def end(self, until_us: int, work: Work) -> None:
         if self.started:
@@ -250,9 +252,9 @@ class GraphTasks(PlanTasks):
         for (neighbour, number), inlet in self.inlets.items():
             if (inlet.child, inlet.number) != (neighbour, number):
                 yield f"stream {inlet.number} of {inlet.child} is kept as {number} of {neighbour}"
-        for given, outlet in self.outlets.items():
-            if outlet.number != given:
-                yield f"stream {outlet.number} to {outlet.neighbour} is kept as {given}"
+        for number, outlet in self.outlets.items():
+            if outlet.number != number:
+                yield f"stream {outlet.number} to {outlet.neighbour} is kept as {number}"
 
     def unfinished(self) -> Sequence[str]:
         return ()
@@ -279,7 +281,7 @@ class GraphTasks(PlanTasks):
             **self.flow.table(),
             "tasks": self.described(),
             "aggregates": [],
-            "routes": {"taken": taken, "given": self.flow.given()},
+            "routes": {"taken": taken, "given": self.flow.described_outlets()},
             "watches": [watch.table() for watch in self._watches],
         }
 

@@ -48,4 +48,4 @@ def split(rule: Rule, roles: Collection[str], producers: Mapping[str, tuple[str,
         groups = [*joinable_components(rule, own), *((role,) for role in shared)]
         order = {leaf.role: position for position, leaf in enumerate(covered)}
         parts += [(child, project(rule, group)) for group in sorted(groups, key=lambda group: order[group[0]])]
-    return Split(None, tuple(parts), frozenset(name for name, found in makers.items() if HERE in found))
+    return Split(None, tuple(parts), frozenset(name for name, nodes in makers.items() if HERE in nodes))

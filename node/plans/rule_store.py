@@ -30,7 +30,7 @@ class RuleStore:
         self._answers: dict[Question, dict[str, tuple[PlannedRule, ...]]] = {}
         """Questions to the children, with the answers so far."""
         self._known: dict[Question, tuple[PlannedRule, ...]] = {}
-        """At a root: what was tasks."""
+        """At a root: the rules that the children have sent."""
 
     def in_order(self) -> list[PlannedRule]:
         """The rules kept here, after those whose composites they read."""
@@ -95,5 +95,5 @@ class RuleStore:
 
 
 def _ordered(planned: Iterable[PlannedRule]) -> list[PlannedRule]:
-    by_rule = {each.rule: each for each in planned}
+    by_rule = {planned_rule.rule: planned_rule for planned_rule in planned}
     return [by_rule[rule] for rule in in_dependency_order(sorted(by_rule, key=lambda rule: rule.name))]

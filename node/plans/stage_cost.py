@@ -23,7 +23,7 @@ MARGIN: Final = 1.25
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StagePatience:
     """How long a node looks before it says that a stage costs too much."""
 
     turn_us: int = 2_500_000
@@ -34,7 +34,7 @@ class Patience:
     """Fewer events than this in all turns say nothing about rates."""
 
 
-PATIENT: Final = Patience()
+PATIENT: Final = StagePatience()
 
 
 class _Counter:
@@ -52,14 +52,14 @@ class _Counter:
         self.count += len(rows)  # blockers cross links like other events
         self._watching.wake(work)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         pass
 
 
 class StageWatch:
     """One stage at one node. ``look`` now and then: at most once in its life it has something to tell."""
 
-    def __init__(self, watch: Watch, feeds: Sequence[Feed], tree: str, epoch: int, patience: Patience) -> None:
+    def __init__(self, watch: Watch, feeds: Sequence[Feed], tree: str, epoch: int, patience: StagePatience) -> None:
         """``feeds``: what brings the events of each weight."""
         self._watch = watch
         self._tree = tree

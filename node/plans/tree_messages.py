@@ -119,8 +119,8 @@ def _fetch(forest: Forest, record: TreeRecord, neighbour: str, message: FetchRul
 
 def _fetched(forest: Forest, record: TreeRecord, neighbour: str, message: RulesFetched, work: Work) -> None:
     tasks = record.tasks_here()
-    known = forest.shares[tasks.plan].rules.fetched(tasks, neighbour, message.type, message.rules, work)
-    if known and record.accepts(Input.START):  # a neighbour may have made the root ask out of turn
+    is_complete = forest.shares[tasks.plan].rules.fetched(tasks, neighbour, message.type, message.rules, work)
+    if is_complete and record.accepts(Input.START):  # a neighbour may have made the root ask out of turn
         forest.arrange(record, work)
 
 

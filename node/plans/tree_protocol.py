@@ -49,7 +49,7 @@ from headwater.protocol.messages.trees import (
 Sends: TypeAlias = list[tuple[str, TreeMessage]]
 """Messages with the neighbours they go to, in the order in which they must leave."""
 
-Told: TypeAlias = list[tuple[str, TreeMessage | LinkAgain]]
+LinkSends: TypeAlias = list[tuple[str, TreeMessage | LinkAgain]]
 
 
 class TreeStateError(HeadwaterError):
@@ -107,7 +107,7 @@ class Trees:
 
     # -- what the coordinator orders ----------------------------------------------------------------------------------
 
-    def ordered(self, order: TreeOrder) -> Told:
+    def ordered(self, order: TreeOrder) -> LinkSends:
         """Do what the coordinator orders; an order that was carried out before changes nothing."""
         match order:
             case StartTree(tree, epoch):
@@ -178,7 +178,7 @@ class Trees:
             self._set_delay(neighbour, delay_us)
         self._gone.discard(neighbour)
 
-    def use_link(self, neighbour: str, again: int) -> Told:
+    def use_link(self, neighbour: str, again: int) -> LinkSends:
         """The link is back, for the n-th time: tell the neighbour so, and use it.
 
         Both ends hear of it by and by. What the neighbour sent before it was told is of the time before the link was
@@ -189,16 +189,16 @@ class Trees:
             return []
         self._used[neighbour] = again
         self._gone.discard(neighbour)
-        told: Told = [(neighbour, LinkAgain(again))]
+        sends: LinkSends = [(neighbour, LinkAgain(again))]
         for record, build in self._builds():
             # A node that remembers nothing may have made offers before it was told, which were ignored.
             if neighbour in build.waiting and build.cost is not None and not build.broken:
                 build.waiting[neighbour] = 1
-                told.append((neighbour, CreateTree(record.tree, record.epoch, *build.cost)))
+                sends.append((neighbour, CreateTree(record.tree, record.epoch, *build.cost)))
         if self._heard.get(neighbour, 0) >= again:
             for message in self._early.pop(neighbour, []):
-                told += self.received(neighbour, message)
-        return told
+                sends += self.received(neighbour, message)
+        return sends
 
     def link_again(self, neighbour: str, again: int) -> None:
         """The neighbour uses the link again."""
@@ -206,7 +206,7 @@ class Trees:
             self._heard[neighbour] = again
             self._early.pop(neighbour, None)
 
-    def link_reset(self, neighbour: str) -> Told:
+    def link_reset(self, neighbour: str) -> LinkSends:
         """The neighbour remembers nothing: builds that it is part of here, or owes an answer to, are broken."""
         for record, build in self._builds():
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
@@ -287,11 +287,11 @@ class Trees:
 
     def _offer_to_all(self, tree: str, epoch: int, build: Build) -> Sends:
         assert build.cost is not None
-        others = sorted(self._delays.keys() - self._gone - {build.parent})
+        neighbours = sorted(self._delays.keys() - self._gone - {build.parent})
         build.children.clear()
-        build.waiting = dict.fromkeys(others, 1)
+        build.waiting = dict.fromkeys(neighbours, 1)
         offer = CreateTree(tree, epoch, *build.cost)
-        return [*((other, offer) for other in others), *self._settle(tree, epoch, build)]
+        return [*((other, offer) for other in neighbours), *self._settle(tree, epoch, build)]
 
     def _note_answer(self, neighbour: str, answer: TreeAck | TreeNack) -> Sends:
         build = self._build(answer.tree, answer.epoch)

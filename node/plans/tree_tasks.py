@@ -101,11 +101,11 @@ class TreeTasks(PlanTasks):
 
     def feed(self, stream: Stream, work: Work) -> Feed:
         """The feed of a stream at this node; made, with everything below that it needs, when it is first asked for."""
-        known = self.feeds.get(stream)
-        if known is None:
-            known = self._filter(stream, work) if isinstance(stream, Filter) else self._evaluate(stream, work)
-            self.feeds[stream] = known
-        return known
+        feed = self.feeds.get(stream)
+        if feed is None:
+            feed = self._filter(stream, work) if isinstance(stream, Filter) else self._evaluate(stream, work)
+            self.feeds[stream] = feed
+        return feed
 
     def _filter(self, stream: Filter, work: Work) -> Feed:
         condition = row_condition(
@@ -151,12 +151,12 @@ class TreeTasks(PlanTasks):
         inputs: dict[int, tuple[Feed, set[str]]] = {}
         for child, partial in plan.parts:
             for below, served in self._streams_for(child, partial, stream.since_us):
-                made = self.inlet(child, below, work)
-                inputs.setdefault(id(made), (made, set()))[1].update(served)
+                inlet = self.inlet(child, below, work)
+                inputs.setdefault(id(inlet), (inlet, set()))[1].update(served)
         for leaf in leaves(rule.pattern.root):
             if leaf.role in roles and leaf.type in plan.local:
-                for made_here in self.local_feeds(leaf.type):
-                    inputs.setdefault(id(made_here), (made_here, set()))[1].add(leaf.role)
+                for feed in self.local_feeds(leaf.type):
+                    inputs.setdefault(id(feed), (feed, set()))[1].add(leaf.role)
         if self._pulls and inputs:
             types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
             slots = [Slot(feed, frozenset(served), types) for feed, served in inputs.values()]
@@ -196,9 +196,9 @@ class TreeTasks(PlanTasks):
             return
         for name in heard:
             yield Filter(name), [role for role in partial.roles if types[role] == name]
-        others = [role for role in partial.roles if types[role] not in heard]
-        if others:
-            yield Part(beside, since_us, heard), others
+        other_roles = [role for role in partial.roles if types[role] not in heard]
+        if other_roles:
+            yield Part(beside, since_us, heard), other_roles
 
     def _complete(self, stream: Whole, work: Work) -> Feed | None:
         """The rule with aggregates whose values are asked for; None if it has none."""
@@ -209,12 +209,12 @@ class TreeTasks(PlanTasks):
             return None
         base = replace(stream, rule=asking.base)
         self.feeds[base] = self._evaluate(base, work, here=True)
-        points = [self.tallies.point(asked.tally, work) for asked in asking.asked]
+        points = [self.tallies.point(aggregate.tally, work) for aggregate in asking.asked]
         number = self.flow.numbers.next()
-        made = Completion(number, stream, asking, self.feeds[base], points, reach_us, self.flow.catalog)
-        self._completions.append(made)
+        completion = Completion(number, stream, asking, self.feeds[base], points, reach_us, self.flow.catalog)
+        self._completions.append(completion)
         self.places.setdefault(rule.emits, set()).add(HERE)
-        return made
+        return completion
 
     def _centrally(self, stream: Whole, work: Work) -> Feed:
         """The rule over unfiltered events of all its types: the baseline."""
@@ -245,13 +245,13 @@ class TreeTasks(PlanTasks):
 
     def inlet(self, child: str, stream: Stream, work: Work) -> Inlet:
         """The stream as a child sends it; asked for once, however many need it here."""
-        known = self.inlets.get((child, stream))
-        if known is None:
-            known = Inlet(child, self.flow.numbers.next(), stream, self.flow.catalog)
-            self.flow.inlets[child, stream] = known
+        inlet = self.inlets.get((child, stream))
+        if inlet is None:
+            inlet = Inlet(child, self.flow.numbers.next(), stream, self.flow.catalog)
+            self.flow.inlets[child, stream] = inlet
             watermarks_only = isinstance(stream, Whole) and not self._is_wanted(stream, child)
-            work.send(child, Deploy(self.tree, self.epoch, known.number, stream, watermarks_only))
-        return known
+            work.send(child, Deploy(self.tree, self.epoch, inlet.number, stream, watermarks_only))
+        return inlet
 
     def _is_wanted(self, stream: Whole, child: str) -> bool:
         """Whether a sink here, above or below another child wants the composites that a child finds."""
@@ -362,7 +362,7 @@ class TreeTasks(PlanTasks):
                     f"{inlet.number} from {child}: {describe(inlet.stream)}"
                     for (child, _), inlet in self.inlets.items()
                 ],
-                "given": self.flow.given(),
+                "given": self.flow.described_outlets(),
             },
         }
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from math import exp
 from typing import Any
 
-from headwater.node.pull.reach import Reach, reach_of
+from headwater.node.pull.reach import PullReach, reach_of
 from headwater.node.step import FOREVER, Work
 from headwater.node.streams.feeds import Consumer, Feed, Inlet
 from headwater.node.streams.outbox import type_of
@@ -114,31 +114,33 @@ class Slot(Feed):
     def block(self, rows: Sequence[Row], work: Work) -> None:
         self.pass_blockers(rows, work)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         if self.manager is not None and isinstance(self.source, Inlet):
             self.manager.mode_may_have_changed(self, work)
         if self._open and isinstance(self.source, Inlet):
             source = self.source
-            self._open = [each for each in self._open if source.seen < each[0] or source.watermark < each[2]]
+            self._open = [
+                awakening for awakening in self._open if source.seen < awakening[0] or source.watermark < awakening[2]
+            ]
         self.tell(work)
 
     # ------------------------------------------------------------------------------------------------------- awakening
 
-    def ask(self, reach: Reach, row: Row, conditions: Conditions, work: Work) -> None:
+    def ask(self, reach: PullReach, row: Row, conditions: Conditions, work: Work) -> None:
         """Ask for the window around a master event, but for what has been asked for already."""
         source = self.source
         assert isinstance(source, Inlet)
         least, greatest = row[0] + reach.least_us, row[0] + reach.greatest_us
         if greatest <= source.pushed_until:
             return
-        known = self._covered.get(conditions)
+        covered = self._covered.get(conditions)
         if (
-            known is not None
-            and least >= known[0] - max(1, reach.greatest_us - reach.least_us)
-            and greatest <= known[0]
+            covered is not None
+            and least >= covered[0] - max(1, reach.greatest_us - reach.least_us)
+            and greatest <= covered[0]
         ):
-            if source.seen < known[1] or source.watermark < greatest:  # otherwise all of it is here already
-                self._open.append((known[1], row[0], greatest))
+            if source.seen < covered[1] or source.watermark < greatest:  # otherwise all of it is here already
+                self._open.append((covered[1], row[0], greatest))
             return
         serial = source.awaken(least, greatest, conditions, work)
         self._covered[conditions] = (greatest, serial)
@@ -148,7 +150,7 @@ class Slot(Feed):
         self._forgotten = max(ts, self._forgotten)
         for rows in self.recent.values():
             del rows[: bisect_left(rows, (ts,))]
-        self._covered = {each: known for each, known in self._covered.items() if known[0] >= ts}
+        self._covered = {conditions: covered for conditions, covered in self._covered.items() if covered[0] >= ts}
 
     def forget_windows(self) -> None:
         """The stream is pushed again: everything that was asked for comes anyway."""
@@ -193,7 +195,7 @@ class PushPull:
         self.master: str | None = master
         self.chosen: str | None = master
         """The master that measurements speak for; it takes over when all that serve it are pushed."""
-        self._reaches: dict[tuple[str, Slot], Reach | None] = {}
+        self._reaches: dict[tuple[str, Slot], PullReach | None] = {}
         self._pulled = {slot: master is not None and slot.pulled for slot in self.slots}
         self._before: dict[Slot, tuple[int, int]] = {}
         self._rates: dict[Slot, float] = {}
@@ -233,15 +235,17 @@ class PushPull:
         for row in rows:
             slot.ask(reach, row, self._conditions(reach, row), work)
 
-    def _conditions(self, reach: Reach, row: Row) -> Conditions:
+    def _conditions(self, reach: PullReach, row: Row) -> Conditions:
         if not reach.where:
             return ()
         values = _values(row)
 
-        def known(part: Attribute) -> Expression:
+        def with_value(part: Attribute) -> Expression:
             return part if part.role == SUBJECT else Constant(values.get(part.name))
 
-        return tuple((name, tuple(rewritten(each, known) for each in where)) for name, where in reach.where)
+        return tuple(
+            (name, tuple(rewritten(conjunct, with_value) for conjunct in where)) for name, where in reach.where
+        )
 
     def mode_may_have_changed(self, slot: Slot, work: Work) -> None:
         """A child has confirmed a mode: windows around recent master events are asked for; a new master takes over."""
@@ -272,7 +276,7 @@ class PushPull:
 
     # -------------------------------------------------------------------------------------------------------- choosing
 
-    def reach(self, master: str, slot: Slot) -> Reach | None:
+    def reach(self, master: str, slot: Slot) -> PullReach | None:
         """What a master event says about where the events of another feed lie; None if it does not bound them, or the
         feed serves the master itself."""
         if (master, slot) not in self._reaches:
@@ -294,8 +298,8 @@ class PushPull:
             self._before[slot] = (now_us, generated)
             if before is not None and now_us > before[0]:
                 measured = max(0, generated - before[1]) * 1e6 / (now_us - before[0])
-                known = self._rates.get(slot, measured)
-                self._rates[slot] = known + RATE_WEIGHT * (measured - known)
+                rate = self._rates.get(slot, measured)
+                self._rates[slot] = rate + RATE_WEIGHT * (measured - rate)
         return self._rates if len(self._rates) == len(self.slots) else None
 
     def choose(self, rates: Mapping[Slot, float], pushed: set[int]) -> set[int]:
@@ -379,12 +383,12 @@ class PushPull:
 
 def _possible_masters(rule: Rule, slots: Sequence[Slot]) -> dict[str, tuple[Slot, ...]]:
     """Roles that may be the master. Of several that the same feeds serve, the one that the text names first."""
-    found: dict[tuple[Slot, ...], str] = {}
+    role_of: dict[tuple[Slot, ...], str] = {}
     for role in awakening_roles(rule):
         serving = _serving(role, slots)
         if serving:
-            found.setdefault(serving, role)
-    return {role: serving for serving, role in found.items()}
+            role_of.setdefault(serving, role)
+    return {role: serving for serving, role in role_of.items()}
 
 
 def _serving(role: str, slots: Sequence[Slot]) -> tuple[Slot, ...]:

@@ -12,7 +12,7 @@ from headwater.protocol.subscriptions import SUBJECT
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class PullReach:
     """Where events of a stream lie relative to a master event, and what its values exclude, by type."""
 
     least_us: int
@@ -21,7 +21,7 @@ class Reach:
     """Conjuncts that name the master's role and SUBJECT."""
 
 
-def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) -> Reach | None:
+def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) -> PullReach | None:
     """Where the events of some roles lie around an event of the master role; None if it does not bound them.
 
     ``values``: with what the values of the master event exclude.
@@ -34,7 +34,7 @@ def reach_of(rule: Rule, master: str, roles: frozenset[str], *, values: bool) ->
         return None
     least = min(least for least, _ in bounds if least is not None)
     greatest = max(greatest for _, greatest in bounds if greatest is not None)
-    return Reach(least, greatest, _excluding(rule, master, roles) if values else ())
+    return PullReach(least, greatest, _excluding(rule, master, roles) if values else ())
 
 
 def _candidate_bounds(rule: Rule, role: str, where_to: Offsets, master_role: str) -> tuple[int | None, int | None]:
@@ -71,7 +71,7 @@ def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tup
         selected = {
             step.leaf.role for step in rule.pattern.root.steps if isinstance(step, Selection) and step.policy != "each"
         }
-    found: dict[str, list[Expression]] = {}
+    by_type: dict[str, list[Expression]] = {}
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
     for role in sorted(roles):
         name = types[role]
@@ -83,7 +83,7 @@ def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tup
             continue
         for conjunct in rule.pattern.where:
             if isinstance(conjunct, Same):
-                found.setdefault(name, []).append(
+                by_type.setdefault(name, []).append(
                     Binary("=", _renamed(conjunct.key, "", SUBJECT), _renamed(conjunct.key, "", master_role))
                 )
                 continue
@@ -92,8 +92,8 @@ def _excluding(rule: Rule, master_role: str, roles: frozenset[str]) -> tuple[tup
                 continue
             if any(part.index for part in parts) or {part.role for part in parts} != {role, master_role}:
                 continue
-            found.setdefault(name, []).append(_renamed(conjunct, role, SUBJECT))
-    return tuple((name, tuple(conjuncts)) for name, conjuncts in sorted(found.items()))
+            by_type.setdefault(name, []).append(_renamed(conjunct, role, SUBJECT))
+    return tuple((name, tuple(conjuncts)) for name, conjuncts in sorted(by_type.items()))
 
 
 def _limited(part: Part | Chain) -> set[str]:

@@ -54,8 +54,8 @@ def _set_modes(managers: Sequence[PushPull], pushed: set[int], work: Work) -> No
             elif inlet.pull or all(other.ready() for other in managers if _reads(other, inlet)):
                 inlet.set_mode(True, work)
                 promise = manager.promise(slot, work.now_us)
-                known = free_from.get(id(inlet), (inlet, promise))[1]
-                free_from[id(inlet)] = (inlet, min(known, promise))
+                promised = free_from.get(id(inlet), (inlet, promise))[1]
+                free_from[id(inlet)] = (inlet, min(promised, promise))
     for inlet, ts in free_from.values():
         inlet.reverse_mark(ts, work)
 

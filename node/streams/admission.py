@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from headwater.node.plans.catalog import Catalog
-from headwater.node.streams.identity_map import Known
+from headwater.node.streams.identity_map import IdentityMap
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import HEADER_WIDTH, EventType
 from headwater.protocol.wire.columns import Columns
@@ -53,7 +53,7 @@ class Shapes:
         inner = list(map(_inner_of, rows))
         if set(map(type, inner)) == {EventType}:
             strange = set(inner) - self._primitive
-            return sum(each in strange for each in inner) if strange else 0
+            return sum(event_type in strange for event_type in inner) if strange else 0
         return sum(not self._is_own(row) for row in rows)
 
     def _is_own(self, row: Row) -> bool:
@@ -88,14 +88,14 @@ class Testimony:
     """What events are like of which two accounts could not be compared, from whichever neighbours."""
 
     def __init__(self) -> None:
-        self._known: Known[Row] = Known(tuple, _ts_of)
+        self._known: IdentityMap[Row] = IdentityMap(tuple, _ts_of)
 
     def agrees(self, identity: Any, row: Row) -> bool:
         """Whether no neighbour has told otherwise. What was told first counts: which one is true cannot be known."""
-        known = self._known.get(identity)
-        if known is None:
+        earlier = self._known.get(identity)
+        if earlier is None:
             self._known[identity] = row
-        return known is None or known is row or known == row
+        return earlier is None or earlier is row or earlier == row
 
     def notes(self, columns: Columns) -> bool:
         """Whether no neighbour can have told otherwise of any of them; else they must be looked at one by one."""

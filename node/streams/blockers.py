@@ -33,9 +33,9 @@ class Candidates:
         """A row of the type arrived, as a real event or as a blocker."""
         if self._condition is not None and not self._condition(row):
             return
-        for known in (self._held, self._forwarded):
-            place = bisect_left(known, row)
-            if place < len(known) and known[place] == row:
+        for rows in (self._held, self._forwarded):
+            place = bisect_left(rows, row)
+            if place < len(rows) and rows[place] == row:
                 return
         insort(self._held, row)
 
@@ -50,7 +50,7 @@ class Candidates:
     def blockers(self, watermark: float) -> list[Row]:
         """Candidates up to the watermark that must be known above by now, in trace order. Some may be told twice."""
         window = self.contest.window_us
-        found: set[Row] = set()
+        blockers: set[Row] = set()
         held = self._held
         last = self.contest.policy == "last"
         upto = len(held) if watermark == FOREVER else bisect_left(held, (watermark + 1,))
@@ -58,29 +58,29 @@ class Candidates:
             if last:
                 place = bisect_left(self._forwarded, row) - 1
                 if place >= 0 and row[0] - self._forwarded[place][0] <= window:
-                    found.add(row)
+                    blockers.add(row)
             else:
                 place = bisect_right(self._forwarded, row)
                 if place < len(self._forwarded) and self._forwarded[place][0] - row[0] <= window:
-                    found.add(row)
+                    blockers.add(row)
         for forwarded in self._newly_forwarded:
             if last:
                 low, high = bisect_right(held, forwarded), bisect_left(held, (forwarded[0] + window + 1,))
             else:
                 low, high = bisect_left(held, (forwarded[0] - window,)), bisect_left(held, forwarded)
-            found.update(held[low : min(high, upto)])
+            blockers.update(held[low : min(high, upto)])
         self._newly_forwarded = []
         self._watermark = watermark
-        return sorted(found)
+        return sorted(blockers)
 
     def forget_before(self, ts: float) -> None:
-        for known in (self._held, self._forwarded):
-            if known and known[0][0] < ts:
-                del known[: bisect_left(known, (ts,))]
+        for rows in (self._held, self._forwarded):
+            if rows and rows[0][0] < ts:
+                del rows[: bisect_left(rows, (ts,))]
 
     def held(self) -> int:
         return len(self._held) + len(self._forwarded)
 
     def oldest(self) -> float:
         """The ts of the oldest candidate that is kept; infinity if there is none."""
-        return min((known[0][0] for known in (self._held, self._forwarded) if known), default=FOREVER)
+        return min((rows[0][0] for rows in (self._held, self._forwarded) if rows), default=FOREVER)

@@ -27,8 +27,8 @@ class Once(Merge):
         fresh = []
         for row in rows:
             identity = identity_of(row)
-            known = self._known.get(identity)
-            if known is None or not known[1]:
+            seen = self._known.get(identity)
+            if seen is None or not seen[1]:
                 self._known[identity] = (row[0], True)
                 fresh.append(row)
         if fresh:
@@ -42,13 +42,13 @@ class Once(Merge):
         if fresh:
             self.pass_blockers(fresh, work)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         if self._horizon_us is not None:
             watermark = self.current(work.now_us)
             if watermark > self._free_after or watermark == FOREVER:
                 self._free_after = watermark + self._horizon_us / 4
                 oldest = watermark - 3 * self._horizon_us
-                self._known = {name: known for name, known in self._known.items() if known[0] >= oldest}
+                self._known = {name: seen for name, seen in self._known.items() if seen[0] >= oldest}
         self.tell(work)
 
     def held(self) -> int:

@@ -39,7 +39,7 @@ class Consumer(Protocol):
         """Take blockers: candidates that fail for reasons decided below."""
         ...
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         """The watermark of the feed has moved."""
         ...
 
@@ -70,7 +70,7 @@ class Feed(ABC):
 
     def tell(self, work: Work) -> None:
         for consumer in self.consumers:
-            consumer.told(work)
+            consumer.watermark_moved(work)
 
 
 class Inlet(Feed):
@@ -206,7 +206,7 @@ class Merge(Feed):
     def block(self, rows: Sequence[Row], work: Work) -> None:
         self.pass_blockers(rows, work)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         self.tell(work)
 
 
@@ -240,5 +240,5 @@ class Sieve(Feed):
     def block(self, rows: Sequence[Row], work: Work) -> None:
         raise AssertionError("blockers are sent for partial rules, never for filters")
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         self.tell(work)

@@ -65,10 +65,10 @@ class _Stretch:
             self.count = 0
         elif self.columns.least_us < ts and (self.floor_us is None or self.floor_us < ts):
             self.floor_us = ts
-            self.count = sum(each >= ts for each in self.columns.times())
+            self.count = sum(time_us >= ts for time_us in self.columns.times())
 
 
-class Known(Generic[T]):
+class IdentityMap(Generic[T]):
     """By the identity of an event what is known of it: a dict, to which many events can be added at once."""
 
     def __init__(self, of_row: Callable[[Row], T], ts_of: Callable[[T], int]) -> None:
@@ -96,12 +96,12 @@ class Known(Generic[T]):
                 yield row[1], row[2]
 
     def get(self, identity: Any) -> T | None:
-        found = self._single.get(identity)
-        if found is None and self._lanes:
+        remembered = self._single.get(identity)
+        if remembered is None and self._lanes:
             stretch = self._stretch(identity)
             row = None if stretch is None else stretch.row(identity[1])
             return None if row is None else self._of_row(row)
-        return found
+        return remembered
 
     def has_none_of(self, identities: Collection[Any]) -> bool:
         """Whether none of these is known."""
@@ -129,9 +129,9 @@ class Known(Generic[T]):
 
     # --------------------------------------------------------------------------------------------------------- writing
 
-    def __setitem__(self, identity: Any, what: T) -> None:
+    def __setitem__(self, identity: Any, remembered: T) -> None:
         """Of an event that is in no stretch."""
-        self._single[identity] = what
+        self._single[identity] = remembered
 
     def __delitem__(self, identity: Any) -> None:
         """Of an event that is in no stretch."""
@@ -143,10 +143,10 @@ class Known(Generic[T]):
 
     def add(self, columns: Columns) -> bool:
         """Remember them all, if they can be remembered as one and none of them is known; whether that was so."""
-        found = self._room(columns)
-        if found is None:
+        room = self._room(columns)
+        if room is None:
             return False
-        lane, place = found
+        lane, place = room
         if not lane:
             assert columns.node is not None
             self._lanes.setdefault(columns.node, []).append(lane)
@@ -188,10 +188,12 @@ class Known(Generic[T]):
         before = len(self)
         ts_of = self._ts_of
         if self._single:
-            self._single = {identity: what for identity, what in self._single.items() if ts_of(what) >= ts}
+            self._single = {
+                identity: remembered for identity, remembered in self._single.items() if ts_of(remembered) >= ts
+            }
         if any(stretch.columns.least_us < ts for stretch in self._all()):
-            found = {node: [self._since(lane, ts) for lane in lanes] for node, lanes in self._lanes.items()}
-            self._lanes = {node: kept for node, lanes in found.items() if (kept := [lane for lane in lanes if lane])}
+            trimmed = {node: [self._since(lane, ts) for lane in lanes] for node, lanes in self._lanes.items()}
+            self._lanes = {node: kept for node, lanes in trimmed.items() if (kept := [lane for lane in lanes if lane])}
             self._in_stretches = sum(stretch.count for stretch in self._all())
         return len(self) < before
 
@@ -209,7 +211,7 @@ class Known(Generic[T]):
 
     def middle_us(self) -> int:
         """A time up to which there is half of everything, or more."""
-        times = [(self._ts_of(what), 1) for what in self._single.values()]
+        times = [(self._ts_of(remembered), 1) for remembered in self._single.values()]
         times += [(stretch.columns.greatest_us, stretch.count) for stretch in self._all()]
         times.sort()
         left = (len(self) + 1) // 2

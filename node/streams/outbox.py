@@ -13,7 +13,7 @@ from typing import Any, Final, TypeGuard
 
 from headwater.node.step import Work
 from headwater.node.streams.admission import Testimony, are_exact, is_exact
-from headwater.node.streams.identity_map import Known
+from headwater.node.streams.identity_map import IdentityMap
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Run, Watermark
@@ -78,7 +78,7 @@ class Outbox:
         self._blockers: list[tuple[Sequence[Row], int, str]] = []
         """What was added since the last batch: rows, their stream, and why they are sent."""
         self._watermarks: dict[int, Watermark] = {}
-        self.history: Known[int] = Known(_ts_of, int)
+        self.history: IdentityMap[int] = IdentityMap(_ts_of, int)
         """The ts of every body the neighbour has."""
         self._floor_us: int | None = None
 
@@ -137,12 +137,12 @@ class Outbox:
         if sum([len(rows) for rows, _, _ in taken]) < FEW:
             self._take_each(taken, blocker, runs)
             return
-        found = [dict(zip(identities_of(rows), rows, strict=True)) for rows, _, _ in taken]
+        batches = [dict(zip(identities_of(rows), rows, strict=True)) for rows, _, _ in taken]
         history = self.history
-        if len(found) > 1 and not _are_disjoint(found):
+        if len(batches) > 1 and not _are_disjoint(batches):
             self._take_each(taken, blocker, runs)
             return
-        for by_identity, (rows, stream, kind) in zip(found, taken, strict=True):
+        for by_identity, (rows, stream, kind) in zip(batches, taken, strict=True):
             if not history.has_none_of(by_identity):
                 self._take_each([(rows, stream, kind)], blocker, runs)
             elif by_identity:
@@ -157,11 +157,11 @@ class Outbox:
         for rows, stream, kind in taken:
             for row in rows:
                 identity = identity_of(row)
-                known = where.get(identity)
-                if known is None:
+                earlier = where.get(identity)
+                if earlier is None:
                     where[identity] = (row, (stream,), kind)
-                elif stream not in known[1]:
-                    where[identity] = (row, (*known[1], stream), known[2])
+                elif stream not in earlier[1]:
+                    where[identity] = (row, (*earlier[1], stream), earlier[2])
         history = self.history
         alike: tuple[tuple[int, ...], str] | None = None
         names: list[Any] = []
@@ -190,7 +190,7 @@ class Inbox:
     """Bodies that came from one neighbour and may be referred to again."""
 
     def __init__(self, testimony: Testimony) -> None:
-        self.bodies: Known[Row] = Known(tuple, _ts_of)
+        self.bodies: IdentityMap[Row] = IdentityMap(tuple, _ts_of)
         self._testimony = testimony
 
     def rows(self, run: Run) -> Sequence[Row]:
@@ -205,19 +205,19 @@ class Inbox:
         if len(rows) == 1:  # so it is where traffic is thin
             return rows if self._takes(identities[0], rows[0]) else ()
         if rows:
-            told = dict(zip(identities, rows, strict=True))
-            if len(told) == len(rows) and bodies.has_none_of(told) and are_exact(rows):
-                bodies.update(told)
+            by_identity = dict(zip(identities, rows, strict=True))
+            if len(by_identity) == len(rows) and bodies.has_none_of(by_identity) and are_exact(rows):
+                bodies.update(by_identity)
                 return rows
         taken = [row for identity, row in zip(identities, rows, strict=True) if self._takes(identity, row)]
         return rows if len(taken) == len(rows) else taken
 
     def _takes(self, identity: Any, row: Row) -> bool:
         inner = row[3]
-        known = self.bodies.get(identity)
-        if known is None:
+        earlier = self.bodies.get(identity)
+        if earlier is None:
             self.bodies[identity] = row
-        elif known is not row and known != row:
+        elif earlier is not row and earlier != row:
             return False
         if (type(inner) is EventType and is_exact(inner)) or self._testimony.agrees(identity, row):
             return True
@@ -248,6 +248,6 @@ def _are_apart(taken: Sequence[tuple[Sequence[Row], int, str]]) -> TypeGuard[lis
 def _are_disjoint(sets: Sequence[dict[Any, Any]]) -> bool:
     """Whether no two of them have an identity in common."""
     together: set[Any] = set()
-    for each in sets:
-        together.update(each)
+    for identities in sets:
+        together.update(identities)
     return len(together) == sum(map(len, sets))

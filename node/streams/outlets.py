@@ -78,8 +78,8 @@ class _Tap:
     def block(self, rows: Sequence[Row], work: Work) -> None:
         self.outlet.take_blockers(rows, self.hands_on, work)
 
-    def told(self, work: Work) -> None:
-        self.outlet.told(work)
+    def watermark_moved(self, work: Work) -> None:
+        self.outlet.watermark_moved(work)
 
 
 class Outlet:
@@ -101,7 +101,7 @@ class Outlet:
         self.generated = 0
         self.told_watermark: float = -FOREVER
         self._catalog = catalog
-        self._taps = [_Tap(self, each) for each in (feed.inputs if isinstance(feed, Merge) else (feed,))]
+        self._taps = [_Tap(self, source) for source in (feed.inputs if isinstance(feed, Merge) else (feed,))]
         self._wanted: list[float] = []
         self._kept: list[Row] = []
         """Rows in trace order that were not asked for yet."""
@@ -166,7 +166,7 @@ class Outlet:
     def want(self, ts: float, work: Work) -> None:
         heapq.heappush(self._wanted, ts)
         self.feed.want(ts, work)
-        self.told(work)
+        self.watermark_moved(work)
 
     def set_mode(self, pull: bool, serial: int, work: Work) -> None:
         """The parent wants the stream pushed, or kept until it asks. It holds when it holds for all that is below."""
@@ -234,7 +234,7 @@ class Outlet:
         self._close_windows(work.now_us)
         self._windows.append(window)
         self._asked.append(_Asked(message.serial, until, below))
-        self.told(work)
+        self.watermark_moved(work)
 
     def _answer(self, window: _Window, work: Work) -> None:
         kept = self._kept
@@ -265,7 +265,7 @@ class Outlet:
             for row in self._kept[:cut]:
                 self._kept_blockers.pop(identity_of(row), None)
         del self._kept[:cut]
-        self._sent_blockers = {each: sent for each, sent in self._sent_blockers.items() if sent >= ts}
+        self._sent_blockers = {identity: sent for identity, sent in self._sent_blockers.items() if sent >= ts}
         self._close_windows(work.now_us)
 
     def _close_windows(self, now_us: int) -> None:
@@ -283,7 +283,7 @@ class Outlet:
                     watermark = min(watermark, tap.feed.pushed_until)
         return watermark if self.ends_us is None else max(watermark, self.told_watermark)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         if self.silent or (self._wished is not None and self._settle(work)):
             return
         watermark = self._watermark(work.now_us)
@@ -297,10 +297,10 @@ class Outlet:
         if due:
             self.tell(watermark, work)
 
-    def _is_answered(self, asked: _Asked, now_us: int) -> bool:
-        if any(inlet.seen < serial for inlet, serial in asked.below):
+    def _is_answered(self, awakening: _Asked, now_us: int) -> bool:
+        if any(inlet.seen < serial for inlet, serial in awakening.below):
             return False
-        until_us = asked.until_us if self.ends_us is None else min(asked.until_us, self.ends_us - 1)
+        until_us = awakening.until_us if self.ends_us is None else min(awakening.until_us, self.ends_us - 1)
         return all(tap.hands_on or tap.feed.current(now_us) >= until_us for tap in self._taps)
 
     def tell_slowly(self, work: Work) -> None:
@@ -343,7 +343,7 @@ class Outlet:
         if self._wanted:
             waits.append(f"the watermarks {sorted(self._wanted)} are wanted and were never told")
         if self._asked:
-            waits.append(f"awakenings {[asked.serial for asked in self._asked]} are not answered")
+            waits.append(f"awakenings {[awakening.serial for awakening in self._asked]} are not answered")
         if self._wished is not None:
             waits.append(f"it should be {'pulled' if self._wished else 'pushed'} and is not yet")
         if self.told_watermark < FOREVER:

@@ -224,6 +224,6 @@ class EpochFeed(Feed):
     def block(self, rows: Sequence[Row], work: Work) -> None:
         raise AssertionError("sources send no blockers")
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         if self._started:
             self.tell(work)

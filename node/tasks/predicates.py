@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope
+from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout
 from headwater.node.engine.runtime import NAMES
 from headwater.node.tasks.rule_failures import NOTED
 from headwater.protocol.composites import Composite, CompositeSpec
@@ -47,22 +47,24 @@ def match_selector(where: tuple[Expression, ...], spec: CompositeSpec) -> MatchS
     None if the conjuncts ask for more than values of single events of the match. It raises whatever comparing raises.
     """
     places = dict(zip(spec.type.attributes, spec.places, strict=False))
-    asked = [part for conjunct in where for part in walk(conjunct)]
-    if not all(isinstance(part, Attribute | Binary | Constant) for part in asked):
+    parts = [part for conjunct in where for part in walk(conjunct)]
+    if not all(isinstance(part, Attribute | Binary | Constant) for part in parts):
         return None
-    if any(places.get(part.name) is None for part in asked if isinstance(part, Attribute)):
+    if any(places.get(part.name) is None for part in parts if isinstance(part, Attribute)):
         return None
 
-    def attribute(found: Attribute) -> Piece:
-        binding, column = places[found.name] or (0, 0)
+    def attribute(reference: Attribute) -> Piece:
+        binding, column = places[reference.name] or (0, 0)
         return Piece(f"m[{binding}][{column}]", nullable=True, simple=True)
 
     pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, _no_fold, lambda found: "0")
+    scope = CodeScope(pool, attribute, _no_fold, lambda reference: "0")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects}
     exec(
-        compile(f"def select(found):\n    return [m for m in found if {source}]\n", "<headwater condition>", "exec"),
+        compile(
+            f"def select(matches):\n    return [m for m in matches if {source}]\n", "<headwater condition>", "exec"
+        ),
         space,
     )
     select: MatchSelector = space["select"]
@@ -73,20 +75,20 @@ def _compiled(
     where: tuple[Expression, ...], event_type: EventType, composite: bool, arguments: str, maker: Callable[..., Any]
 ) -> Any:
     optional = zip(event_type.attributes, event_type.optional, strict=True)
-    columns = Columns(
+    columns = RowLayout(
         event_type.name,
         {attribute: HEADER_WIDTH + place for place, attribute in enumerate(event_type.attributes)},
         frozenset(event_type.attributes if composite else [name for name, may_lack in optional if may_lack]),
         composite,
     )
 
-    def attribute(found: Attribute) -> Piece:
-        if found.role == KNOWN:
-            return Piece(f"known[{int(found.name)}]", nullable=True, simple=True)
-        return columns.read("e", found.name)
+    def attribute(reference: Attribute) -> Piece:
+        if reference.role == KNOWN:
+            return Piece(f"known[{int(reference.name)}]", nullable=True, simple=True)
+        return columns.read("e", reference.name)
 
     pool = Pool(Functions(), {})
-    scope = Scope(pool, attribute, _no_fold, lambda found: "e[0]")
+    scope = CodeScope(pool, attribute, _no_fold, lambda reference: "e[0]")
     source = " and ".join(scope.truth(conjunct) for conjunct in where)
     space: dict[str, Any] = {**NAMES, **pool.objects, "failed": _failed}
     program = (
@@ -102,7 +104,7 @@ def _compiled(
     return condition
 
 
-def _no_fold(found: Fold) -> Piece:
+def _no_fold(reference: Fold) -> Piece:
     raise RuleError("a condition on one event cannot fold several")
 
 

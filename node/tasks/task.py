@@ -9,7 +9,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.node.engine import Engine
 from headwater.node.pull.masters import PushPull
 from headwater.node.step import FOREVER, Work
@@ -80,8 +80,8 @@ class JoinTask(Feed):
         self.joined = 0
         """How many of the matches came of rows at or after this time: those before others have found already."""
         self._candidates: dict[str, list[Candidates]] = {}
-        for made in candidates:
-            self._candidates.setdefault(made.type, []).append(made)
+        for contested in candidates:
+            self._candidates.setdefault(contested.type, []).append(contested)
         self._incoming: list[Row] = []
         self._blocked: dict[Any, Row] = {}
         self._sent: dict[Any, tuple[int, bool]] = {}
@@ -118,7 +118,7 @@ class JoinTask(Feed):
             for candidates in self._candidates.get(type_of(row), ()):
                 candidates.add(row)
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         work.touch(self)
 
     def current(self, now_us: int) -> float:
@@ -143,21 +143,21 @@ class JoinTask(Feed):
         self._looked_at = watermark
         before = self.watermark
         if self.ordered:
-            found = self._decide(rows, watermark)
+            matches = self._decide(rows, watermark)
             reached = self.engine.output_watermark()
         else:
             if self.push_pull is not None:
                 # An answer may go back further than any match that is still to come, when the master changes.
                 rows = [row for row in rows if row[0] > self.engine.watermark]
-            found = self.engine.feed(rows) if rows else []
+            matches = self.engine.feed(rows) if rows else []
             reached = watermark
         if reached > before:
             self.watermark = reached
-        if found:
-            self.found += len(found)
+        if matches:
+            self.found += len(matches)
             if (rows[-1][0] if rows else watermark) >= self.counts_from_us:
-                self.joined += len(found)
-            self._give(found, work)
+                self.joined += len(matches)
+            self._give(matches, work)
         if self._candidates and self.watermark > before:
             self._give_blockers(work)
         if watermark > self._free_after or (watermark == FOREVER and self.horizon_us is not None):
@@ -220,28 +220,28 @@ class JoinTask(Feed):
 
     # ---------------------------------------------------------------------------------------------------------- output
 
-    def _give(self, found: list[Composite], work: Work) -> None:
+    def _give(self, matches: list[Composite], work: Work) -> None:
         blocked = self._blocked
         if blocked:
-            found = [match for match in found if not any(identity_of(row) in blocked for row in _rows(match))]
+            matches = [match for match in matches if not any(identity_of(row) in blocked for row in _rows(match))]
         if not self.whole:
-            self._give_parts(found, work)
-        elif found:
-            rows = Found(found, self._latest_us).between(self._from_us, self._until_us)
+            self._give_parts(matches, work)
+        elif matches:
+            rows = MatchBatch(matches, self._latest_us).between(self._from_us, self._until_us)
             if rows:
                 self.pass_on(rows, work)
 
-    def _give_parts(self, found: list[Composite], work: Work) -> None:
+    def _give_parts(self, matches: list[Composite], work: Work) -> None:
         """The events of matches one by one, each once."""
         fresh: list[Row] = []
         sent, heard = self._sent, self._heard
-        for match in found:
+        for match in matches:
             for row in _rows(match):
                 if heard and type_of(row) in heard:
                     continue
                 identity = identity_of(row)
-                known = sent.get(identity)
-                if known is None or known[1] is BLOCKER:
+                earlier = sent.get(identity)
+                if earlier is None or earlier[1] is BLOCKER:
                     sent[identity] = (row[0], REAL)
                     fresh.append(row)
         if fresh:
@@ -276,7 +276,7 @@ class JoinTask(Feed):
         # horizon later than it was due.
         oldest -= 2 * self.horizon_us
         if self._sent:
-            self._sent = {identity: known for identity, known in self._sent.items() if known[0] >= oldest}
+            self._sent = {identity: sent for identity, sent in self._sent.items() if sent[0] >= oldest}
         if self._blocked:
             self._blocked = {identity: row for identity, row in self._blocked.items() if row[0] >= oldest}
         for of_type in self._candidates.values():
@@ -322,8 +322,8 @@ class JoinTask(Feed):
                 "candidates": [c.oldest() for of_type in self._candidates.values() for c in of_type],
                 "recent": [] if self.push_pull is None else [slot.oldest() for slot in self.push_pull.slots],
             }
-            for name, found in kept.items():
-                least = min(found, default=FOREVER)
+            for name, times in kept.items():
+                least = min(times, default=FOREVER)
                 if least < oldest:
                     wrong.append(f"{name}: {least} is kept, nothing before {oldest} is needed (watermark {watermark})")
         if self.push_pull is not None:

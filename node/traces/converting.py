@@ -41,10 +41,10 @@ class RowShape:
         return f"row[{self.columns[column]}]" if column in self.columns else None
 
 
-def converter_code(shape: RowShape, event_type: EventType | None, known: Collection[str]) -> str:
+def converter_code(shape: RowShape, event_type: EventType | None, noticed: Collection[str]) -> str:
     """The source of ``convert(row, horizon)`` for a type; None: only time, node and seq of its events count.
 
-    ``known`` are the columns that need not be noticed any more.
+    ``noticed`` are the columns that need not be noticed any more.
     """
     body: list[str] = []
     if shape.flavour == "text":
@@ -56,7 +56,7 @@ def converter_code(shape: RowShape, event_type: EventType | None, known: Collect
     if event_type is not None:
         names = [f"v{index}" for index in range(len(event_type.attributes))]
         body += _attributes_code(shape, event_type)
-        body += _notice_code(shape, known)
+        body += _notice_code(shape, noticed)
     body += _seq_code(shape)
     values = "".join(f", {name}" for name in names)
     body.append(f"return new(Event, (ts, node, seq, event_type{values}))")
@@ -91,12 +91,12 @@ def _attributes_code(shape: RowShape, event_type: EventType) -> Iterator[str]:
             yield from _value_code(variable, cell, kind, optional)
 
 
-def _notice_code(shape: RowShape, known: Collection[str]) -> Iterator[str]:
+def _notice_code(shape: RowShape, noticed: Collection[str]) -> Iterator[str]:
     """Columns that the type does not have, and that were not noticed before."""
     if shape.flavour == "dict":
-        yield "if not row.keys() <= known: notice(event_type, row)"
+        yield "if not row.keys() <= noticed: notice(event_type, row)"
         return
-    extra = [f"row[{at}]" for column, at in shape.columns.items() if column not in known]
+    extra = [f"row[{at}]" for column, at in shape.columns.items() if column not in noticed]
     if extra:
         test = " or ".join(extra if shape.flavour == "text" else [f"{cell} is not None" for cell in extra])
         yield f"if {test}: notice(event_type, row)"

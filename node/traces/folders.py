@@ -19,15 +19,15 @@ def is_prepared(path: str) -> bool:
 
 def files_of(path: str, node: str) -> list[str]:
     """The files with the events of a node, in trace order; a ConfigError if the trace knows no such node."""
-    folders = {unquote(each.name.removeprefix(NODE_PREFIX)): each for each in nodes_in(path)}
+    folders = {unquote(folder.name.removeprefix(NODE_PREFIX)): folder for folder in nodes_in(path)}
     if node not in folders:
-        known = ", ".join(sorted(folders)[:10]) + (", .." if len(folders) > 10 else "")
-        raise ConfigError(f"the trace {path} has no events of the node {node}; it has those of {known}")
+        nodes = ", ".join(sorted(folders)[:10]) + (", .." if len(folders) > 10 else "")
+        raise ConfigError(f"the trace {path} has no events of the node {node}; it has those of {nodes}")
     return sorted(str(file) for file in folders[node].glob("*.parquet"))
 
 
 def nodes_in(path: str) -> list[Path]:
-    return sorted(each for each in (Path(path) / EVENTS).glob(f"{NODE_PREFIX}*") if each.is_dir())
+    return sorted(folder for folder in (Path(path) / EVENTS).glob(f"{NODE_PREFIX}*") if folder.is_dir())
 
 
 def any_file(path: str) -> str:

@@ -11,7 +11,7 @@ RANGES_MAX: Final = 100_000
 runs for weeks does not fill the memory. Numbers without gaps cost nothing."""
 
 
-class Identities:
+class TraceIdentities:
     """Remembers numbers by node, as ranges: rows mostly come numbered one after the other."""
 
     def __init__(self) -> None:

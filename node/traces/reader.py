@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Any, Final
 
 from headwater.node.traces.converting import DEFAULT_NODE, SEQ_MAX, RowShape, converter_code
-from headwater.node.traces.identities import Identities
+from headwater.node.traces.identities import TraceIdentities
 from headwater.node.traces.rows import READ_ERRORS, BadRow, Row, Rows, TraceSource, wrong_width
 from headwater.node.traces.times import (
     TS_MIN,
@@ -30,7 +30,7 @@ from headwater.node.traces.types import BOOLEANS, Survey, survey, value_of_text
 from headwater.protocol.errors import EventError
 from headwater.protocol.events import RESERVED_ATTRIBUTES, Event, EventType, Value, conform
 
-__all__ = ["OutOfOrder", "Survey", "Tally", "TraceReader", "TraceSource", "survey"]
+__all__ = ["OutOfOrder", "ReadTally", "Survey", "TraceReader", "TraceSource", "survey"]
 
 BATCH_EVENTS: Final = 500
 STDIN_SAMPLE_ROWS: Final = 1000  # how much of a stream that cannot be read twice is looked at to infer types
@@ -66,7 +66,7 @@ class _Nodes(dict[Any, str]):
 
 
 @dataclass(slots=True)
-class Tally:
+class ReadTally:
     """What happened to the rows of a trace: nothing is dropped without a trace here."""
 
     read: int = 0
@@ -103,7 +103,7 @@ class TraceReader:
         self.skip_bad = skip_bad or on_bad is not None
         self.on_bad = on_bad
         self.inferred = inferred
-        self.tally = Tally()
+        self.tally = ReadTally()
         self._nodes = _Nodes()
         self._numbers: dict[str, int] = {}
         self._number = not rows.gives_seq
@@ -133,7 +133,7 @@ class TraceReader:
         pipe = self.rows.pipe
         tally = self.tally
         top, horizon = TS_MIN - 1, TS_MIN - 1
-        is_new = Identities().is_new if self.rows.gives_seq else None
+        is_new = TraceIdentities().is_new if self.rows.gives_seq else None
         batch: list[Event] = []
         rows = self._rows()
         row: Row = None
@@ -173,7 +173,7 @@ class TraceReader:
         events: list[Event] = []
         converters, type_at = self._converters, self._type_at
         converters.clear()
-        is_new = Identities().is_new if self.rows.gives_seq else None
+        is_new = TraceIdentities().is_new if self.rows.gives_seq else None
         rows = self._rows()
         row: Row = None
         while True:
@@ -247,10 +247,10 @@ class TraceReader:
             return BadRow(f"the line is not a JSON object but {type(row).__name__}")
         if self.rows.flavour == "text" and len(row) != len(self._at):
             return wrong_width(row, len(self._at))
-        found = self._cell(row, "type")
-        if found is None or found == "":
+        name = self._cell(row, "type")
+        if name is None or name == "":
             return BadRow("the row has no type")
-        return BadRow(f"type {found!r} is not a name")
+        return BadRow(f"type {name!r} is not a name")
 
     def _cell(self, row: Row, name: str) -> Any:
         if self.rows.flavour == "dict":
@@ -296,10 +296,10 @@ class TraceReader:
         return values
 
     def _slow_seq(self, row: Row, node: str, number: bool) -> int:
-        given = self._cell(row, "seq")
+        cell = self._cell(row, "seq")
         if self.rows.gives_seq:
-            return _seq(given)
-        if given is not None:
+            return _seq(cell)
+        if cell is not None:
             raise BadRow("the row gives a seq, but the first row of the trace does not; give it everywhere or nowhere")
         if not (number and self._number):
             return 0
@@ -339,18 +339,19 @@ class TraceReader:
     def _compile(self, name: str) -> Converter:
         """The generated twin of _slow: the same outcome for good rows, and _slow itself for all others."""
         event_type = self.types.get(name) if name in self.wanted else None
-        known: set[str] = set()
+        noticed: set[str] = set()
         if event_type is not None:
-            known = {*event_type.attributes, *RESERVED_ATTRIBUTES}
-            known |= {column for name_, column in self.tally.ignored if name_ == name}
+            noticed = {*event_type.attributes, *RESERVED_ATTRIBUTES}
+            noticed |= {column for name_, column in self.tally.ignored if name_ == name}
         rows = self.rows
         shape = RowShape(rows.flavour, self._at, self._unit, self._iso, self._dated, rows.gives_seq, self._number)
         scope: dict[str, Any] = {
-            "slow": self._slow, "nodes": self._nodes, "numbers": self._numbers, "known": known, "booleans": BOOLEANS,
-            "iso": iso_us, "time_of": self._time_of, "new": tuple.__new__, "Event": Event, "event_type": event_type,
-            "value_of_text": value_of_text, "BadRow": BadRow, "BadTime": BadTime, "notice": self._notice,
+            "slow": self._slow, "nodes": self._nodes, "numbers": self._numbers, "noticed": noticed,
+            "booleans": BOOLEANS, "iso": iso_us, "time_of": self._time_of, "new": tuple.__new__, "Event": Event,
+            "event_type": event_type, "value_of_text": value_of_text, "BadRow": BadRow, "BadTime": BadTime,
+            "notice": self._notice,
         }  # fmt: skip
-        exec(compile(converter_code(shape, event_type, known), "<converter of rows>", "exec"), scope)
+        exec(compile(converter_code(shape, event_type, noticed), "<converter of rows>", "exec"), scope)
         convert: Converter = scope["convert"]
         return convert
 
@@ -409,15 +410,15 @@ def _typed(event_type: EventType, attribute: str, kind: str, cell: str | None) -
         raise EventError(f"{event_type.name}.{attribute} is declared {kind}, but {shown!r} is not") from None
 
 
-def _seq(given: Any) -> int:
-    if given is None or given == "":
+def _seq(cell: Any) -> int:
+    if cell is None or cell == "":
         raise BadRow("the row has no seq, but the trace gives them; give it everywhere or nowhere")
     try:
-        if isinstance(given, bool | float):
+        if isinstance(cell, bool | float):
             raise ValueError
-        seq = int(given)
+        seq = int(cell)
     except (ValueError, TypeError):
-        raise BadRow(f"seq {given!r} is not an integer") from None
+        raise BadRow(f"seq {cell!r} is not an integer") from None
     if not 0 <= seq <= SEQ_MAX:
-        raise BadRow(f"seq {given} is negative or does not fit into 64 bits")
+        raise BadRow(f"seq {cell} is negative or does not fit into 64 bits")
     return seq

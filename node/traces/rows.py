@@ -252,12 +252,12 @@ class Rows:
         self.sample(1 if self.source.is_stream else UNIT_SAMPLE_ROWS)
         at: Any = "ts" if self.columns is None else self.columns.index("ts")
         cells = [(position, _cell(row, at)) for position, row in self.replayed if not isinstance(row, BadRow)]
-        found = in_another_unit(cell for _, cell in cells)
-        if found is None:
+        odd_time = in_another_unit(cell for _, cell in cells)
+        if odd_time is None:
             return are_dates(cell for _, cell in cells)
-        place = next(position for position, cell in cells if cell is not None and str(cell).strip() == str(found))
-        said = wrong_unit(found, self.source.layout.time_column)
-        unit = likely_unit(found)
+        place = next(position for position, cell in cells if cell is not None and str(cell).strip() == str(odd_time))
+        said = wrong_unit(odd_time, self.source.layout.time_column)
+        unit = likely_unit(odd_time)
         raise EventError(f"{self.where(place)}: {said}; {saying_the_unit(str(unit))}, or us if microseconds are meant")
 
     def close(self) -> None:

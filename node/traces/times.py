@@ -116,14 +116,14 @@ def _moved(number: int, digits: int) -> int:
 def _of_text(text: str, digits: int, cell: Any, unit: str, name: str) -> int:
     if len(text) > TEXT_CHARACTERS_MAX:
         raise _not_of_unit(cell, unit, name)
-    found = _PLAIN.fullmatch(text)
-    if found is None or not (found[1].lstrip("+-") or found[2]):
+    match = _PLAIN.fullmatch(text)
+    if match is None or not (match[1].lstrip("+-") or match[2]):
         if not _DECIMAL.fullmatch(text):
             raise _not_of_unit(cell, unit, name)
         return int(Decimal(text).scaleb(digits))
     if digits <= 0:
-        return _moved(int(found[1] if found[1].lstrip("+-") else found[1] + "0"), digits)
-    return int(found[1] + (found[2] or "")[:digits].ljust(digits, "0"))
+        return _moved(int(match[1] if match[1].lstrip("+-") else match[1] + "0"), digits)
+    return int(match[1] + (match[2] or "")[:digits].ljust(digits, "0"))
 
 
 def _not_of_unit(cell: Any, unit: str, name: str) -> BadTime:
@@ -180,7 +180,7 @@ def in_another_unit(cells: Iterable[Any]) -> int | None:
 
 def are_dates(cells: Iterable[Any]) -> bool:
     """Whether there are integers among the cells, and all of them are dates in microseconds."""
-    found = False
+    has_integers = False
     for cell in cells:
         try:
             ts = int(cell) if isinstance(cell, str) else cell
@@ -189,8 +189,8 @@ def are_dates(cells: Iterable[Any]) -> bool:
         if ts.__class__ is int:
             if not DATE_MIN <= ts <= DATE_MAX:
                 return False
-            found = True
-    return found
+            has_integers = True
+    return has_integers
 
 
 def wrong_unit(ts: int, name: str = "ts") -> str:

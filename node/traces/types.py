@@ -130,7 +130,7 @@ class _ValueColumns:
                     seen[attribute] = Counter({value.__class__: 1})
 
     def types(self) -> dict[str, EventType]:
-        made = {}
+        types = {}
         for name, seen in self.seen.items():
             attributes = []
             for attribute, classes in seen.items():
@@ -141,8 +141,8 @@ class _ValueColumns:
                     continue
                 kind = kinds.pop() if len(kinds) == 1 else "float" if kinds == {"int", "float"} else "any"
                 attributes.append((attribute, kind + "?" * (sum(classes.values()) < self.rows[name])))
-            made[name] = EventType(name, attributes)
-        return made
+            types[name] = EventType(name, attributes)
+        return types
 
     @property
     def oddities(self) -> dict[tuple[str, str], str]:
@@ -169,14 +169,16 @@ def survey(
         surveyor.look_at_all()
     else:
         surveyor.look_at_sample(sample_rows)
-    found = surveyor.survey()
+    surveyed = surveyor.survey()
     if sample_rows is not None:
         # What was in every row of the sample may be absent later.
-        found.types = {
-            name: EventType(name, [(attribute, kind.rstrip("?") + "?") for attribute, kind in made.declaration()[1]])
-            for name, made in found.types.items()
+        surveyed.types = {
+            name: EventType(
+                name, [(attribute, kind.rstrip("?") + "?") for attribute, kind in event_type.declaration()[1]]
+            )
+            for name, event_type in surveyed.types.items()
         }
-    return found
+    return surveyed
 
 
 class _Surveyor:
@@ -185,7 +187,7 @@ class _Surveyor:
     def __init__(self, rows: Rows, watch: Callable[[int, float | None], None] | None) -> None:
         self._rows = rows
         self._watch = watch
-        self._found = Survey({})
+        self._survey = Survey({})
         self._top = TS_MIN
         self._time_of = time_reader(rows.source.layout.time_unit)
         self._is_plain = rows.source.layout.time_unit in (None, "us")
@@ -198,8 +200,8 @@ class _Surveyor:
     def survey(self) -> Survey:
         """What was found."""
         columns = self._texts if self._rows.flavour == "text" else self._values
-        self._found.oddities, self._found.types = columns.oddities, columns.types()
-        return self._found
+        self._survey.oddities, self._survey.types = columns.oddities, columns.types()
+        return self._survey
 
     def look_at_sample(self, most: int) -> None:
         rows = self._rows
@@ -222,30 +224,30 @@ class _Surveyor:
                 break
             except READ_ERRORS as error:
                 bad = rows.failure(error)
-                if bad is not None and self._found.first_bad is None:
-                    self._found.first_bad = f"{rows.where()}: {bad}"
+                if bad is not None and self._survey.first_bad is None:
+                    self._survey.first_bad = f"{rows.where()}: {bad}"
         self._digest(chunk)
 
     def _is_usable(self, row: Row, at: int | None = None) -> bool:
-        rows, found = self._rows, self._found
+        rows, surveyed = self._rows, self._survey
         if isinstance(row, BadRow):
-            found.first_bad = found.first_bad or f"{rows.where(at)}: {row}"
+            surveyed.first_bad = surveyed.first_bad or f"{rows.where(at)}: {row}"
             return False
         if rows.flavour == "dict":
             return isinstance(row, dict) and "type" in row and "ts" in row
         width = len(self._columns)
-        if len(row) != width and row and found.first_bad is None:
-            found.first_bad = f"{rows.where(at)}: {wrong_width(row, width)}"
+        if len(row) != width and row and surveyed.first_bad is None:
+            surveyed.first_bad = f"{rows.where(at)}: {wrong_width(row, width)}"
         return len(row) == width
 
     def _digest(self, chunk: list[Row]) -> None:
-        rows, found = self._rows, self._found
-        found.rows += len(chunk)
+        rows, surveyed = self._rows, self._survey
+        surveyed.rows += len(chunk)
         if self._watch is not None:
-            self._watch(found.rows, rows.done_share())
+            self._watch(surveyed.rows, rows.done_share())
         times = _times([row[self._ts_at] for row in chunk], self._time_of, is_plain=self._is_plain)
-        if found.in_order and times:
-            found.in_order = times[0] >= self._top and all(map(operator.le, times, times[1:]))
+        if surveyed.in_order and times:
+            surveyed.in_order = times[0] >= self._top and all(map(operator.le, times, times[1:]))
             self._top = max(self._top, times[-1])
         if rows.flavour == "text":
             by_type: dict[str, list[list[str]]] = {}

@@ -9,7 +9,7 @@ from typing import Any
 from headwater.coordinator.layout.graphs import _Draft, laid, shortest_routes
 from headwater.coordinator.layout.stages import divided
 from headwater.node.core import NodeCore
-from headwater.node.effects import Ordered, Received, Send, TimerFired
+from headwater.node.effects import MessageReceived, OrderReceived, Send, TimerFired
 from headwater.node.pull.reach import reach_of
 from headwater.protocol.analysis.projection import joinable_components, project
 from headwater.protocol.analysis.pulling import awakening_roles, pullable_roles
@@ -129,13 +129,13 @@ def test_that_nothing_will_come_is_told_only_when_the_graph_has_begun():
     emitted = tuple(composite_types([PLAIN]).values())
     share = Share(1, "inev", TYPES, emitted, SECOND, None, (PlannedTree("n2", 1, None),), graphs=(graph,))
     for order in (Adopt(share), InstallTree("n2", 1, None, ("n1", "n3")), BeginTree("n2", 1, 1, None, None)):
-        core.handle(Ordered(order), 0)
+        core.handle(OrderReceived(order), 0)
     early = core.handle(TimerFired("tick"), 10 * SECOND)
     assert not any(isinstance(effect, Send) and isinstance(effect.message, Batch) for effect in early)
     told = []
     for node in ("n1", "n3"):
         for message in (GraphLaid("n2", 1), Advertise("n2", 1, ()), Subscribe("n2", 1, ())):
-            told += core.handle(Received(node, message), 10 * SECOND)
+            told += core.handle(MessageReceived(node, message), 10 * SECOND)
     (watermarks,) = [
         each.message.watermarks for each in told if isinstance(each, Send) and isinstance(each.message, Batch)
     ]

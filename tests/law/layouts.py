@@ -17,7 +17,7 @@ from headwater.coordinator.layout.graphs import Ground, Link, Planner, Routes, s
 from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage, at_one_node
 from headwater.coordinator.requests import FallBack
 from headwater.deploy.simulation.happenings import Decide
-from headwater.node.plans.stage_cost import Patience
+from headwater.node.plans.stage_cost import StagePatience
 from headwater.protocol.analysis.pulling import awakening_roles
 from headwater.protocol.network import Network
 from headwater.protocol.pattern import Chain, Rule, leaves
@@ -25,9 +25,9 @@ from headwater.protocol.streams import Stream
 from tests.law.networks import NetworkCase
 
 
-def impatient(births: Sequence[tuple[int, int, object]]) -> Patience:
+def impatient(births: Sequence[tuple[int, int, object]]) -> StagePatience:
     """Of nodes that have stages fall back in short runs."""
-    return Patience(turn_us=max(1, (births[-1][0] - births[0][0]) // 20) if births else 1, turns=1, events_least=1)
+    return StagePatience(turn_us=max(1, (births[-1][0] - births[0][0]) // 20) if births else 1, turns=1, events_least=1)
 
 
 class RandomPlanner:

@@ -28,7 +28,7 @@ from headwater.deploy.network.sheet import NetworkFileError
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.core import NodeSettings
-from headwater.node.plans.stage_cost import PATIENT, Patience, StageWatch
+from headwater.node.plans.stage_cost import PATIENT, StagePatience, StageWatch
 from headwater.node.step import Work
 from headwater.node.streams.feeds import Merge
 from headwater.protocol.edge import FileTo
@@ -204,7 +204,7 @@ def test_what_has_fallen_back_is_not_watched_again() -> None:
 class Watching:
     """A watch of what comes (one link now, two instead) and of what goes (four links now, none instead)."""
 
-    def __init__(self, patience: Patience) -> None:
+    def __init__(self, patience: StagePatience) -> None:
         self.feeds = (Merge(()), Merge(()))
         weights = (Weight(TakenFrom(-1), 1, 2), Weight(TakenFrom(-2), 4, 0))
         self.watch = StageWatch(Watch(7, weights), self.feeds, "n1", 3, patience)
@@ -218,8 +218,8 @@ class Watching:
         return self.watch.look(Work(self.now_us, {}, {}))
 
 
-def turns(given: Sequence[tuple[int, int]], patience: Patience | None = None) -> list[bool]:
-    watching = Watching(patience or Patience(turn_us=100, events_least=40))
+def turns(given: Sequence[tuple[int, int]], patience: StagePatience | None = None) -> list[bool]:
+    watching = Watching(patience or StagePatience(turn_us=100, events_least=40))
     return [watching.turn(*each) is not None for each in given]
 
 
@@ -228,7 +228,7 @@ def test_a_stage_is_told_of_once_when_it_has_cost_more_for_long_enough() -> None
 
 
 def test_the_report_has_what_was_counted() -> None:
-    watching = Watching(Patience(turn_us=100, events_least=40))
+    watching = Watching(StagePatience(turn_us=100, events_least=40))
     found = [watching.turn(10, count) for count in (10, 11, 12, 13)]
     assert found[-1] == CostsMore("n1", 3, 7, 400, (40, 46))
 
@@ -248,12 +248,12 @@ def test_a_stage_is_not_told_of_if(given: list[tuple[int, int]], why: str) -> No
 
 
 def test_a_turn_lasts_as_long_as_it_should() -> None:
-    assert turns([(10, 10)] * 11, Patience(turn_us=300, events_least=40)) == [False] * 11
-    assert turns([(10, 10)] * 12, Patience(turn_us=300, events_least=40))[-1]
+    assert turns([(10, 10)] * 11, StagePatience(turn_us=300, events_least=40)) == [False] * 11
+    assert turns([(10, 10)] * 12, StagePatience(turn_us=300, events_least=40))[-1]
 
 
 def test_a_watch_sleeps_while_nothing_comes() -> None:
-    watching = Watching(Patience(turn_us=100, events_least=40))
+    watching = Watching(StagePatience(turn_us=100, events_least=40))
     timers: dict[str, int] = {}
     watching.feeds[0].pass_on([(0,)], Work(0, {}, timers))
     assert timers == {"watch": 100}
@@ -477,7 +477,7 @@ def test_the_law_holds_where_what_rules_share_falls_back() -> None:
 
 def test_real_nodes_notice_that_rates_have_changed(tmp_path: Path) -> None:
     case = a_swap(60.0)
-    settings = NodeSettings(replayed=True, patience=Patience(turn_us=200_000, events_least=20))
+    settings = NodeSettings(replayed=True, patience=StagePatience(turn_us=200_000, events_least=20))
     told = {"statistics": known(BEFORE)}
     with under_load(case, "inev", tmp_path, seconds=6.0, started=False, settings=settings, told=told) as cluster:
 

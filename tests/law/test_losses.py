@@ -21,7 +21,7 @@ from headwater.deploy.simulation.faults import Amnesia, Faults, LinkOutage, Node
 from headwater.deploy.simulation.happenings import GiveUp
 from headwater.deploy.simulation.simulator import Simulation, simulate
 from headwater.node.core import NodeCore
-from headwater.node.effects import Effect, LinkReset, Ordered, Received, Report, Send, Tell
+from headwater.node.effects import Effect, LinkReset, MessageReceived, OrderReceived, Report, Send, Tell
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import Event
 from headwater.protocol.messages import control
@@ -299,18 +299,18 @@ def test_a_neighbour_that_remembers_nothing_breaks_the_trees_it_is_part_of() -> 
     effects = core.handle(LinkReset(child), 0)
     assert told(effects) == [TreeBroken(leader, 1)]
     assert core.works == {}
-    assert reports(core.handle(Received(child, TreeReady(leader, 1, 1)), 0)) == ["forgotten_tree"]
-    assert told(core.handle(Ordered(TellDelivered(1)), 0)) == [
+    assert reports(core.handle(MessageReceived(child, TreeReady(leader, 1, 1)), 0)) == ["forgotten_tree"]
+    assert told(core.handle(OrderReceived(TellDelivered(1)), 0)) == [
         DeliveredTo(1, (DeliveredWatermark(leader, 1, -float("inf")),))
     ], "how far it had come is not forgotten"
-    core.handle(Ordered(ForgetTree(leader, 1)), 0)
-    assert told(core.handle(Ordered(TellDelivered(2)), 0)) == [DeliveredTo(2, ())]
+    core.handle(OrderReceived(ForgetTree(leader, 1)), 0)
+    assert told(core.handle(OrderReceived(TellDelivered(2)), 0)) == [DeliveredTo(2, ())]
     assert core.handle(LinkReset("absent"), 0) == []
 
 
 def test_a_node_that_remembers_nothing_takes_what_concerns_its_former_life_for_forgotten() -> None:
     core = NodeCore("x", {"y": 1})
-    effects = core.handle(Received("y", CreateTree("x", 3, 0)), 0)
+    effects = core.handle(MessageReceived("y", CreateTree("x", 3, 0)), 0)
     assert reports(effects) == ["forgotten_tree"]
     assert [effect.message for effect in effects if isinstance(effect, Send)] == [TreeNack("x", 3, 0)]
 

@@ -384,10 +384,10 @@ def test_a_node_may_be_saved_and_restored_at_any_moment() -> None:
 
 def test_a_message_for_a_stream_that_was_not_asked_for_is_counted() -> None:
     core = NodeCore("n", {"m": 0})
-    from headwater.node.effects import Received, Report
+    from headwater.node.effects import MessageReceived, Report
 
     for message in (TallyRequest(3, (Question(1, (0, "", 0), (1, "", 0)),)), TallyAnswer(3, ((1, 0),))):
-        assert core.handle(Received("m", message), 0) == [Report("unknown_stream")]
+        assert core.handle(MessageReceived("m", message), 0) == [Report("unknown_stream")]
 
 
 def test_attributes_of_every_event_can_be_aggregated_and_others_cannot() -> None:

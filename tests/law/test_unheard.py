@@ -10,7 +10,7 @@ from dataclasses import replace
 from headwater.deploy.simulation.faults import Faults, NodeOutage, random_faults
 from headwater.deploy.simulation.simulator import simulate
 from headwater.node.core import NodeCore
-from headwater.node.daemon.hearing import Gap
+from headwater.node.daemon.hearing import SourceGap
 from headwater.node.effects import SourcesHeard, SourcesUnheard
 from headwater.protocol.edge import Broker, MqttFeed
 from headwater.protocol.messages.control import SourceConfig
@@ -116,9 +116,9 @@ def test_random_faults_hold_what_sources_publish_in_some_outages_and_not_in_othe
 # --- when a gap ends, in a node process -------------------------------------------------------------------------------
 
 
-def a_gap(*, settles: bool = False, expected: frozenset[str] = frozenset(), away_s: float = 0.0) -> Gap:
+def a_gap(*, settles: bool = False, expected: frozenset[str] = frozenset(), away_s: float = 0.0) -> SourceGap:
     feed = MqttFeed("t", Broker("127.0.0.1"), time="at")
-    return Gap(SourceConfig(0, Source("n1", "A", 2_000_000), feed), "test", 100.0, settles, expected, away_s)
+    return SourceGap(SourceConfig(0, Source("n1", "A", 2_000_000), feed), "test", 100.0, settles, expected, away_s)
 
 
 def test_a_gap_lasts_while_the_source_is_not_heard() -> None:

@@ -16,7 +16,7 @@ from headwater.node.core import NodeCore
 from headwater.node.snapshot import restore, save
 from headwater.node.step import Work
 from headwater.node.streams.admission import Testimony as Told
-from headwater.node.streams.identity_map import LANES_MAX, NEAR_MAX, STRETCH_MAX, Known
+from headwater.node.streams.identity_map import LANES_MAX, NEAR_MAX, STRETCH_MAX, IdentityMap
 from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run
@@ -154,7 +154,7 @@ def test_what_is_known_of_many_events_is_what_a_dict_would_know():
     added = 0
     for seed in range(150):
         rng = random.Random(seed)
-        known: Known[Row] = Known(tuple, itemgetter(0))
+        known: IdentityMap[Row] = IdentityMap(tuple, itemgetter(0))
         model: dict[Any, Row] = {}
         now = 0
         for _ in range(rng.randrange(5, 60)):
@@ -198,7 +198,7 @@ def test_what_is_known_of_many_events_is_what_a_dict_would_know():
 
 
 def test_events_of_many_kinds_that_interleave_are_still_known_each():
-    known: Known[int] = Known(itemgetter(0), int)
+    known: IdentityMap[int] = IdentityMap(itemgetter(0), int)
     kinds = LANES_MAX + 2
     for kind in range(kinds):
         assert known.add(columns_of(rows_of(20, first=kind, step=kinds))) is (kind < LANES_MAX)
@@ -206,7 +206,7 @@ def test_events_of_many_kinds_that_interleave_are_still_known_each():
 
 
 def test_numbers_that_lie_far_apart_are_not_compared_with_everything():
-    known: Known[int] = Known(itemgetter(0), int)
+    known: IdentityMap[int] = IdentityMap(itemgetter(0), int)
     for place in range(NEAR_MAX + 3):
         assert known.add(columns_of(rows_of(16, first=1 + place * 100)))
     assert known.add(columns_of(rows_of(16, first=50, step=100)))
@@ -214,7 +214,7 @@ def test_numbers_that_lie_far_apart_are_not_compared_with_everything():
 
 
 def test_what_would_take_long_to_read_again_is_not_kept_as_bytes():
-    known: Known[int] = Known(itemgetter(0), int)
+    known: IdentityMap[int] = IdentityMap(itemgetter(0), int)
     assert known.add(columns_of(rows_of(STRETCH_MAX)))
     assert not known.add(columns_of(rows_of(STRETCH_MAX + 1, first=STRETCH_MAX + 1)))
 

@@ -19,7 +19,7 @@ import pytest
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
 from headwater.node.core import NodeCore, NodeSettings
-from headwater.node.effects import Born, Effect, Input, Received, Report, Send, TimerFired
+from headwater.node.effects import Born, Effect, Input, MessageReceived, Report, Send, TimerFired
 from headwater.protocol.events import Event
 from headwater.protocol.messages.neighbour import (
     Batch,
@@ -238,7 +238,7 @@ def test_no_frame_stops_a_node(share):
         read[type(message).__name__] += 1
         if pair[1] not in nodes:
             nodes[pair[1]] = NodeCore.restored(before.saved[pair[1]])
-        received: list[Input] = [Received(pair[0], message)]
+        received: list[Input] = [MessageReceived(pair[0], message)]
         if number % 20 == 0:
             source, where = rng.choice([each for each in enumerate(before.sources) if each[1].node == pair[1]])
             row = (now_us, pair[1], now_us, TYPES[where.type], number, rng.randrange(3), None, None)

@@ -13,8 +13,8 @@ from headwater.node.effects import (
     Born,
     Deliver,
     Effect,
-    Ordered,
-    Received,
+    MessageReceived,
+    OrderReceived,
     Report,
     Send,
     SetTimer,
@@ -97,13 +97,13 @@ class ANode:
             sinks=tuple(PlannedSink(number, parse_subscription(text)) for number, text in enumerate(sinks)),
             rules=tuple(PlannedRule(each) for each in (rules if kept is None else kept)),
         )
-        self.handle(Ordered(Adopt(share)))
-        self.handle(Ordered(InstallTree(self.tree, 1, parent, tuple(children))))
+        self.handle(OrderReceived(Adopt(share)))
+        self.handle(OrderReceived(InstallTree(self.tree, 1, parent, tuple(children))))
         self.begun = self.begin() if begin else []
 
     def begin(self) -> list[Effect]:
         if self.parent is None:
-            return self.handle(Ordered(BeginTree(self.tree, 1, 1)))
+            return self.handle(OrderReceived(BeginTree(self.tree, 1, 1)))
         return self.hears(self.parent, TreeReady(self.tree, 1, 1))
 
     def handle(self, received: Any, at_us: int | None = None) -> list[Effect]:
@@ -111,7 +111,7 @@ class ANode:
         return self.core.handle(received, self.now_us)
 
     def hears(self, neighbour: str, *messages: Any, at_us: int | None = None) -> list[Effect]:
-        return [effect for each in messages for effect in self.handle(Received(neighbour, each), at_us)]
+        return [effect for each in messages for effect in self.handle(MessageReceived(neighbour, each), at_us)]
 
     def child_says(self, child: str, types: str = "", subscriptions: Iterable[str] = ()) -> list[Effect]:
         """A child advertises and subscribes."""
@@ -244,7 +244,7 @@ def test_a_tree_of_a_plan_that_is_not_yet_known_waits_for_it():
     node = ANode(PAIR, sources="A", begin=False)
     assert node.hears("up", TreeReady("top", 1, 2)) == []
     share = Share(2, "st", tuple(TYPES.values()), (), 100, None, (), sources=(PlannedSource(0, "A", 0),))
-    assert sent(node.handle(Ordered(Adopt(share))), Advertise) == [Advertise("top", 1, ("A",))]
+    assert sent(node.handle(OrderReceived(Adopt(share))), Advertise) == [Advertise("top", 1, ("A",))]
 
 
 # -- births ------------------------------------------------------------------------------------------------------------
@@ -487,11 +487,11 @@ def test_a_node_that_is_restored_in_the_middle_goes_on_as_if_nothing_had_happene
     node.bears(event("A", 60, 1), at_us=60)
     copy = NodeCore.restored(node.core.save())
     rest = [
-        (82, Received("left", Batch((body(event("B", 50, 2, "left"), of_b),), (Watermark(of_b, 55),)))),
-        (84, Received("left", Batch((), (Watermark(of_b, 60),)))),
+        (82, MessageReceived("left", Batch((body(event("B", 50, 2, "left"), of_b),), (Watermark(of_b, 55),)))),
+        (84, MessageReceived("left", Batch((), (Watermark(of_b, 60),)))),
         (86, TimerFired("tick")),
         (90, Born(0, (event("A", 90, 2),))),
-        (95, Received("left", Batch((), (Watermark(of_b, 90),)))),
+        (95, MessageReceived("left", Batch((), (Watermark(of_b, 90),)))),
     ]
     one = [node.core.handle(received, at_us) for at_us, received in rest]
     other = [copy.handle(received, at_us) for at_us, received in rest]

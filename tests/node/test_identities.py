@@ -7,12 +7,12 @@ import random
 from typer.testing import CliRunner
 
 from headwater.deploy.cli.command import app
-from headwater.node.traces.identities import RANGES_MAX, Identities
+from headwater.node.traces.identities import RANGES_MAX, TraceIdentities
 
 
 def test_a_number_is_new_once_in_whatever_order_numbers_come():
     for seed in range(50):
-        rng, seen, identities = random.Random(seed), set(), Identities()
+        rng, seen, identities = random.Random(seed), set(), TraceIdentities()
         for _ in range(300):
             token = rng.choice("ab"), rng.randrange(60)
             assert identities.is_new(*token) == (token not in seen)
@@ -20,7 +20,7 @@ def test_a_number_is_new_once_in_whatever_order_numbers_come():
 
 
 def test_numbers_without_gaps_are_one_range_and_gaps_are_bounded():
-    identities = Identities()
+    identities = TraceIdentities()
     for seq in range(10_000):
         identities.is_new("n", seq)
     assert len(identities._ranges["n"]) == 1

@@ -23,7 +23,7 @@ from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
 from headwater.node.core import NodeCore
 from headwater.node.observe import accounts
-from headwater.node.observe.accounts import KINDS, RECEIVED_KINDS, Accounts, Traffic
+from headwater.node.observe.accounts import KINDS, RECEIVED_KINDS, LinkAccounts, Traffic
 from headwater.node.observe.http import Response, serve
 from headwater.node.observe.metrics import records as records_module
 from headwater.node.observe.metrics.catalogue import metrics, samples
@@ -33,9 +33,9 @@ from headwater.node.observe.metrics.held import held_by
 from headwater.node.observe.metrics.loop_lag import LoopLag
 from headwater.node.observe.metrics.observed import Observed
 from headwater.node.observe.metrics.record_files import RecordFiles
-from headwater.node.observe.metrics.records import Records
+from headwater.node.observe.metrics.records import MetricRecords
 from headwater.node.observe.metrics.watermarks import SOURCES, lag_s, watermarks_of
-from headwater.node.observe.selectivity import Past, Predicate, Selected, selected
+from headwater.node.observe.selectivity import PastCounts, Predicate, Selected, selected
 from headwater.node.observe.statistics import REPEAT_AFTER_US, Whispers, statistics
 from headwater.node.step import FOREVER
 from headwater.protocol.composites import Composite
@@ -113,7 +113,7 @@ def observed(simulation: Simulation) -> Observed:
     counters.commits.observe(300)
     counters.http[200] = 7
     counters.records_dropped["matches"] = 1
-    booked = Accounts(Wire(TYPES.values(), [PAIR]))
+    booked = LinkAccounts(Wire(TYPES.values(), [PAIR]))
     booked.note("n1", Awakening(1, 1, 0, 5), 20)
     booked.note("n1", Want(1, 5), 9)
     booked.note_received("n3", Notify("n2", 1, (tuple(an_event("A", 1, 1)),)), 40)
@@ -155,7 +155,7 @@ def a_run(kind: str, number: int, first: int = 0) -> Run:
 
 def test_a_batch_of_one_kind_is_accounted_without_looking_at_its_events(monkeypatch: pytest.MonkeyPatch) -> None:
     wire = Wire(TYPES.values())
-    booked = Accounts(wire)
+    booked = LinkAccounts(wire)
     batch = Batch((a_run("primitive", 200),), (Watermark(1, 5),))
     size = len(wire.encode(batch))
     monkeypatch.setattr(wire, "run_bytes", lambda run: pytest.fail("the events were encoded again"))
@@ -168,7 +168,7 @@ def test_a_batch_of_one_kind_is_accounted_without_looking_at_its_events(monkeypa
 
 def test_the_bytes_of_a_mixed_batch_are_split_by_what_each_kind_takes() -> None:
     wire = Wire(TYPES.values())
-    booked = Accounts(wire)
+    booked = LinkAccounts(wire)
     runs = a_run("blocker", 2), a_run("match", 30, 100), a_run("answer", 3, 200)
     batch = Batch(runs, (Watermark(1, 5),))
     size = len(wire.encode(batch))
@@ -200,7 +200,7 @@ def test_the_bytes_of_a_mixed_batch_are_split_by_what_each_kind_takes() -> None:
 def test_messages_have_a_kind_for_the_sender_and_one_for_the_receiver(
     message: Any, sent: str, received: str, events: int
 ) -> None:
-    booked = Accounts(Wire(TYPES.values()))
+    booked = LinkAccounts(Wire(TYPES.values()))
     booked.note("n2", message, 50)
     booked.note_received("n3", message, 50)
     assert booked.sent == {"n2": {sent: Traffic(events, 1, 50)}}
@@ -212,7 +212,7 @@ def test_messages_have_a_kind_for_the_sender_and_one_for_the_receiver(
 def test_the_simulator_accounts_by_the_same_code(simulation: Simulation) -> None:
     from headwater.deploy.simulation import accounts as simulated
 
-    assert issubclass(simulated._Sender, accounts.Accounts)
+    assert issubclass(simulated._Sender, accounts.LinkAccounts)
     assert {kind for _, _, kind in simulation.outcome.traffic} <= set(KINDS)
     assert simulation.outcome.traffic["n1", "n2", "primitive"].events == 40
 
@@ -343,7 +343,7 @@ def test_counts_of_predicates_survive_saving_and_the_end_of_a_tree(simulation: S
         again.forest.forget(*name)
     assert not again.works
     assert dict(selected(again.works.values(), again.forest.past)) == before
-    assert dict(selected((), Past())) == {}
+    assert dict(selected((), PastCounts())) == {}
 
 
 def test_statistics_travel_and_say_what_is_needed(observed: Observed) -> None:
@@ -422,7 +422,7 @@ def test_records_hold_matches_and_what_was_counted_in_between(
     match = a_match(simulation)
 
     async def run() -> None:
-        records = Records(tmp_path, observed, metrics_every_s=3600, flush_every_s=0.01)
+        records = MetricRecords(tmp_path, observed, metrics_every_s=3600, flush_every_s=0.01)
         records.start()
         observed.counters.source(0, "A").bear(1, 9_000)
         observed.counters.source(3, "A").bear(2, 9_500)
@@ -462,7 +462,7 @@ def test_records_hold_matches_and_what_was_counted_in_between(
 
 def test_metrics_are_recorded_again_and_again(observed: Observed, tmp_path: Path) -> None:
     async def run() -> None:
-        records = Records(tmp_path, observed, metrics_every_s=0.02, flush_every_s=0.01)
+        records = MetricRecords(tmp_path, observed, metrics_every_s=0.02, flush_every_s=0.01)
         records.start()
         await asyncio.sleep(0.2)
         await records.close()
@@ -482,7 +482,7 @@ def test_records_that_cannot_be_written_are_counted_and_let_go(
     match = a_match(simulation)
 
     async def run() -> None:
-        records = Records(tmp_path / "file", observed, metrics_every_s=3600)
+        records = MetricRecords(tmp_path / "file", observed, metrics_every_s=3600)
         records.start()
         for number in range(8):
             records.delivered(0, number, match, match.ts, live=True)

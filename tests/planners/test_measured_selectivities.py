@@ -18,7 +18,7 @@ from headwater.coordinator.layout.stages import Stage, at_one_node
 from headwater.coordinator.requests import PlanAnew
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import Simulation
-from headwater.node.observe.selectivity import Joined, joined, selected
+from headwater.node.observe.selectivity import JoinedRoles, joined, selected
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.messages.control import encode_statistics
@@ -115,14 +115,14 @@ def test_roles_that_are_put_together_twice_say_nothing() -> None:
 # What nodes count ----------------------------------------------------------------------------------------------------
 
 
-def counted(seconds: float, *changes: tuple[int, PlanAnew], planner: InevPlanner | None = None) -> Counter[Joined]:
+def counted(seconds: float, *changes: tuple[int, PlanAnew], planner: InevPlanner | None = None) -> Counter[JoinedRoles]:
     """Matches of a run at the rates before the swap, over all nodes."""
     case = a_swap(3 * seconds)
     births = [birth for birth in case.births if birth[0] < seconds * 1e6]
     run = Simulation(case.network, "inev", 1, Faults(), lay_out=planner or InevPlanner(known(BEFORE)))
     run.set_up(-10_000_000)
     run.run(births, changes=changes)
-    found: Counter[Joined] = Counter()
+    found: Counter[JoinedRoles] = Counter()
     for core in run.nodes.values():
         found.update(joined(core.works.values(), core.forest.past))
     return found

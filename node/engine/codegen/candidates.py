@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from headwater.node.engine.codegen.code import Piece
 from headwater.node.engine.codegen.equalities import of_role
 from headwater.node.engine.codegen.negations import Negations
-from headwater.node.engine.codegen.reading import Bound, Level
+from headwater.node.engine.codegen.reading import IndexBound, Level
 from headwater.protocol.analysis.units import Reach
 from headwater.protocol.expressions import Expression
 
@@ -19,14 +19,14 @@ class _Slice:
 
     level: Level
     leaf: int
-    known: Sequence[int]
+    bound_units: Sequence[int]
     """Units that are bound before this one."""
     row: str
     composite: bool
     plain: dict[int, bool]
-    """Of the known units: whether both it and the candidates are primitive events, so that rows compare as keys."""
-    lower: list[Bound] = field(default_factory=list)
-    upper: list[Bound] = field(default_factory=list)
+    """Of the bound units: whether both it and the candidates are primitive events, so that rows compare as keys."""
+    lower: list[IndexBound] = field(default_factory=list)
+    upper: list[IndexBound] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     """Conditions that bisection cannot express."""
 
@@ -35,13 +35,13 @@ class _Slice:
         return self.level.choice is not None and self.level.choice.policy == "last"
 
     def bound_below(self, step: int, source: str) -> None:
-        self.lower.append(Bound(step, f"lo{self.level.unit}_{self.leaf}_{len(self.lower)}", source))
+        self.lower.append(IndexBound(step, f"lo{self.level.unit}_{self.leaf}_{len(self.lower)}", source))
 
     def bound_above(self, step: int, source: str) -> None:
-        self.upper.append(Bound(step, f"hi{self.level.unit}_{self.leaf}_{len(self.upper)}", source))
+        self.upper.append(IndexBound(step, f"hi{self.level.unit}_{self.leaf}_{len(self.upper)}", source))
 
 
-class Candidates(Negations):
+class CandidateWriter(Negations):
     """Decides how each level of a join fetches and narrows its candidates."""
 
     def _prepare(self, step: int, level: Level) -> None:
@@ -78,9 +78,9 @@ class Candidates(Negations):
             if mine and self.class_step.get(number, at + 1) <= at and any(other in bound for other in members):
                 with self.reading({(role, ""): "e"}):
                     return self.scope.value(mine[0]), self.class_value[number].source, at, number, None
-        where = [c for found, cs in self.conditions.items() for c in cs if found == self.step_of[level.unit]]
-        found = self._equality_key(role, where, bound, at)
-        return None if found is None else (found[0], found[1], at, None, found[2])
+        where = [c for step, cs in self.conditions.items() for c in cs if step == self.step_of[level.unit]]
+        key = self._equality_key(role, where, bound, at)
+        return None if key is None else (key[0], key[1], at, None, key[2])
 
     def _is_before(self, one: int, other: int) -> bool:
         """Whether ``one`` is known to end before ``other`` does."""
@@ -88,94 +88,96 @@ class Candidates(Negations):
             return True
         return self.mode.newest and other == self.trigger and not self.units[other].many
 
-    def _slice_bounds(self, level: Level, leaf: int) -> tuple[list[Bound], list[Bound], list[str]]:
+    def _slice_bounds(self, level: Level, leaf: int) -> tuple[list[IndexBound], list[IndexBound], list[str]]:
         """Lower and upper index bounds of a level's candidates, and conditions bisection cannot express."""
         unit = level.unit
         own_step = self.step_of[unit]
-        known = [u for u, step in self.element_step.items() if step < own_step and u != unit]
+        bound_units = [u for u, step in self.element_step.items() if step < own_step and u != unit]
         self.complete = {u for u, step in self.step_of.items() if step < own_step}
         composite = self.buffers.columns(self.units[unit].leaves[leaf].type).composite
         candidates = _Slice(
             level,
             leaf,
-            known,
+            bound_units,
             row=self._element(unit, leaf) if self.units[unit].many else f"r{unit}",
             composite=composite,
-            plain={u: not composite and not self.is_composite(u) for u in known},
+            plain={u: not composite and not self.is_composite(u) for u in bound_units},
         )
         self._bound_by_order(candidates)
         self._bound_by_windows(candidates)
         if self.branch.count is not None:
             span, row = self.branch.count - 1, candidates.row
-            candidates.extra += [f"-{span} <= {self.row_of(u, 'last')}[-1] - {row}[-1] <= {span}" for u in known]
-            many = [u for u in known if self.units[u].many]
+            candidates.extra += [f"-{span} <= {self.row_of(u, 'last')}[-1] - {row}[-1] <= {span}" for u in bound_units]
+            many = [u for u in bound_units if self.units[u].many]
             candidates.extra += [f"{row}[-1] - {self.row_of(u, 'first')}[-1] <= {span}" for u in many]
         for hoisted in self._hoisted_negations(level, candidates.plain):
             candidates.bound_below(own_step - 1, hoisted)
         self.complete = set()
         return candidates.lower, candidates.upper, candidates.extra
 
-    def _known_at(self, found: _Slice, u: int) -> int:
+    def _step_of_bound(self, candidates: _Slice, u: int) -> int:
         """The step at which a bound that another unit sets can be computed."""
         known_at = self.step_of[u] if u in self.complete else self.element_step[u]
-        return max(found.level.fetch_step[found.leaf], known_at)
+        return max(candidates.level.fetch_step[candidates.leaf], known_at)
 
-    def _bound_by_order(self, found: _Slice) -> None:
+    def _bound_by_order(self, candidates: _Slice) -> None:
         """Candidates come after the units that precede this one, and before those that follow it."""
-        unit, name, before = found.level.unit, found.level.names[found.leaf], self.branch.before
-        preceding = [u for u in found.known if (u, unit) in before]
+        unit, name, before = candidates.level.unit, candidates.level.names[candidates.leaf], self.branch.before
+        preceding = [u for u in candidates.bound_units if (u, unit) in before]
         for u in preceding:
             if any((u, w) in before for w in preceding):
                 continue
             last = self.row_of(u, "last")
-            if found.plain[u]:
-                found.bound_below(self._known_at(found, u), f"bisect_right({name}, {last})")
+            if candidates.plain[u]:
+                candidates.bound_below(self._step_of_bound(candidates, u), f"bisect_right({name}, {last})")
             else:
                 after = f"({last}[0], {last}[1], {last}[2] + 1)"
-                found.bound_below(self._known_at(found, u), f"bisect_left({name}, {after})")
-                if found.composite and before[u, unit] == "start":
-                    found.extra.append(f"start_of({found.row}) > {last}[:3]")
-        following = [u for u in found.known if (unit, u) in before]
+                candidates.bound_below(self._step_of_bound(candidates, u), f"bisect_left({name}, {after})")
+                if candidates.composite and before[u, unit] == "start":
+                    candidates.extra.append(f"start_of({candidates.row}) > {last}[:3]")
+        following = [u for u in candidates.bound_units if (unit, u) in before]
         for u in following:
             if any((w, u) in before for w in following):
                 continue
-            if self.mode.newest and u == self.trigger and found.plain[u] and not self.units[u].many:
+            if self.mode.newest and u == self.trigger and candidates.plain[u] and not self.units[u].many:
                 continue
-            step = self._known_at(found, u)
-            if found.plain[u]:
-                key, step = self.row_of(u, "first"), self.step_of[unit] if found.takes_last else step
+            step = self._step_of_bound(candidates, u)
+            if candidates.plain[u]:
+                key, step = self.row_of(u, "first"), self.step_of[unit] if candidates.takes_last else step
             else:
                 key = self.start_key(u) if before[unit, u] == "start" else self.end_key(u)
-            found.bound_above(step, f"bisect_left({name}, {key})")
+            candidates.bound_above(step, f"bisect_left({name}, {key})")
 
-    def _bound_by_windows(self, found: _Slice) -> None:
+    def _bound_by_windows(self, candidates: _Slice) -> None:
         """Candidates are no older and no newer than the windows around them allow."""
-        unit, name = found.level.unit, found.level.names[found.leaf]
+        unit, name = candidates.level.unit, candidates.level.names[candidates.leaf]
         for reach in self.branch.reaches:
             if unit not in reach.units:
                 continue
-            for u in self._latest_to_reach(unit, reach, found.known):
+            for u in self._latest_to_reach(unit, reach, candidates.bound_units):
                 ts = self.end_ts(u)
                 # What takes the last looks at this bound only once it is needed.
-                step = self.step_of[unit] if found.takes_last else self._known_at(found, u)
-                found.bound_below(step, f"bisect_left({name}, ({ts} - {reach.length},))")
-                if reach.from_start and found.composite:
-                    found.extra.append(f"{ts} - start_of({found.row})[0] <= {reach.length}")
-            for u in self._earliest_to_reach(unit, reach, found.known):
+                step = self.step_of[unit] if candidates.takes_last else self._step_of_bound(candidates, u)
+                candidates.bound_below(step, f"bisect_left({name}, ({ts} - {reach.length},))")
+                if reach.from_start and candidates.composite:
+                    candidates.extra.append(f"{ts} - start_of({candidates.row})[0] <= {reach.length}")
+            for u in self._earliest_to_reach(unit, reach, candidates.bound_units):
                 ts = self.first_ts(u, reach.from_start)
-                found.bound_above(self._known_at(found, u), f"bisect_left({name}, ({ts} + {reach.length + 1},))")
+                candidates.bound_above(
+                    self._step_of_bound(candidates, u), f"bisect_left({name}, ({ts} + {reach.length + 1},))"
+                )
 
-    def _latest_to_reach(self, unit: int, reach: Reach, known: Sequence[int]) -> list[int]:
-        """The known units that limit how old this one may be: none if one that is older still is near enough."""
-        inside = [u for u in known if u in reach.units]
+    def _latest_to_reach(self, unit: int, reach: Reach, bound_units: Sequence[int]) -> list[int]:
+        """The bound units that limit how old this one may be: none if one that is older still is near enough."""
+        inside = [u for u in bound_units if u in reach.units]
         if any(self._is_before(u, unit) for u in inside):
             return []
         later = [u for u in inside if (u, unit) not in self.branch.before]
         return [u for u in later if not any(self._is_before(u, other) for other in later if other != u)]
 
-    def _earliest_to_reach(self, unit: int, reach: Reach, known: Sequence[int]) -> list[int]:
-        """The known units that limit how new this one may be: none if one that is newer still is near enough."""
-        inside = [u for u in known if u in reach.units]
+    def _earliest_to_reach(self, unit: int, reach: Reach, bound_units: Sequence[int]) -> list[int]:
+        """The bound units that limit how new this one may be: none if one that is newer still is near enough."""
+        inside = [u for u in bound_units if u in reach.units]
         if any(self._is_before(unit, u) for u in inside):
             return []
         earlier = [u for u in inside if (unit, u) not in self.branch.before]
@@ -224,7 +226,7 @@ class Candidates(Negations):
                     conditions.append(f"{row} not in k{other}_{number}" if many else f"{row} != r{other}")
         return conditions
 
-    def _bounds_of(self, level: Level, leaf: int) -> tuple[list[Bound], list[Bound], list[str]]:
+    def _bounds_of(self, level: Level, leaf: int) -> tuple[list[IndexBound], list[IndexBound], list[str]]:
         token = (level.unit, leaf)
         if token not in self._bounds:
             self._bounds[token] = self._slice_bounds(level, leaf)

@@ -48,7 +48,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Columns:
+class RowLayout:
     """How generated code reads the attributes of one event type (primitive, or united over the rules that emit it)."""
 
     name: str
@@ -86,7 +86,7 @@ class Pool:
 
 
 @dataclass(slots=True)
-class Scope:
+class CodeScope:
     """What the names of an expression mean at one place of the generated code."""
 
     pool: Pool
@@ -183,10 +183,10 @@ class Scope:
     def _remote(self, expression: Remote) -> Piece:
         table = self.pool.remote.get(expression.table)
         if table is None:
-            given = ", ".join(sorted(self.pool.remote)) or "none"
+            tables = ", ".join(sorted(self.pool.remote)) or "none"
             raise RuleError(
                 f"the rule looks things up in the remote table {expression.table!r}, which was not given "
-                f"(given: {given}); supply it, for example with --remote {expression.table}=FILE"
+                f"(given: {tables}); supply it, for example with --remote {expression.table}=FILE"
             )
         inner = ", ".join(self.value(argument).source for argument in expression.arguments)
         named = dict.fromkeys(

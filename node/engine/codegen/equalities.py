@@ -50,16 +50,16 @@ class Equalities(Reading):
         """The one member whose value stands for the class: all others, of its own role too, are compared with it."""
         forced = self.units[self.trigger].leaves[self.trigger_leaf].role if self.trigger >= 0 else ""
         for number, members in enumerate(self.classes):
-            known = {unit: found[0] for unit, found in members.items() if not self.units[unit].many}
+            givers = {unit: attributes[0] for unit, attributes in members.items() if not self.units[unit].many}
             if of_trigger := of_role(members.get(self.trigger, ()), forced):
-                known[self.trigger] = of_trigger[0]
-            if not known:
+                givers[self.trigger] = of_trigger[0]
+            if not givers:
                 continue
-            first = min(known, key=lambda unit: self.element_step[unit])
-            with self.reading({(known[first].role, ""): "e" if self.units[first].many else f"r{first}"}):
-                self.class_value[number] = self.scope.value(known[first])
+            first = min(givers, key=lambda unit: self.element_step[unit])
+            with self.reading({(givers[first].role, ""): "e" if self.units[first].many else f"r{first}"}):
+                self.class_value[number] = self.scope.value(givers[first])
             self.class_step[number] = self.element_step[first]
-            self.class_source[number] = known[first]
+            self.class_source[number] = givers[first]
 
     def _place_parameters(self) -> None:
         self.parameter_step: dict[str, int] = {}
@@ -135,8 +135,8 @@ class Equalities(Reading):
                 value = self.scope.value(source)
                 if value.nullable:
                     guards.append(f"{value.source} is not None")
-                others = [each for each in of_role(self.classes[number][unit], role) if each != source]
-                guards += [self.scope.compare("=", self.scope.value(each), value) for each in others]
+                rest = [member for member in of_role(self.classes[number][unit], role) if member != source]
+                guards += [self.scope.compare("=", self.scope.value(member), value) for member in rest]
         return guards
 
 

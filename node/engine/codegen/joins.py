@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from headwater.node.engine.codegen.code import Writer
 from headwater.node.engine.codegen.reading import Level
-from headwater.node.engine.codegen.repetitions import ASKED, Repetitions
+from headwater.node.engine.codegen.repetitions import DEMAND, RepetitionWriter
 from headwater.protocol.analysis.units import Choice, Measure, Spread
 from headwater.protocol.expressions import parameters_of
 
@@ -22,7 +22,7 @@ LOOPS_MAX = 15  # loops inside each other in one generated function; Python refu
 Emit = Callable[[Writer, "JoinWriter"], None]
 
 
-class JoinWriter(Repetitions):
+class JoinWriter(RepetitionWriter):
     """Writes the function for one trigger of one branch."""
 
     collect: tuple[str, str, bool] | None = None
@@ -228,13 +228,13 @@ class JoinWriter(Repetitions):
 
     def _repetition(self, step: int, level: Level) -> None:
         unit = level.unit
-        made = self.units[unit]
+        repetition = self.units[unit]
         out = self.out
         forced = unit == self.trigger
-        roles = made.roles
+        roles = repetition.roles
         conditions = self.conditions.get(step, [])
         lists = []
-        for leaf_number, leaf in enumerate(made.leaves):
+        for leaf_number, leaf in enumerate(repetition.leaves):
             element = self._element(unit, leaf_number)
             with self.reading({(leaf.role, ""): element}):
                 tests = self._class_conditions(unit, leaf.role, level.used_class[leaf_number])
@@ -249,7 +249,7 @@ class JoinWriter(Repetitions):
             candidates = self._candidates(level, leaf_number)
             variable = f"c{unit}_{leaf_number}"
             lists.append(variable)
-            if made.limit is not None and step == len(self.levels):
+            if repetition.limit is not None and step == len(self.levels):
                 out.line(f"if {self.over_limit_found(unit)}: {self.skip}")
             if tests:
                 out.line(f"{variable} = [{element} for {element} in {candidates} if {' and '.join(tests)}]")
@@ -263,15 +263,15 @@ class JoinWriter(Repetitions):
         self.complete.add(unit)
         tests = self._finished_checks(unit, conditions, roles)
         plain = self._finishes(step) and not tests
-        source = self._subsets(unit, made, lists, forced, conditions, roles, plain)
-        names = [f"k{unit}_{leaf_number}" for leaf_number in range(len(made.leaves))]
+        source = self._subsets(unit, repetition, lists, forced, conditions, roles, plain)
+        names = [f"k{unit}_{leaf_number}" for leaf_number in range(len(repetition.leaves))]
         target = names[0] if len(names) == 1 else ", ".join(names)
-        if plain and ASKED not in source:
+        if plain and DEMAND not in source:
             self.collect = (f"for {target} in {source}", source, True)
             self.counted = (lists[0], forced) if source.startswith("subsets") else None
             self.emit(self.out, self)
             return
-        if ASKED in source:
+        if DEMAND in source:
             target = f"w{unit}, {target if len(names) == 1 else f'({target})'}"
             self.numbers += (f"w{unit}",)
         header = len(out.lines)
@@ -284,9 +284,9 @@ class JoinWriter(Repetitions):
         self._after_step(step)
         self._levels(step + 1)
         self._leave_loop()
-        if ASKED in source:
+        if DEMAND in source:
             text = "\n".join([*out.lines[header + 1 :], self.asked_later]).replace(self.waiting_match or "\0", "")
-            out.lines[header] = out.lines[header].replace(ASKED, self._asked(unit, text))
+            out.lines[header] = out.lines[header].replace(DEMAND, self._demand(unit, text))
 
     def _finishes(self, step: int) -> bool:
         """Nothing is left to do after this step but to emit."""

@@ -26,12 +26,12 @@ class Negations(Equalities):
             tests += self._forbidden_numbers(forbidden)
         inside = f"{name}[{low}:{high}]"
         if tests:
-            found = f"any({' and '.join(tests)} for x in {inside})"
+            is_forbidden = f"any({' and '.join(tests)} for x in {inside})"
         elif low or high:
-            found = f"{low or 0} < {high or f'len({name})'}"
+            is_forbidden = f"{low or 0} < {high or f'len({name})'}"
         else:
-            found = f"bool({name})"
-        return f"({name} := {rows}) and {found}"
+            is_forbidden = f"bool({name})"
+        return f"({name} := {rows}) and {is_forbidden}"
 
     def _negation_step(self, forbidden: Forbidden) -> int:
         needed = {*forbidden.left, *forbidden.right}
@@ -64,10 +64,10 @@ class Negations(Equalities):
             for condition in forbidden.where
             if not (roles_of(condition) == {role} and self._is_own(condition))
         ]
-        found = self._forbidden_key(role, rest, at)
-        if found is None:
+        equality = self._forbidden_key(role, rest, at)
+        if equality is None:
             return self.buffers.buffer(forbidden.leaf.type, own, None, horizon), rest
-        key, lookup, condition = found
+        key, lookup, condition = equality
         buffer = self.buffers.buffer(forbidden.leaf.type, own, key, horizon)
         return f"{buffer}.get({lookup}, ())", [c for c in rest if c != condition]
 
@@ -150,12 +150,12 @@ class Negations(Equalities):
         own = self.own_conditions(role, measure.where)
         rest = [c for c in measure.where if not (roles_of(c) == {role} and self._is_own(c))]
         bound = {unit for unit, at in self.step_of.items() if at < step}
-        found = self._equality_key(role, rest, bound, step - 1)
+        equality = self._equality_key(role, rest, bound, step - 1)
         name = f"M{step}"
-        if found is None:
+        if equality is None:
             rows = self.buffers.buffer(measure.leaf.type, own, None, self.branch.horizon)
         else:
-            key, lookup, condition = found
+            key, lookup, condition = equality
             rest = [c for c in rest if c != condition]
             rows = self.buffers.buffer(measure.leaf.type, own, key, self.branch.horizon) + f".get({lookup}, ())"
         range_ = Forbidden(measure.leaf, (), measure.place, measure.left, measure.right, (), measure.window)

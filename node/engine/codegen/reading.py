@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
+from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout, Writer
 from headwater.protocol.analysis.units import Branch, Choice, Forbidden, Measure, Spread, elementwise
 from headwater.protocol.expressions import Attribute, Binary, Expression, Fold, parameters_of, roles_of, walk
 
@@ -17,7 +17,7 @@ class Buffers(Protocol):
 
     pool: Pool
 
-    def columns(self, event_type: str) -> Columns: ...
+    def columns(self, event_type: str) -> RowLayout: ...
 
     def buffer(self, event_type: str, conditions: Sequence[str], key: Piece | None, horizon: int) -> str: ...
 
@@ -47,7 +47,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class IndexBound:
     """An index into a candidate list that can be computed at ``step``."""
 
     step: int
@@ -77,7 +77,7 @@ class Reading:
         self.positive = frozenset(role for unit in self.units for role in unit.roles)
         self.variables: dict[tuple[str, str], str] = {}
         self.parameters: dict[str, Piece] = {}
-        self.scope = Scope(buffers.pool, self._attribute, self._fold, self._latest_ts, self.parameters)
+        self.scope = CodeScope(buffers.pool, self._attribute, self._fold, self._latest_ts, self.parameters)
         self.types = {leaf.role: leaf.type for unit in self.units for leaf in unit.leaves}
         for forbidden in branch.forbidden:
             if forbidden.leaf is not None:
@@ -99,7 +99,7 @@ class Reading:
         """Folds that were written, by their source: the fold, and how it reads the event ``f``."""
         self.hoisted: set[int] = set()
         self.complete: set[int] = set()
-        self._bounds: dict[tuple[int, int], tuple[list[Bound], list[Bound], list[str]]] = {}
+        self._bounds: dict[tuple[int, int], tuple[list[IndexBound], list[IndexBound], list[str]]] = {}
         for number, unit in enumerate(self.units):
             for leaf_number, leaf in enumerate(unit.leaves):
                 if unit.many:
@@ -116,21 +116,21 @@ class Reading:
     def _fold(self, fold: Fold) -> Piece:
         rows = self.variables[fold.role, "all"]
         if fold.name is None:
-            made, read = Piece(f"len({rows})"), None
+            piece, read = Piece(f"len({rows})"), None
         else:
             read = self.columns(fold.role).read("f", fold.name)
             keep = f" if {read.source} is not None" if read.nullable else ""
             source = f"fold_{fold.function}([{read.source} for f in {rows}{keep}])"
-            made = Piece(source, nullable=fold.function != "count")
-        self.folds[made.source] = fold, read
-        return made
+            piece = Piece(source, nullable=fold.function != "count")
+        self.folds[piece.source] = fold, read
+        return piece
 
     def _latest_ts(self, part: Attribute | Fold) -> str:
         if isinstance(part, Fold):
             return f"{self.variables[part.role, 'last']}[0]"
         return f"{self.variables[part.role, part.index]}[0]"
 
-    def columns(self, role: str) -> Columns:
+    def columns(self, role: str) -> RowLayout:
         return self.buffers.columns(self.types[role])
 
     def is_composite(self, unit: int) -> bool:

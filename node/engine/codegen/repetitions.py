@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import re
 
-from headwater.node.engine.codegen.candidates import Candidates
+from headwater.node.engine.codegen.candidates import CandidateWriter
 from headwater.node.engine.codegen.equalities import of_role
 from headwater.node.engine.codegen.reading import Level
 from headwater.protocol.analysis.units import Unit, elementwise, needs_previous, needs_whole
 from headwater.protocol.expressions import Attribute, Expression, roles_of, walk
 
-ASKED = "ASKED"  # stands in generated code for what is asked of a repetition until that is known
+DEMAND = "DEMAND"  # stands in generated code for what is asked of a repetition until that is known
 
 
-class Repetitions(Candidates):
+class RepetitionWriter(CandidateWriter):
     """Writes what repetitions need beyond single events."""
 
     counting = False
@@ -36,17 +36,17 @@ class Repetitions(Candidates):
 
     def limit_deadline(self, unit: int) -> str:
         """When no more candidates of a limited repetition can come: a timestamp, or a number under a count window."""
-        others = [number for number in range(len(self.units)) if number != unit]
+        other_units = [number for number in range(len(self.units)) if number != unit]
         if self.branch.count is not None:
-            return f"{self._least_ts(others, -1)} + {self.branch.count - 1}"
+            return f"{self._least_ts(other_units, -1)} + {self.branch.count - 1}"
         ends = [f"{self.first_ts(gap.earlier, gap.from_start)} + {gap.length}" for gap in self.branch.gaps_to(unit)]
-        ends.append(f"{self._least_ts(others)} + {self.branch.horizon}")
+        ends.append(f"{self._least_ts(other_units)} + {self.branch.horizon}")
         return f"min({', '.join(ends)})" if len(ends) > 1 else ends[0]
 
     def over_limit_found(self, unit: int) -> str:
         """Source of a condition: beside the other parts, the repetition has more candidates than it may."""
-        made = self.units[unit]
-        leaf = made.leaves[0]
+        repetition = self.units[unit]
+        leaf = repetition.leaves[0]
         own = self.own_conditions(leaf.role, self.branch.where)
         horizon = self.branch.horizon + self.branch.longest_wait
         rows = self.buffers.buffer(leaf.type, own, None, horizon)
@@ -92,7 +92,7 @@ class Repetitions(Candidates):
         del self.stand_in[unit]
         if lows:
             rows = f"{rows}[bisect_left({rows}, ({lows[0]},)):]"
-        return f"exceeds([1 for x in {rows} if {' and '.join(tests) or 'True'}], {made.limit}, {self.over_limit})"
+        return f"exceeds([1 for x in {rows} if {' and '.join(tests) or 'True'}], {repetition.limit}, {self.over_limit})"
 
     def _forced_checks(self, level: Level, leaf: int, conditions: list[Expression], roles: frozenset[str]) -> None:
         """The triggering element itself must satisfy what its fellows do."""
@@ -114,7 +114,7 @@ class Repetitions(Candidates):
     def _subsets(
         self,
         unit: int,
-        made: Unit,
+        repetition: Unit,
         lists: list[str],
         forced: bool,
         conditions: list[Expression],
@@ -123,22 +123,22 @@ class Repetitions(Candidates):
     ) -> str:
         """Source of the choices among the candidates. ``plain``: nothing is asked of them but how many there are."""
         linking = [c for c in conditions if needs_previous(c, roles) and not needs_whole(c, roles)]
-        if not made.is_group:
+        if not repetition.is_group:
             element = self._element(unit, 0)
-            role = made.leaves[0].role
+            role = repetition.leaves[0].role
             with self.reading({(role, ""): element, (role, "i-1"): "p"}):
                 tests = [self.scope.truth(condition) for condition in linking]
             if self.is_composite(unit):
                 tests.insert(0, f"p[:3] < start_of({element})")
             follows = f"lambda p, {element}: {' and '.join(tests)}" if tests else None
             if self.counting and not (plain and follows is None):
-                return f"choices_of({lists[0]}, {'e' if forced else None}, {follows}, {ASKED})"
+                return f"choices_of({lists[0]}, {'e' if forced else None}, {follows}, {DEMAND})"
             if follows is not None:
                 return f"chains({lists[0]}, {'e' if forced else None}, {follows})"
             return f"subsets_with({lists[0]}, e)" if forced else f"subsets({lists[0]})"
-        here = {(leaf.role, ""): self._element(unit, number) for number, leaf in enumerate(made.leaves)}
-        before = {(leaf.role, "i-1"): f"p[{number}]" for number, leaf in enumerate(made.leaves)}
-        after = {(leaf.role, ""): f"q[{number}]" for number, leaf in enumerate(made.leaves)}
+        here = {(leaf.role, ""): self._element(unit, number) for number, leaf in enumerate(repetition.leaves)}
+        before = {(leaf.role, "i-1"): f"p[{number}]" for number, leaf in enumerate(repetition.leaves)}
+        after = {(leaf.role, ""): f"q[{number}]" for number, leaf in enumerate(repetition.leaves)}
         together = [c for c in conditions if elementwise(c, roles) and len(roles_of(c) & roles) > 1]
         with self.reading(here):
             tests = [self.scope.truth(condition) for condition in together]
@@ -150,9 +150,9 @@ class Repetitions(Candidates):
         inside = f"[{', '.join(lists)}]"
         leaf, event = (self.trigger_leaf, "e") if forced else (0, None)
         arguments = f"{inside}, {leaf}, {event}, {within}, {follows}"
-        return f"group_choices_of({arguments}, {ASKED})" if self.counting else f"group_chains({arguments})"
+        return f"group_choices_of({arguments}, {DEMAND})" if self.counting else f"group_chains({arguments})"
 
-    def _asked(self, unit: int, text: str) -> str:
+    def _demand(self, unit: int, text: str) -> str:
         """Source of what ``text``, generated for the time after the repetition was bound, asks of it."""
         leaves = self.units[unit].leaves
         names = [f"k{unit}_{number}" for number in range(len(leaves))]
@@ -169,11 +169,11 @@ class Repetitions(Candidates):
                 assert fold.name is not None
                 folds.append(f"('{fold.function}', lambda f: {self.columns(fold.role).read(item, fold.name).source})")
         ends = [f"{name}[{end}]" for name in names for end in (0, -1)]
-        known = text
+        without_ends = text
         for end in ends:
-            known = known.replace(end, "")
-        each = any(re.search(rf"\b{name}\b", known) for name in names)
-        return f"Asked({', '.join([str(known != text), str(each), *folds])})"
+            without_ends = without_ends.replace(end, "")
+        reads_elements = any(re.search(rf"\b{name}\b", without_ends) for name in names)
+        return f"Demand({', '.join([str(without_ends != text), str(reads_elements), *folds])})"
 
     def _group_equalities(self, unit: int) -> list[str]:
         """Classes that only this group's own leaves have reached so far are equal within each group."""
@@ -210,11 +210,13 @@ class Repetitions(Candidates):
     def _own_span_implied(self, unit: int, length: int, from_start: bool) -> bool:
         if any(leaf.type for leaf in self.units[unit].leaves if self.buffers.columns(leaf.type).composite):
             return False
-        known = {u for u, step in self.step_of.items() if step < self.step_of[unit]}
+        bound_units = {u for u, step in self.step_of.items() if step < self.step_of[unit]}
         return any(
             reach.from_start == from_start
             and reach.length <= length
             and unit in reach.units
-            and any((unit, u) in self.branch.before or (u, unit) in self.branch.before for u in known & reach.units)
+            and any(
+                (unit, u) in self.branch.before or (u, unit) in self.branch.before for u in bound_units & reach.units
+            )
             for reach in self.branch.reaches
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from headwater.node.engine.codegen.code import Columns, Piece, Pool, Scope, Writer
+from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout, Writer
 from headwater.node.engine.codegen.joins import JoinWriter
 from headwater.node.engine.codegen.reading import Mode
 from headwater.node.engine.codegen.store_builder import StoreBuilder
@@ -40,7 +40,7 @@ class RulePlan:
 
 
 def composite_spec(
-    rule: Rule, logical: Logical, columns: Mapping[str, Columns], pool: Pool
+    rule: Rule, logical: Logical, columns: Mapping[str, RowLayout], pool: Pool
 ) -> tuple[CompositeSpec, tuple[str, ...]]:
     """What the rule's composites have in common, with the function that computes their attributes."""
     parameters = tuple(
@@ -84,7 +84,7 @@ def composite_spec(
             variable += "[0]" if isinstance(found, Attribute) and found.index == "first" else "[-1]"
         return f"{variable}[0]"
 
-    scope = Scope(
+    scope = CodeScope(
         pool,
         attribute,
         fold,
@@ -138,7 +138,7 @@ def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:
     return 1 + roles.index(last.role) if isinstance(last, Leaf) else None
 
 
-def _declared(output: OutputAttribute, scope: Scope) -> str:
+def _declared(output: OutputAttribute, scope: CodeScope) -> str:
     """Source of an output attribute's value: of the declared kind, and a number only if it is finite."""
     source = scope.value(output.value).source
     if output.kind == "float":
@@ -187,11 +187,11 @@ def _asked_later(late_check: str, branch: Branch) -> str:
 
 def bindings(join: JoinWriter, plan: RulePlan) -> str:
     """Source of the tuple that a composite is: spec, one binding per role, and the aggregates its attributes need."""
-    found = {}
+    variables = {}
     for number, unit in enumerate(join.units):
         for leaf_number, leaf in enumerate(unit.leaves):
-            found[leaf.role] = f"k{number}_{leaf_number}" if unit.many else f"r{number}"
-    parts = [found.get(role, "None") for role in plan.logical.roles]
+            variables[leaf.role] = f"k{number}_{leaf_number}" if unit.many else f"r{number}"
+    parts = [variables.get(role, "None") for role in plan.logical.roles]
     parts += [join.parameters[name].source for name in plan.parameters]
     return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
 
@@ -264,7 +264,7 @@ def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
             continue
         buffer = store.derived(forbidden, branch.forbidden_horizon(forbidden))
         for sub in forbidden.sub:
-            for unit, made in enumerate(sub.units):
+            for unit, trigger in enumerate(sub.units):
                 if not sub.is_last(unit):
                     continue
                 mode = Mode(ordered=True, newest=not store.has_composites_in(sub))
@@ -272,7 +272,7 @@ def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
 
                 keep = partial(_keep_sub_match, store, forbidden, buffer, sub, unit)
                 name = store.add_function(partial(writer.write, emit=keep))
-                leaf = made.leaves[0]
+                leaf = trigger.leaves[0]
                 group = store.group(leaf.type, writer.own_conditions(leaf.role, sub.where))
                 group.newest_triggers.append(name)
 
@@ -280,8 +280,8 @@ def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
 def _keep_sub_match(
     store: StoreBuilder, forbidden: Forbidden, buffer: str, sub: Branch, trigger: int, out: Writer, join: JoinWriter
 ) -> None:
-    found = {leaf.role: f"r{number}" for number, unit in enumerate(sub.units) for leaf in unit.leaves}
-    rows = [found.get(role, "None") for role in forbidden.roles]
+    variables = {leaf.role: f"r{number}" for number, unit in enumerate(sub.units) for leaf in unit.leaves}
+    rows = [variables.get(role, "None") for role in forbidden.roles]
     if store.counted is not None:
         rows.append(f"r{trigger}[-1]")
     row = f"(*r{trigger}[:3], None, {', '.join(rows)})"
@@ -299,14 +299,14 @@ def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
     join = JoinWriter(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
     join.over_limit = f"v{plan.number}"
     join.all_bound()
-    found = {}
+    variables = {}
     for position, unit in enumerate(branch.units):
         for leaf_number, leaf in enumerate(unit.leaves):
-            found[leaf.role] = f"k{position}_{leaf_number}" if unit.many else f"r{position}"
+            variables[leaf.role] = f"k{position}_{leaf_number}" if unit.many else f"r{position}"
     out = Writer()
     out.line(f"def late{number}(match):")
     out.depth += 1
-    targets = [found.get(role, "_") for role in plan.logical.roles]
+    targets = [variables.get(role, "_") for role in plan.logical.roles]
     out.line(f"_, {', '.join(targets)} = match[:{len(targets) + 1}]")
     for forbidden in branch.forbidden:
         if forbidden.waits:

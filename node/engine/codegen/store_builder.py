@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import CodeType
 
-from headwater.node.engine.codegen.code import Columns, Piece, Pool, Writer
+from headwater.node.engine.codegen.code import Piece, Pool, RowLayout, Writer
 from headwater.protocol.analysis.units import Branch, Forbidden
 
 
@@ -62,7 +62,7 @@ class StoreBuilder:
     """Collects buffers and functions of the rules that share a store."""
 
     def __init__(
-        self, name: str, pool: Pool, columns: Mapping[str, Columns], *, ordered: bool, counted: int | None = None
+        self, name: str, pool: Pool, columns: Mapping[str, RowLayout], *, ordered: bool, counted: int | None = None
     ) -> None:
         self.name = name
         self.pool = pool
@@ -86,7 +86,7 @@ class StoreBuilder:
         self._derived: dict[int, tuple[Forbidden, BufferSpec]] = {}
         self.has_composites = False
 
-    def columns(self, event_type: str) -> Columns:
+    def columns(self, event_type: str) -> RowLayout:
         return self.all_columns[event_type]
 
     def has_composites_in(self, branch: Branch) -> bool:

@@ -148,29 +148,29 @@ def _deliveries(observed: Observed) -> Values:
     ("sink",),
     "Events and composite events that were found for a sink of this node, whether or not they have left.",
 )
-def _found(observed: Observed) -> Values:
+def _deliveries_found(observed: Observed) -> Values:
     for sink, number in sorted(observed.counters.delivered.items()):
         yield (str(sink),), number
 
 
-def _of_ends(what: str, field: str) -> _Read:
+def _of_ends(kind: str, field: str) -> _Read:
     def read(observed: Observed) -> Values:
         for end in observed.ends:
             value = getattr(end, field)
-            if end.what == what and value is not None:
+            if end.kind == kind and value is not None:
                 yield (str(end.number), end.type, end.end), float(value)
 
     return read
 
 
-for _what, _name, _field, _help in (
+for _kind, _name, _field, _help in (
     ("source", "connected", "is_connected", "1 while the broker of a source, or a program that feeds it, is there."),
     ("source", "held_back_seconds", "held_back_s", "For how long rules wait for a source that could not be heard."),
     ("sink", "connected", "is_connected", "1 while the receiver of a sink is there; a webhook is until a post fails."),
     ("sink", "waiting", "waiting", "Deliveries that the receiver of a sink has not taken yet."),
     ("sink", "oldest_waiting_seconds", "oldest_s", "For how long the oldest of these waits."),
 ):
-    _metric(f"{_what}_{_name}", "gauge", (_what, "type", "end"), _help)(_of_ends(_what, _field))
+    _metric(f"{_kind}_{_name}", "gauge", (_kind, "type", "end"), _help)(_of_ends(_kind, _field))
 
 
 @_metric(
@@ -180,15 +180,15 @@ for _what, _name, _field, _help in (
     "From the timestamp of the latest part of a match to its delivery; only of live sources.",
 )
 def _latency(observed: Observed) -> Values:
-    for sink, found in sorted(observed.counters.latency.items()):
-        yield (str(sink),), found
+    for sink, histogram in sorted(observed.counters.latency.items()):
+        yield (str(sink),), histogram
 
 
 @_metric("matches_total", "counter", ("rule",), "Matches of whole rules found here, once for every tree.")
 def _matches(observed: Observed) -> Values:
     if observed.core is not None:
-        found = selected(observed.core.works.values(), observed.core.forest.past)
-        for (kind, text), counts in sorted(found.items()):
+        by_predicate = selected(observed.core.works.values(), observed.core.forest.past)
+        for (kind, text), counts in sorted(by_predicate.items()):
             if kind == "rule":
                 yield (text,), counts.passed
 
@@ -304,7 +304,7 @@ def _held(observed: Observed) -> Values:
 @_metric("trees", "gauge", ("state",), "Trees that this node takes part in.")
 def _trees(observed: Observed) -> Values:
     if observed.core is not None:
-        started = sum(found.started for found in observed.core.works.values())
+        started = sum(tasks.started for tasks in observed.core.works.values())
         yield ("started",), started
         yield ("starting",), len(observed.core.works) - started
 
@@ -312,7 +312,7 @@ def _trees(observed: Observed) -> Values:
 @_metric("tasks", "gauge", (), "Rules and parts of rules that are evaluated here, summed over trees.")
 def _tasks(observed: Observed) -> Values:
     if observed.core is not None:
-        yield (), sum(len(found.tasks) for found in observed.core.works.values())
+        yield (), sum(len(tasks.tasks) for tasks in observed.core.works.values())
 
 
 @_metric(

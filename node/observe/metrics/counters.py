@@ -136,20 +136,20 @@ class NodeCounters:
 
     def source(self, number: int, event_type: str) -> SourceCounts:
         """The counts of a source, new or known."""
-        found = self.sources.get(number)
-        if found is None or found.type != event_type:
-            found = self.sources[number] = SourceCounts(event_type)
-        return found
+        counts = self.sources.get(number)
+        if counts is None or counts.type != event_type:
+            counts = self.sources[number] = SourceCounts(event_type)
+        return counts
 
     def take_born_between(self) -> tuple[int | None, int | None]:
         """When the first and the last event were born since this was asked before; None where there was none."""
         between = [
-            (found.born_from_us, found.born_to_us)
-            for found in self.sources.values()
-            if found.born_from_us is not None and found.born_to_us is not None
+            (counts.born_from_us, counts.born_to_us)
+            for counts in self.sources.values()
+            if counts.born_from_us is not None and counts.born_to_us is not None
         ]
-        for found in self.sources.values():
-            found.born_from_us = found.born_to_us = None
+        for counts in self.sources.values():
+            counts.born_from_us = counts.born_to_us = None
         if not between:
             return None, None
         return min(first for first, _ in between), max(last for _, last in between)
@@ -167,10 +167,10 @@ class NodeCounters:
         self.delivered[sink] = self.delivered.get(sink, 0) + 1
         self.taken_by(sink, 1)
         if latency_us is not None:
-            found = self.latency.get(sink)
-            if found is None:
-                found = self.latency[sink] = Histogram(LATENCY_BOUNDS_US)
-            found.observe(latency_us)
+            histogram = self.latency.get(sink)
+            if histogram is None:
+                histogram = self.latency[sink] = Histogram(LATENCY_BOUNDS_US)
+            histogram.observe(latency_us)
 
     def taken_by(self, sink: int, number: int) -> None:
         """The receiver of a sink has taken so many."""
@@ -180,8 +180,8 @@ class NodeCounters:
         """A sink was given so many; with the latency of each if that means something."""
         self.delivered[sink] = self.delivered.get(sink, 0) + number
         if latencies_us:
-            found = self.latency.get(sink)
-            if found is None:
-                found = self.latency[sink] = Histogram(LATENCY_BOUNDS_US)
+            histogram = self.latency.get(sink)
+            if histogram is None:
+                histogram = self.latency[sink] = Histogram(LATENCY_BOUNDS_US)
             for latency_us in latencies_us:
-                found.observe(latency_us)
+                histogram.observe(latency_us)

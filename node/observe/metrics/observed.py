@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from time import time_ns
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
-from headwater.node.observe.accounts import Accounts
+from headwater.node.observe.accounts import LinkAccounts
 from headwater.node.observe.metrics.counters import NodeCounters
 
 if TYPE_CHECKING:
@@ -63,10 +63,10 @@ class EdgeView(Protocol):
     def devices(self) -> Mapping[int, DevicesView]: ...
 
 
-class End(NamedTuple):
+class EdgeEnd(NamedTuple):
     """The other end of a source or a sink."""
 
-    what: Literal["source", "sink"]
+    kind: Literal["source", "sink"]
     number: int
     type: str
     """What the source brings, or the sink wants."""
@@ -98,11 +98,11 @@ class Observed:
     strategy: str = ""
     counters: NodeCounters = field(default_factory=NodeCounters)
     core: NodeCore | None = None
-    accounts: Accounts | None = None
+    accounts: LinkAccounts | None = None
     hub: HubView | None = None
     journal: JournalView | None = None
     edge: EdgeView | None = None
-    ends: Sequence[End] = ()
+    ends: Sequence[EdgeEnd] = ()
     version: str = ""
     peers: Sequence[str] = ()
     """All ends of links of this node; the coordinator is one of them."""

@@ -34,8 +34,10 @@ class RecordFiles:
 
     def paths(self) -> list[Path]:
         """All files there are, the oldest first."""
-        found = [(int(match[1]), path) for path in self._folder.iterdir() if (match := self._name.fullmatch(path.name))]
-        return [path for _, path in sorted(found)]
+        numbered = [
+            (int(match[1]), path) for path in self._folder.iterdir() if (match := self._name.fullmatch(path.name))
+        ]
+        return [path for _, path in sorted(numbered)]
 
     def write(self, lines: Iterable[bytes]) -> None:
         """Append lines, each without its line end, and begin another file where one is full."""
@@ -63,11 +65,11 @@ class RecordFiles:
     def _resume(self) -> None:
         """Go on with the newest file; a line that a crash has cut is taken out."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        known = self.paths()
-        if not known:
+        paths = self.paths()
+        if not paths:
             self._begin(1)
             return
-        newest = known[-1]
+        newest = paths[-1]
         with newest.open("rb+") as file:
             size = file.seek(0, os.SEEK_END)
             start = max(0, size - TAIL_BYTES)

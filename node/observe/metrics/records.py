@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.node.delivery.matches import Found
+from headwater.node.delivery.matches import MatchBatch
 from headwater.node.observe.metrics.observed import Observed
 from headwater.node.observe.metrics.record_files import FILE_BYTES_MAX, FILES_MAX, RecordFiles
 from headwater.node.observe.metrics.record_lines import Growth, birth_record, match_record
@@ -29,7 +29,7 @@ _written_out: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")
 _log = logging.getLogger(__name__)
 
 
-class Records:
+class MetricRecords:
     """Writes ``metrics-*.jsonl``, ``matches-*.jsonl`` and ``births-*.jsonl`` into a folder, from ``start()``
     to ``close()``.
 
@@ -88,7 +88,7 @@ class Records:
     ) -> None:
         """Events were given to a sink, under numbers from ``first`` on; composites among them are noted."""
         room = max(0, PENDING_MAX - len(self._pending["matches"]))
-        if isinstance(rows, Found):
+        if isinstance(rows, MatchBatch):
             matches: Sequence[Composite] = rows.matches[:room]
         elif isinstance(rows[0][3], Composite):  # those for one sink are all of one type
             matches = [row[3] for row in rows[:room]]

@@ -29,12 +29,12 @@ class Watermarks:
 def watermarks_of(core: NodeCore, now_us: int) -> Watermarks:
     """Where a node stands now. Streams that are pulled are left out: they move only when they are asked."""
     watermarks = Watermarks()
-    for found in core.works.values():
-        if not found.started:
+    for tasks in core.works.values():
+        if not tasks.started:
             continue
-        reached = [task.watermark for task in found.tasks] + [completion.watermark for completion in found.completions]
+        reached = [task.watermark for task in tasks.tasks] + [completion.watermark for completion in tasks.completions]
         watermarks.tasks = min(watermarks.tasks, *reached, FOREVER)
-        for inlet in found.inlets.values():
+        for inlet in tasks.inlets.values():
             if not inlet.pull:
                 watermarks.inputs[inlet.child] = min(watermarks.inputs.get(inlet.child, FOREVER), inlet.watermark)
             watermarks.awaited[inlet.child] = watermarks.awaited.get(inlet.child, 0) + len(inlet.asked)

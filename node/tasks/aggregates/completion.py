@@ -15,7 +15,7 @@ from headwater.node.explain.expressions import attribute_of
 from headwater.node.plans.catalog import Catalog
 from headwater.node.step import FOREVER, Numbers, Work
 from headwater.node.streams.feeds import Feed
-from headwater.node.tasks.aggregates.planning import Asked, AskingRule
+from headwater.node.tasks.aggregates.planning import AskedAggregate, AskingRule
 from headwater.node.tasks.aggregates.tallies import TallyPoint
 from headwater.protocol.composites import Composite
 from headwater.protocol.events import Key, Value
@@ -119,7 +119,7 @@ class Completion(Feed):
     def block(self, rows: Sequence[Row], work: Work) -> None:
         raise AssertionError("a whole rule sends no blockers")
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         work.touch(self)
 
     def answered(self, serial: int, part: Part, work: Work) -> None:
@@ -134,13 +134,13 @@ class Completion(Feed):
         if rows:
             self.seen += len(rows)
             self._take(rows, work)
-        told, self._told = self._told, []
-        for serial, part in told:
+        answers, self._told = self._told, []
+        for serial, part in answers:
             pending = self._pending.pop(serial)
             del self._asked[pending.token]
             for candidate in pending.candidates:
                 self._learn(candidate, self._asking.asked[pending.parameter], part)
-        if told or rows:
+        if answers or rows:
             self._give(work)
         base = self._base.current(work.now_us)
         self._free(base, work)
@@ -160,29 +160,29 @@ class Completion(Feed):
             candidate = _Candidate(match, row[0], dict(brought), len(self._points))
             self._open.append(candidate)
             bound = dict(zip(roles, match[1:], strict=False))
-            for place, asked in enumerate(self._asking.asked):
-                least, before = _range(asked.step.range, bound)
+            for place, aggregate in enumerate(self._asking.asked):
+                least, before = _range(aggregate.step.range, bound)
                 if self.stream.since_us is not None:  # earlier events do not exist for the rule
                     least = max(least, (self.stream.since_us, "", 0))
                 if least >= before:
-                    self._learn(candidate, asked, nothing(asked.step.function))
+                    self._learn(candidate, aggregate, nothing(aggregate.step.function))
                     continue
-                known = tuple(attribute_of(bound[part.role], part.name) for part in asked.known)
+                values = tuple(attribute_of(bound[part.role], part.name) for part in aggregate.known)
                 # Equal values need not look alike (1, 1.0 and True), and functions may tell them apart.
-                token = repr((place, least, before, known))
+                token = repr((place, least, before, values))
                 serial = self._asked.get(token)
                 if serial is None:
                     serial = self._asked[token] = self._serials.next()
                     self._pending[serial] = _Pending(token, place, [])
-                    questions[place].append(Question(serial, least, before, known))
+                    questions[place].append(Question(serial, least, before, values))
                 self._pending[serial].candidates.append(candidate)
-        for point, found in zip(self._points, questions, strict=True):
-            if found:
-                point.ask(self, found, work)
+        for point, batch in zip(self._points, questions, strict=True):
+            if batch:
+                point.ask(self, batch, work)
 
     @staticmethod
-    def _learn(candidate: _Candidate, asked: Asked, part: Part) -> None:
-        candidate.values[asked.step.name] = value(asked.step.function, part)
+    def _learn(candidate: _Candidate, aggregate: AskedAggregate, part: Part) -> None:
+        candidate.values[aggregate.step.name] = value(aggregate.step.function, part)
         candidate.missing -= 1
 
     def _give(self, work: Work) -> None:
@@ -190,10 +190,10 @@ class Completion(Feed):
         if not decided:
             return
         self._open = [candidate for candidate in self._open if candidate.missing]
-        found = [self._composite(candidate) for candidate in decided if self._accepts(candidate)]
-        if found:
-            self.found += len(found)
-            self.pass_on([match.row() for match in found], work)
+        matches = [self._composite(candidate) for candidate in decided if self._accepts(candidate)]
+        if matches:
+            self.found += len(matches)
+            self.pass_on([match.row() for match in matches], work)
 
     def _accepts(self, candidate: _Candidate) -> bool:
         judge = self._judge
@@ -232,10 +232,10 @@ def _compiled(rule: Rule, catalog: Catalog) -> RulePlan:
     return plan
 
 
-def _range(found: Within | Between, bound: dict[str, Row]) -> tuple[Key, Key]:
+def _range(interval: Within | Between, bound: dict[str, Row]) -> tuple[Key, Key]:
     """The keys from which on and before which aggregated events lie."""
-    if isinstance(found, Within):
-        origin: Key = bound[found.origin][:3]
-        return (origin[0] - found.length_us, "", 0), origin
-    (ts, node, seq), later = sorted((bound[found.one][:3], bound[found.other][:3]))
+    if isinstance(interval, Within):
+        origin: Key = bound[interval.origin][:3]
+        return (origin[0] - interval.length_us, "", 0), origin
+    (ts, node, seq), later = sorted((bound[interval.one][:3], bound[interval.other][:3]))
     return (ts, node, seq + 1), later

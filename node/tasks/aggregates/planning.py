@@ -32,7 +32,7 @@ UNNAMED = "~"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedAggregate:
     """An aggregate whose value is asked for."""
 
     step: Aggregate
@@ -48,7 +48,7 @@ class AskingRule:
     rule: Rule
     base: Rule
     """Finds the candidates; the values of aggregates that stay in it, as far as they are needed, are its attributes."""
-    asked: tuple[Asked, ...]
+    asked: tuple[AskedAggregate, ...]
     judge: Rule | None
     """Its attributes are the conjuncts that a candidate must still meet; None if there are none."""
 
@@ -57,33 +57,35 @@ def asking_rule(rule: Rule, below: Collection[str]) -> AskingRule | None:
     """The rule with as many aggregates asked for as possible, of types that nodes ``below`` produce; None if there is
     none."""
     root = rule.pattern.root
-    if not isinstance(root, Chain) or any(isinstance(each, Same) for each in rule.pattern.where):
+    if not isinstance(root, Chain) or any(isinstance(conjunct, Same) for conjunct in rule.pattern.where):
         return None
     aggregates = [step for step in root.steps if isinstance(step, Aggregate) and step.leaf.type in below]
     able = {step.name: step for step in aggregates if _decides_nothing_else(rule, root, step)}
     # The events of a type must come anyway if they have another role; if all its roles are asked for, none must.
     while True:
         asked_roles = {step.leaf.role for step in able.values()}
-        others = {leaf.type for leaf in leaves(root) if leaf.role not in asked_roles}
-        fewer = {name: step for name, step in able.items() if step.leaf.type not in others}
+        other_types = {leaf.type for leaf in leaves(root) if leaf.role not in asked_roles}
+        fewer = {name: step for name, step in able.items() if step.leaf.type not in other_types}
         if len(fewer) == len(able):
             break
         able = fewer
     if not able:
         return None
     where = rule.pattern.where
-    accepting = tuple(each for each in where if parameters_of(each) & able.keys())
-    base_where = [each for each in where if each not in accepting and not roles_of(each) & asked_roles]
+    accepting = tuple(conjunct for conjunct in where if parameters_of(conjunct) & able.keys())
+    base_where = [conjunct for conjunct in where if conjunct not in accepting and not roles_of(conjunct) & asked_roles]
     steps = tuple(step for step in root.steps if not (isinstance(step, Aggregate) and step.name in able))
     needed = [*accepting, *(output.value for output in rule.attributes)]
-    kept = dict.fromkeys(name for each in needed for name in sorted(parameters_of(each)) if name not in able)
+    kept = dict.fromkeys(
+        name for expression in needed for name in sorted(parameters_of(expression)) if name not in able
+    )
     brought = tuple(OutputAttribute(name, "any", Parameter(name)) for name in kept)
     base = Rule(rule.name, Pattern(Chain(root.anchor, steps), tuple(base_where)), UNNAMED, brought, rule.version)
     judge = None
     if accepting:
-        conjuncts = tuple(OutputAttribute(f"c{i}", "any", each) for i, each in enumerate(accepting))
+        conjuncts = tuple(OutputAttribute(f"c{i}", "any", conjunct) for i, conjunct in enumerate(accepting))
         judge = Rule(rule.name, rule.pattern, UNNAMED, conjuncts, rule.version)
-    return AskingRule(rule, base, tuple(_asked(rule, step) for step in able.values()), judge)
+    return AskingRule(rule, base, tuple(_asked_aggregate(rule, step) for step in able.values()), judge)
 
 
 def _decides_nothing_else(rule: Rule, chain: Chain, step: Aggregate) -> bool:
@@ -91,11 +93,11 @@ def _decides_nothing_else(rule: Rule, chain: Chain, step: Aggregate) -> bool:
     say which events it looks at."""
     order = {chain.anchor.role: 0}
     names = {}
-    for number, each in enumerate(chain.steps, start=1):
-        order[each.leaf.role] = number
-        if isinstance(each, Aggregate):
-            order[f"${each.name}"] = number
-            names[number] = each.name
+    for number, other in enumerate(chain.steps, start=1):
+        order[other.leaf.role] = number
+        if isinstance(other, Aggregate):
+            order[f"${other.name}"] = number
+            names[number] = other.name
     for condition in rule.pattern.where:
         mentioned = [*roles_of(condition), *(f"${name}" for name in parameters_of(condition))]
         home = max((order[name] for name in mentioned), default=0)
@@ -111,17 +113,17 @@ def _decides_nothing_else(rule: Rule, chain: Chain, step: Aggregate) -> bool:
     return True
 
 
-def _asked(rule: Rule, step: Aggregate) -> Asked:
+def _asked_aggregate(rule: Rule, step: Aggregate) -> AskedAggregate:
     role = step.leaf.role
-    known: dict[Attribute, str] = {}
+    places: dict[Attribute, str] = {}
 
     def numbered(part: Attribute) -> Expression:
         if part.role == role:
             return Attribute(SUBJECT, part.name)
-        return Attribute(KNOWN, known.setdefault(part, str(len(known))))
+        return Attribute(KNOWN, places.setdefault(part, str(len(places))))
 
-    own = [each for each in rule.pattern.where if role in roles_of(each)]
-    where = {about_subject(each) for each in own if roles_of(each) == {role}}
-    looks = [rewritten(each, numbered) for each in own if roles_of(each) != {role}]
+    own = [conjunct for conjunct in rule.pattern.where if role in roles_of(conjunct)]
+    where = {about_subject(conjunct) for conjunct in own if roles_of(conjunct) == {role}}
+    looks = [rewritten(conjunct, numbered) for conjunct in own if roles_of(conjunct) != {role}]
     tally = Tally(step.leaf.type, step.function, step.attribute, tuple(sorted(where, key=repr)), tuple(looks))
-    return Asked(step, tally, tuple(known))
+    return AskedAggregate(step, tally, tuple(places))

@@ -39,19 +39,19 @@ class Asker(Protocol):
 class TallyStore:
     """The events of one kind that enter at this node, as long as they may be asked about."""
 
-    def __init__(self, asked: Tally, event_type: EventType, composite: bool, feeds: Sequence[Feed]) -> None:
-        self._asked = asked
+    def __init__(self, aggregate: Tally, event_type: EventType, composite: bool, feeds: Sequence[Feed]) -> None:
+        self._asked = aggregate
         self._event_type = event_type
         self._composite = composite
         self._feeds = tuple(feeds)
-        self._condition = row_condition(asked.where, event_type, composite)
+        self._condition = row_condition(aggregate.where, event_type, composite)
         self._rows: list[Row] = []
         """In trace order."""
         self._waiting: list[tuple[Question, TallyPoint]] = []
         for feed in self._feeds:
             feed.consumers.append(self)
-        self._look = known_condition(asked.looks, event_type, composite)
-        attribute = asked.attribute
+        self._look = known_condition(aggregate.looks, event_type, composite)
+        attribute = aggregate.attribute
         self._column = None if attribute is None else column_of(event_type, attribute)
         kind = event_type.kind(attribute) if attribute in event_type.attributes else "int"
         self._twins = composite or kind in ("any", "float")
@@ -67,15 +67,15 @@ class TallyStore:
     def block(self, rows: Sequence[Row], work: Work) -> None:
         raise AssertionError("neither sources nor whole rules send blockers")
 
-    def told(self, work: Work) -> None:
+    def watermark_moved(self, work: Work) -> None:
         if not self._waiting:
             return
         watermark = self._watermark(work)
-        ready = [each for each in self._waiting if each[0].before[0] <= watermark]
+        ready = [pair for pair in self._waiting if pair[0].before[0] <= watermark]
         if ready:
-            self._waiting = [each for each in self._waiting if each[0].before[0] > watermark]
+            self._waiting = [pair for pair in self._waiting if pair[0].before[0] > watermark]
             for question, point in ready:
-                point.told(question.serial, self._answer(question), work)
+                point.answered(question.serial, self._answer(question), work)
 
     def _watermark(self, work: Work) -> float:
         return min((feed.current(work.now_us) for feed in self._feeds), default=FOREVER)
@@ -85,7 +85,7 @@ class TallyStore:
     def ask(self, question: Question, point: TallyPoint, work: Work) -> None:
         """Tell the point as soon as no event before the end of the range can follow."""
         if question.before[0] <= self._watermark(work):
-            point.told(question.serial, self._answer(question), work)
+            point.answered(question.serial, self._answer(question), work)
             return
         self._waiting.append((question, point))
         for feed in self._feeds:
@@ -94,8 +94,8 @@ class TallyStore:
     def _answer(self, question: Question) -> Part:
         rows = self._rows[bisect_left(self._rows, question.least) : bisect_left(self._rows, question.before)]
         if self._look is not None:
-            look, known = self._look, question.known
-            rows = [row for row in rows if look(row, known)]
+            look, values = self._look, question.known
+            rows = [row for row in rows if look(row, values)]
         return tally(self._asked.function, rows, self._column, twins=self._twins)
 
     def free_before(self, ts: float) -> None:
@@ -114,10 +114,10 @@ class TallyStore:
 class TallyInlet:
     """Asks one child."""
 
-    def __init__(self, child: str, number: int, asked: Tally) -> None:
+    def __init__(self, child: str, number: int, aggregate: Tally) -> None:
         self.child = child
         self.number = number
-        self.asked = asked
+        self.asked = aggregate
 
     def ask(self, questions: tuple[Question, ...], work: Work) -> None:
         work.send(self.child, TallyRequest(self.number, questions))
@@ -139,8 +139,8 @@ class _Open:
 class TallyPoint:
     """Answers questions about all events of one kind at this node and below."""
 
-    def __init__(self, asked: Tally, store: TallyStore | None, inlets: Sequence[TallyInlet]) -> None:
-        self.asked = asked
+    def __init__(self, aggregate: Tally, store: TallyStore | None, inlets: Sequence[TallyInlet]) -> None:
+        self.asked = aggregate
         self.store = store
         self.inlets = tuple(inlets)
         self._serials = Numbers()
@@ -168,25 +168,25 @@ class TallyPoint:
             elif not self.inlets:
                 self._conclude(question.serial, work)
 
-    def told(self, serial: int, part: Part, work: Work) -> None:
+    def answered(self, serial: int, part: Part, work: Work) -> None:
         """A child, or the store, has answered."""
-        found = self._open.get(serial)
-        if found is None:
+        open_question = self._open.get(serial)
+        if open_question is None:
             work.report("unknown_answer")
             return
-        found.part = merged(self.asked.function, found.part, part)
-        found.missing -= 1
-        if not found.missing:
+        open_question.part = merged(self.asked.function, open_question.part, part)
+        open_question.missing -= 1
+        if not open_question.missing:
             self._conclude(serial, work)
 
     def _conclude(self, serial: int, work: Work) -> None:
-        found = self._open.pop(serial)
-        found.asker.answered(found.serial, found.part, work)
+        open_question = self._open.pop(serial)
+        open_question.asker.answered(open_question.serial, open_question.part, work)
 
     def free_before(self, asker: Asker, ts: float, work: Work) -> None:
         """This asker will not ask about anything before ``ts`` any more."""
-        self._floors = [(each, max(ts, known) if each is asker else known) for each, known in self._floors]
-        floor = min(known for _, known in self._floors)
+        self._floors = [(other, max(ts, floor_us) if other is asker else floor_us) for other, floor_us in self._floors]
+        floor = min(floor_us for _, floor_us in self._floors)
         if floor > self._floor:
             self._floor = floor
             for inlet in self.inlets:
@@ -217,7 +217,7 @@ class TallyOutlet:
         self._answers: list[tuple[int, Part]] = []
         point.join(self)
 
-    def asked(self, message: TallyRequest, work: Work) -> None:
+    def requested(self, message: TallyRequest, work: Work) -> None:
         if message.questions:
             self._point.ask(self, message.questions, work)
         if message.floor_us is not None:
@@ -235,8 +235,8 @@ class TallyOutlet:
 class Tallies:
     """The points of one node in one tree, and the streams between them and those of its neighbours."""
 
-    def __init__(self, found: TreeTasks, catalog: Catalog, numbers: Numbers) -> None:
-        self._work = found
+    def __init__(self, tasks: TreeTasks, catalog: Catalog, numbers: Numbers) -> None:
+        self._work = tasks
         self._catalog = catalog
         self._numbers = numbers
         self.points: dict[Tally, TallyPoint] = {}
@@ -244,32 +244,32 @@ class Tallies:
         """By the number of the stream, who awaits its answers."""
         self.outlets: dict[int, TallyOutlet] = {}
 
-    def point(self, asked: Tally, work: Work) -> TallyPoint:
+    def point(self, aggregate: Tally, work: Work) -> TallyPoint:
         """Who answers such questions here; made, with everything below that it needs, when it is first asked for."""
-        known = self.points.get(asked)
-        if known is None:
-            found, inlets, store = self._work, [], None
-            for producer in found.producers(asked.type):
+        point = self.points.get(aggregate)
+        if point is None:
+            tasks, inlets, store = self._work, [], None
+            for producer in tasks.producers(aggregate.type):
                 if producer:
-                    inlet = TallyInlet(producer, self._numbers.next(), asked)
-                    work.send(producer, Deploy(found.tree, found.epoch, inlet.number, asked))
+                    inlet = TallyInlet(producer, self._numbers.next(), aggregate)
+                    work.send(producer, Deploy(tasks.tree, tasks.epoch, inlet.number, aggregate))
                     inlets.append(inlet)
                 else:
                     store = TallyStore(
-                        asked,
-                        self._catalog.type(asked.type),
-                        asked.type in self._catalog.composites,
-                        found.local_feeds(asked.type),
+                        aggregate,
+                        self._catalog.type(aggregate.type),
+                        aggregate.type in self._catalog.composites,
+                        tasks.local_feeds(aggregate.type),
                     )
-            known = self.points[asked] = TallyPoint(asked, store, inlets)
-            self.inlets |= {inlet.number: known for inlet in inlets}
-        return known
+            point = self.points[aggregate] = TallyPoint(aggregate, store, inlets)
+            self.inlets |= {inlet.number: point for inlet in inlets}
+        return point
 
-    def serve(self, stream: int, asked: Tally, work: Work) -> None:
+    def serve(self, stream: int, aggregate: Tally, work: Work) -> None:
         """The parent will ask such questions."""
         parent = self._work.parent
         assert parent is not None
-        self.outlets[stream] = TallyOutlet(parent, stream, self._numbers.next(), self.point(asked, work))
+        self.outlets[stream] = TallyOutlet(parent, stream, self._numbers.next(), self.point(aggregate, work))
 
     def received(self, neighbour: str, message: TallyRequest | TallyAnswer, work: Work) -> bool:
         """Take a message if it belongs to this tree."""
@@ -277,26 +277,26 @@ class Tallies:
             outlet = self.outlets.get(message.number)
             if outlet is None or outlet.neighbour != neighbour:
                 return False
-            outlet.asked(message, work)
+            outlet.requested(message, work)
             return True
         point = self.inlets.get(message.number)
         if point is None or neighbour not in (inlet.child for inlet in point.inlets):
             return False
         for serial, part in message.answers:
-            point.told(serial, part, work)
+            point.answered(serial, part, work)
         return True
 
     def streams(self) -> set[tuple[str, int]]:
         """Every stream with the neighbour at its other end."""
-        asked = {(inlet.child, inlet.number) for point in self.points.values() for inlet in point.inlets}
-        return asked | {(outlet.neighbour, number) for number, outlet in self.outlets.items()}
+        inlets = {(inlet.child, inlet.number) for point in self.points.values() for inlet in point.inlets}
+        return inlets | {(outlet.neighbour, number) for number, outlet in self.outlets.items()}
 
     def table(self) -> list[str]:
         """What is counted here, from where."""
         return [
-            f"{asked.function} of {asked.type}{'.' + asked.attribute if asked.attribute else ''} from "
+            f"{aggregate.function} of {aggregate.type}{'.' + aggregate.attribute if aggregate.attribute else ''} from "
             f"{', '.join([*(['here'] if point.store is not None else []), *(inlet.child for inlet in point.inlets)])}"
-            for asked, point in self.points.items()
+            for aggregate, point in self.points.items()
         ]
 
     def held(self) -> int:
