@@ -164,7 +164,7 @@ class Client:
             while True:
                 life, delivery, item = await subscription.next()
                 yield {**item, "delivery": f"{life}:{delivery}"}
-                subscription.read = (life, delivery)
+                subscription.read = subscription.finished = (life, delivery)
                 if subscription.is_empty() or delivery % GOT_EVERY == 0:
                     self._got(subscription)
         finally:
@@ -223,7 +223,10 @@ class Client:
                 case ["subscribed" | "unsubscribed", int(number), why] if number in self._subscriptions:
                     self._subscriptions[number].answered(why)
                 case ["deliver", int(number), str(life), list(items)] if number in self._subscriptions:
-                    self._subscriptions[number].put(life, items)
+                    subscription = self._subscriptions[number]
+                    if subscription.put(life, items) and subscription.finished is not None:
+                        subscription.read = subscription.finished  # what the node repeats it believes to be unread
+                        self._got(subscription)
                 case ["refused", str(why)]:
                     self._refused(why)
         self._unconfirmed = last_seq
@@ -291,6 +294,8 @@ class _Subscription:
         """Of the node, and the number of its last delivery that has come in it."""
         self.read: tuple[str, int] | None = None
         """The last delivery that was read, while the node does not know that it was."""
+        self.finished: tuple[str, int] | None = None if since is None else (self._life, self._last)
+        """The last delivery that the program has dealt with."""
         self._waiting: asyncio.Queue[tuple[str, int, dict[str, Any]] | str] = asyncio.Queue()
         self.answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -304,13 +309,18 @@ class _Subscription:
                 self.answer.set_exception(ClientError(why))
                 self.answer.exception()  # a reader of the stream hears of it, too
 
-    def put(self, life: str, items: list[Any]) -> None:
+    def put(self, life: str, items: list[Any]) -> bool:
+        """Keep what is new for the program; whether there were repetitions."""
         if life != self._life:  # the node has lost its memory and counts anew
             self._life, self._last = life, 0
+        repeated = False
         for number, item in items:
-            if number > self._last:  # not a repetition after a restart of the node
+            if number > self._last:
                 self._last = number
                 self._waiting.put_nowait((life, number, item))
+            else:  # the node has started again and does not know that it was read
+                repeated = True
+        return repeated
 
     def is_empty(self) -> bool:
         return self._waiting.empty()

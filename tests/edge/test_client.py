@@ -20,7 +20,7 @@ from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import parse_subscription
-from tests.kit.patience import ANSWER_S, patiently
+from tests.kit.patience import ANSWER_S, patiently, soon
 from tests.kit.processes import Cluster, lines_of, until
 
 SMOKE = EventType("Smoke", {"area": "string"})
@@ -96,6 +96,28 @@ def test_deliveries_wait_for_a_program_that_is_away_and_come_once(tmp_path: Path
     with cluster(tmp_path) as network:
         first, rest = asyncio.run(run(network))
     assert sorted([*first, *rest]) == [50.0, 51.0, 52.0]
+
+
+def test_a_node_hears_again_of_what_was_read_before_it_could_hear_of_it(tmp_path: Path) -> None:
+    """Nothing waits for a program that has dealt with everything, although the node did not know and repeated it."""
+
+    def unread(network: Cluster) -> list[str]:
+        return [sentence for sentence in network.ask("p1", "/waiting") or ["?"] if "not left" in sentence]
+
+    async def run(network: Cluster) -> None:
+        async with client(network, "p3", "sensors") as sensors:
+            await publish_fires(sensors, [50.0, 51.0])
+            async with client(network, "p1", "brigade") as brigade:
+                fires = await take(brigade.subscribe("Fire"), 2)
+            assert unread(network), "the node knows of the first only: the program has not come back for more"
+            async with client(network, "p1", "brigade") as brigade:
+                hearing = asyncio.create_task(anext(brigade.subscribe("Fire", since=fires[-1]["delivery"])))
+                await soon(lambda: not unread(network), "the node knows what was read")
+                assert not hearing.done(), "a repetition was taken for news"
+                hearing.cancel()
+
+    with cluster(tmp_path) as network:
+        asyncio.run(run(network))
 
 
 def test_a_program_goes_on_when_its_node_is_killed_and_nothing_is_lost_or_doubled(tmp_path: Path) -> None:
