@@ -10,8 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.node.engine.codegen.code import Writer
-from headwater.node.engine.codegen.joins import JoinWriter
-from headwater.node.engine.codegen.reading import Mode
+from headwater.node.engine.codegen.context import JoinContext, Mode
+from headwater.node.engine.codegen.equalities import bind_all
+from headwater.node.engine.codegen.negations import negation_found
 from headwater.node.engine.codegen.rules import RulePlan, add_late_check, add_negated_patterns, emit, waits
 from headwater.node.engine.codegen.store_builder import StoreBuilder
 from headwater.protocol.analysis.units import Branch, elementwise, needs_previous, needs_whole
@@ -112,7 +113,7 @@ class NextPlan:
         run_value = min(equalities, key=repr)
         stage.keyed = True
 
-        def of_run(out: Writer, join: JoinWriter, stage: NextStage) -> None:
+        def of_run(out: Writer, join: JoinContext, stage: NextStage) -> None:
             self._unpack(out, stage, stage.depth + 1)
             out.line(f"return {join.scope.value(run_value).source}")
 
@@ -122,7 +123,7 @@ class NextPlan:
             leaf = next(other.leaf for other in concerned if other.leaf.role == role)
 
             def of_event(
-                out: Writer, join: JoinWriter, stage: NextStage, of_row: Expression = of_row, leaf: Leaf = leaf
+                out: Writer, join: JoinContext, stage: NextStage, of_row: Expression = of_row, leaf: Leaf = leaf
             ) -> None:
                 join.types[leaf.role] = leaf.type
                 with join.reading({(leaf.role, ""): "x"}):
@@ -157,12 +158,12 @@ class NextPlan:
         stage: NextStage,
         purpose: str,
         arguments: str,
-        body: Callable[[Writer, JoinWriter, NextStage], None],
+        body: Callable[[Writer, JoinContext, NextStage], None],
     ) -> None:
-        join = JoinWriter(builder, stage.branch, 0, 0, Mode(ordered=True, newest=False), in_text_order=True)
+        join = JoinContext(builder, stage.branch, 0, 0, Mode(ordered=True, newest=False), in_text_order=True)
         if stage.complete and stage.many:
             join.extra_horizon = stage.branch.horizon
-        join.all_bound()
+        bind_all(join)
         name = f"{self.name}_{len(self.exports)}"
         out = Writer()
         out.line(f"def {name}({arguments}):")
@@ -187,13 +188,13 @@ class NextPlan:
         unit = branch.units[last]
         return last + 1 if unit.many and needs_whole(condition, unit.roles) else last
 
-    def _own(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
+    def _own(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         """What an event must satisfy for itself: judged once, not for every run."""
         with join.reading({(stage.leaf.role, ""): "x"}):
             tests = [join.scope.truth(condition) for condition in stage.branch.where if _is_own(condition, stage)]
         out.line(f"return {' and '.join(tests)}")
 
-    def _accept(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
+    def _accept(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         depth, branch = stage.depth, stage.branch
         self._unpack(out, stage, depth)
         variable = f"x{depth}_0" if stage.many else f"r{depth}"
@@ -218,12 +219,12 @@ class NextPlan:
         out.line(f"return {ACCEPTED}")
 
     @staticmethod
-    def _judge(join: JoinWriter, condition: Expression, stage: NextStage) -> str:
+    def _judge(join: JoinContext, condition: Expression, stage: NextStage) -> str:
         if stage.many and stage.leaf.role in roles_of(condition):
             return join.scope.truth(condition)
         return join.over_elements(condition)
 
-    def _windows(self, join: JoinWriter, stage: NextStage) -> list[str]:
+    def _windows(self, join: JoinContext, stage: NextStage) -> list[str]:
         depth, branch = stage.depth, stage.branch
         tests = [
             f"x[0] - {join.first_ts(gap.earlier, gap.from_start)} <= {gap.length}" for gap in branch.gaps_to(depth)
@@ -242,7 +243,7 @@ class NextPlan:
             tests.append(f"x[-1] - {join.row_of(0, 'first')}[-1] <= {branch.count - 1}")
         return tests
 
-    def _take(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
+    def _take(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         depth, branch = stage.depth, stage.branch
         self._unpack(out, stage, depth + 1)
         element = f"x{depth}_0"
@@ -262,7 +263,7 @@ class NextPlan:
             out.line(f"if not ({test}): return False")
         out.line("return True")
 
-    def _finish(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
+    def _finish(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         branch = stage.branch
         self._unpack(out, stage, len(branch.units))
         for condition in branch.where:
@@ -270,10 +271,10 @@ class NextPlan:
                 out.line(f"if not ({join.over_elements(condition)}): return")
         for forbidden in branch.forbidden:
             if not forbidden.waits:
-                out.line(f"if {join.negation_found(forbidden)}: return")
+                out.line(f"if {negation_found(join, forbidden)}: return")
         emit(self.plan, branch, stage.check, out, join)
 
-    def _deadline(self, out: Writer, join: JoinWriter, stage: NextStage) -> None:
+    def _deadline(self, out: Writer, join: JoinContext, stage: NextStage) -> None:
         branch, depth = stage.branch, stage.depth
         self._unpack(out, stage, len(branch.units))
         if branch.count is not None:

@@ -8,8 +8,11 @@ from functools import partial
 from typing import Any
 
 from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout, Writer
-from headwater.node.engine.codegen.joins import JoinWriter
-from headwater.node.engine.codegen.reading import Mode
+from headwater.node.engine.codegen.context import JoinContext, Mode
+from headwater.node.engine.codegen.equalities import bind_all
+from headwater.node.engine.codegen.joins import write_join
+from headwater.node.engine.codegen.negations import negation_deadline, negation_found
+from headwater.node.engine.codegen.repetitions import limit_deadline, limit_waits, limited_units, over_limit_found
 from headwater.node.engine.codegen.store_builder import StoreBuilder
 from headwater.node.engine.runtime import NAMES
 from headwater.protocol.analysis.units import Branch, Forbidden, Logical
@@ -165,13 +168,13 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
             if last:
                 store.completing.add(leaf.type)
             for mode in dict.fromkeys(modes):
-                writer = JoinWriter(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
-                writer.over_limit = f"v{plan.number}"
-                writer.counting = plan.counts
+                join = JoinContext(store, branch, unit, leaf_number, mode, plan.logical.in_text_order)
+                join.over_limit = f"v{plan.number}"
+                join.counting = plan.counts
                 if check is not None:
-                    writer.asked_later = _asked_later(store.late_checks[check], branch)
-                name = store.add_function(partial(writer.write, emit=partial(emit, plan, branch, check)))
-                group = store.group(leaf.type, writer.own_conditions(leaf.role, branch.where))
+                    join.asked_later = _asked_later(store.late_checks[check], branch)
+                name = store.add_function(partial(write_join, join, emit=partial(emit, plan, branch, check)))
+                group = store.group(leaf.type, join.own_conditions(leaf.role, branch.where))
                 if last and (mode.newest or store.ordered):
                     group.newest_triggers.append(name)
                 if not store.ordered and not mode.newest:
@@ -185,7 +188,7 @@ def _asked_later(late_check: str, branch: Branch) -> str:
     return "\n".join([body, *ends])
 
 
-def bindings(join: JoinWriter, plan: RulePlan) -> str:
+def bindings(join: JoinContext, plan: RulePlan) -> str:
     """Source of the tuple that a composite is: spec, one binding per role, and the aggregates its attributes need."""
     variables = {}
     for number, unit in enumerate(join.units):
@@ -196,7 +199,7 @@ def bindings(join: JoinWriter, plan: RulePlan) -> str:
     return f"C(({join.buffers.pool.name('S', plan.spec)}, {', '.join(parts)}))"
 
 
-def emit(plan: RulePlan, branch: Branch, check: int | None, out: Writer, join: JoinWriter) -> None:
+def emit(plan: RulePlan, branch: Branch, check: int | None, out: Writer, join: JoinContext) -> None:
     """What happens with a match: it is listed, counted, or kept until nothing can forbid it any more."""
     match = bindings(join, plan)
     if check is not None:
@@ -223,16 +226,16 @@ def waits(branch: Branch) -> bool:
     return limited or any(forbidden.waits for forbidden in branch.forbidden)
 
 
-def _deadlines(join: JoinWriter, branch: Branch) -> tuple[list[str], list[str]]:
+def _deadlines(join: JoinContext, branch: Branch) -> tuple[list[str], list[str]]:
     """Timestamps and event numbers that must be reached before a match is decided."""
     times: list[str] = []
     numbers: list[str] = []
     for forbidden in branch.forbidden:
         if forbidden.waits:
-            (numbers if forbidden.numbered else times).append(join.deadline(forbidden))
-    for unit in join.limited():
-        if join.limit_waits(unit):
-            (times if branch.count is None else numbers).append(join.limit_deadline(unit))
+            (numbers if forbidden.numbered else times).append(negation_deadline(join, forbidden))
+    for unit in limited_units(join):
+        if limit_waits(join, unit):
+            (times if branch.count is None else numbers).append(limit_deadline(join, unit))
     return times, numbers
 
 
@@ -242,11 +245,11 @@ def _greatest(sources: list[str]) -> str:
     return sources[0] if len(sources) == 1 else f"max({', '.join(sources)})"
 
 
-def _how_many(join: JoinWriter) -> str:
+def _how_many(join: JoinContext) -> str:
     return " * ".join([*join.numbers, *_how_many_now(join)]) or "1"
 
 
-def _how_many_now(join: JoinWriter) -> list[str]:
+def _how_many_now(join: JoinContext) -> list[str]:
     """How many matches differ only in what is bound last, where that is not gone through in a loop."""
     if join.counted is not None:
         candidates, forced = join.counted
@@ -268,17 +271,17 @@ def add_negated_patterns(store: StoreBuilder, branch: Branch) -> None:
                 if not sub.is_last(unit):
                     continue
                 mode = Mode(ordered=True, newest=not store.has_composites_in(sub))
-                writer = JoinWriter(store, sub, unit, 0, mode, in_text_order=False)
+                join = JoinContext(store, sub, unit, 0, mode, in_text_order=False)
 
                 keep = partial(_keep_sub_match, store, forbidden, buffer, sub, unit)
-                name = store.add_function(partial(writer.write, emit=keep))
+                name = store.add_function(partial(write_join, join, emit=keep))
                 leaf = trigger.leaves[0]
-                group = store.group(leaf.type, writer.own_conditions(leaf.role, sub.where))
+                group = store.group(leaf.type, join.own_conditions(leaf.role, sub.where))
                 group.newest_triggers.append(name)
 
 
 def _keep_sub_match(
-    store: StoreBuilder, forbidden: Forbidden, buffer: str, sub: Branch, trigger: int, out: Writer, join: JoinWriter
+    store: StoreBuilder, forbidden: Forbidden, buffer: str, sub: Branch, trigger: int, out: Writer, join: JoinContext
 ) -> None:
     variables = {leaf.role: f"r{number}" for number, unit in enumerate(sub.units) for leaf in unit.leaves}
     rows = [variables.get(role, "None") for role in forbidden.roles]
@@ -296,9 +299,9 @@ def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
     number = len(store.late_checks)
     store.late_checks.append("")
     store.owners[f"late{number}"] = plan.rule.name
-    join = JoinWriter(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
+    join = JoinContext(store, branch, 0, 0, Mode(ordered=True, newest=False), plan.logical.in_text_order)
     join.over_limit = f"v{plan.number}"
-    join.all_bound()
+    bind_all(join)
     variables = {}
     for position, unit in enumerate(branch.units):
         for leaf_number, leaf in enumerate(unit.leaves):
@@ -310,10 +313,10 @@ def add_late_check(store: StoreBuilder, plan: RulePlan, branch: Branch) -> int:
     out.line(f"_, {', '.join(targets)} = match[:{len(targets) + 1}]")
     for forbidden in branch.forbidden:
         if forbidden.waits:
-            out.line(f"if {join.negation_found(forbidden)}: return False")
-    for repetition in join.limited():
-        if join.limit_waits(repetition):
-            out.line(f"if {join.over_limit_found(repetition)}: return False")
+            out.line(f"if {negation_found(join, forbidden)}: return False")
+    for repetition in limited_units(join):
+        if limit_waits(join, repetition):
+            out.line(f"if {over_limit_found(join, repetition)}: return False")
     out.line("return True")
     store.late_checks[number] = str(out)
     plan.checks.append(number)

@@ -1,8 +1,9 @@
-"""How generated code reads what a match has bound: variables, keys, timestamps, conditions on single events."""
+"""The context of the function that is being written: what is known of the join so far, and how generated code reads
+what a match has bound (variables, keys, timestamps, conditions on single events)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -55,51 +56,88 @@ class IndexBound:
     source: str
 
 
-class Reading:
-    """Names and reads the parts of one branch in the function that is being written."""
+SliceBounds = tuple[list[IndexBound], list[IndexBound], list[str]]
+"""Lower and upper index bounds of candidates, and conditions that bisection cannot express."""
 
-    def __init__(
-        self,
-        buffers: Buffers,
-        branch: Branch,
-        trigger: int,
-        trigger_leaf: int,
-        mode: Mode,
-        in_text_order: bool,
-    ) -> None:
-        self.buffers = buffers
-        self.branch = branch
-        self.trigger = trigger
-        self.trigger_leaf = trigger_leaf
-        self.mode = mode
-        self.in_text_order = in_text_order
-        self.units = branch.units
+Emit = Callable[[Writer, "JoinContext"], None]
+
+
+def _emit_nothing(out: Writer, join: JoinContext) -> None:
+    raise AssertionError("conditions on a finished match emit nothing")
+
+
+@dataclass(eq=False)
+class JoinContext:
+    """One branch of a rule with one trigger, for which one function is written."""
+
+    buffers: Buffers
+    branch: Branch
+    trigger: int
+    trigger_leaf: int
+    mode: Mode
+    in_text_order: bool
+    variables: dict[tuple[str, str], str] = field(default_factory=dict)
+    parameters: dict[str, Piece] = field(default_factory=dict)
+    out: Writer = field(default_factory=Writer)
+    skips: list[str] = field(default_factory=lambda: ["return"])
+    over_limit: str = "over_limit"
+    """Name of the cell that counts choices given up because a repetition had too many candidates."""
+    extra_horizon: int = 0
+    """How much longer than usual the match waits before its negations are judged."""
+    stand_in: dict[int, str] = field(default_factory=dict)
+    """Rows to read in place of units for a while."""
+    folds: dict[str, tuple[Fold, Piece | None]] = field(default_factory=dict)
+    """Folds that were written, by their source: the fold, and how it reads the event ``f``."""
+    hoisted: set[int] = field(default_factory=set)
+    complete: set[int] = field(default_factory=set)
+    classes: list[dict[int, list[Attribute]]] = field(default_factory=list)
+    """Attributes that every match makes equal, by unit; ``codegen/equalities.py`` fills these."""
+    class_conditions: set[Expression] = field(default_factory=set)
+    class_of: dict[Attribute, int] = field(default_factory=dict)
+    class_value: dict[int, Piece] = field(default_factory=dict)
+    class_step: dict[int, int] = field(default_factory=dict)
+    class_source: dict[int, Attribute] = field(default_factory=dict)
+    """The one member whose value stands for the class: all others, of its own role too, are compared with it."""
+    levels: list[Level | Measure] = field(default_factory=list)
+    """The order in which units are bound and aggregates computed; steps count from 1, the trigger is step 0."""
+    step_of: dict[int, int] = field(default_factory=dict)
+    element_step: dict[int, int] = field(default_factory=dict)
+    """As ``step_of``, but the first event of a repetition that triggers is bound at once."""
+    parameter_step: dict[str, int] = field(default_factory=dict)
+    conditions: dict[int, list[Expression]] = field(default_factory=dict)
+    """By the step at which everything they name is bound."""
+    emit: Emit = _emit_nothing
+    """Writes what happens with a finished match."""
+    counting: bool = False
+    """Whether matches are only counted: choices that nothing tells apart are then taken together."""
+    collect: tuple[str, str, bool] | None = None
+    """Set when the innermost loop can be written as one comprehension: its clause, its candidates, no condition."""
+    nested: int = 0
+    """How many functions inside each other the loops have been spread over so far."""
+    counted: tuple[str, bool] | None = None
+    """Set when the number of subsets follows from the number of candidates: (candidates, one of them is forced)."""
+    numbers: tuple[str, ...] = ()
+    """Variables that say for how many choices of its repetitions a match stands, where matches are only counted."""
+    asked_later: str = ""
+    """Source of what looks at a match that has waited."""
+    waiting_match: str | None = None
+    """Source of the match that waits: it holds the events of repetitions, but asks nothing of them."""
+    slice_bounds: dict[tuple[int, int], SliceBounds] = field(default_factory=dict)
+    """By unit and leaf what bounds its candidates."""
+
+    def __post_init__(self) -> None:
+        self.units = self.branch.units
         self.positive = frozenset(role for unit in self.units for role in unit.roles)
-        self.variables: dict[tuple[str, str], str] = {}
-        self.parameters: dict[str, Piece] = {}
-        self.scope = CodeScope(buffers.pool, self._attribute, self._fold, self._latest_ts, self.parameters)
+        self.scope = CodeScope(self.buffers.pool, self._attribute, self._fold, self._latest_ts, self.parameters)
         self.types = {leaf.role: leaf.type for unit in self.units for leaf in unit.leaves}
-        for forbidden in branch.forbidden:
+        for forbidden in self.branch.forbidden:
             if forbidden.leaf is not None:
                 self.types[forbidden.leaf.role] = forbidden.leaf.type
             for sub in forbidden.sub:
                 self.types |= {leaf.role: leaf.type for unit in sub.units for leaf in unit.leaves}
-        for step in branch.steps:
+        for step in self.branch.steps:
             if isinstance(step, Measure):
                 self.types[step.leaf.role] = step.leaf.type
-        self.out = Writer()
-        self.skips: list[str] = ["return"]
-        self.over_limit = "over_limit"
-        """Name of the cell that counts choices given up because a repetition had too many candidates."""
-        self.extra_horizon = 0
-        """How much longer than usual the match waits before its negations are judged."""
-        self.stand_in: dict[int, str] = {}
-        """Rows to read in place of units for a while."""
-        self.folds: dict[str, tuple[Fold, Piece | None]] = {}
-        """Folds that were written, by their source: the fold, and how it reads the event ``f``."""
-        self.hoisted: set[int] = set()
-        self.complete: set[int] = set()
-        self._bounds: dict[tuple[int, int], tuple[list[IndexBound], list[IndexBound], list[str]]] = {}
         for number, unit in enumerate(self.units):
             for leaf_number, leaf in enumerate(unit.leaves):
                 if unit.many:
@@ -182,20 +220,20 @@ class Reading:
     def skip_unless(self, condition: str) -> None:
         self.out.line(f"if not ({condition}): {self.skip}")
 
-    def _enter_loop(self, header: str) -> None:
+    def enter_loop(self, header: str) -> None:
         self.out.line(header)
         self.out.depth += 1
         self.skips.append("continue")
 
-    def _leave_loop(self) -> None:
+    def leave_loop(self) -> None:
         self.skips.pop()
         self.out.depth -= 1
 
     @staticmethod
-    def _element(unit: int, leaf: int) -> str:
+    def element(unit: int, leaf: int) -> str:
         return f"x{unit}_{leaf}"
 
-    def _is_own(self, condition: Expression) -> bool:
+    def is_own(self, condition: Expression) -> bool:
         """A conjunct about one event alone: judged before the event is kept at all."""
         roles = roles_of(condition)
         if len(roles) != 1 or parameters_of(condition):
@@ -216,7 +254,7 @@ class Reading:
     def own_conditions(self, role: str, where: Iterable[Expression]) -> list[str]:
         """Sources of the conjuncts about this role alone, over the variable ``e``."""
         with self.reading({(role, ""): "e"}):
-            own = [c for c in where if roles_of(c) == {role} and self._is_own(c)]
+            own = [c for c in where if roles_of(c) == {role} and self.is_own(c)]
             sources = [self.scope.truth(condition) for condition in own if not self._trivial(condition)]
         unit = self.branch.unit_of(role) if role in self.positive else None
         if unit is not None and not self.units[unit].many and self.is_composite(unit):
@@ -227,7 +265,7 @@ class Reading:
             ]
         return sorted(set(sources))
 
-    def _names_element(self, part: Expression) -> bool:
+    def names_element(self, part: Expression) -> bool:
         return (
             isinstance(part, Attribute)
             and part.index in ("", "i-1")
@@ -240,7 +278,7 @@ class Reading:
         named = {
             (part.role, part.index)
             for part in walk(condition)
-            if isinstance(part, Attribute) and self._names_element(part)
+            if isinstance(part, Attribute) and self.names_element(part)
         }
         if not named:
             return self.scope.truth(condition)
@@ -272,22 +310,22 @@ class Reading:
             return f"{greatest[0]} - {least[0]} <= {spread.length}"
         return f"max({', '.join(greatest)}) - min({', '.join(least)}) <= {spread.length}"
 
-    def _latest_end(self, units: Sequence[int]) -> str:
+    def latest_end(self, units: Sequence[int]) -> str:
         last = [u for u in units if not any((u, w) in self.branch.before for w in units)]
         keys = [self.end_key(unit) for unit in last]
         return keys[0] if len(keys) == 1 else f"max({', '.join(keys)})"
 
-    def _earliest_start(self, units: Sequence[int]) -> str:
+    def earliest_start(self, units: Sequence[int]) -> str:
         first = [u for u in units if not any((w, u) in self.branch.before for w in units)]
         keys = [self.start_key(unit) for unit in first]
         return keys[0] if len(keys) == 1 else f"min({', '.join(keys)})"
 
-    def _greatest_ts(self, units: Sequence[int], column: int = 0) -> str:
+    def greatest_ts(self, units: Sequence[int], column: int = 0) -> str:
         last = [u for u in units if not any((u, w) in self.branch.before for w in units)]
         stamps = [f"{self.row_of(unit, 'last')}[{column}]" for unit in last]
         return stamps[0] if len(stamps) == 1 else f"max({', '.join(stamps)})"
 
-    def _least_ts(self, units: Sequence[int], column: int = 0) -> str:
+    def least_ts(self, units: Sequence[int], column: int = 0) -> str:
         first = [u for u in units if not any((w, u) in self.branch.before for w in units)]
         if column:
             stamps = [f"{self.row_of(unit, 'first')}[{column}]" for unit in first]
