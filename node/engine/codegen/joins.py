@@ -13,7 +13,7 @@ from headwater.node.engine.codegen.code import Writer
 from headwater.node.engine.codegen.reading import Level
 from headwater.node.engine.codegen.repetitions import DEMAND, RepetitionWriter
 from headwater.protocol.analysis.units import Choice, Measure, Spread
-from headwater.protocol.expressions import parameters_of
+from headwater.protocol.expressions import Expression, parameters_of
 
 NEAR = 16  # how far back from the newest event `last` looks before it bisects the whole buffer
 
@@ -37,7 +37,7 @@ class JoinWriter(RepetitionWriter):
     numbers: tuple[str, ...] = ()
     """Variables that say for how many choices of its repetitions a match stands, where matches are only counted."""
 
-    asked_later = ""
+    demanded_later = ""
     """Source of what looks at a match that has waited."""
 
     waiting_match: str | None = None
@@ -233,33 +233,7 @@ class JoinWriter(RepetitionWriter):
         forced = unit == self.trigger
         roles = repetition.roles
         conditions = self.conditions.get(step, [])
-        lists = []
-        for leaf_number, leaf in enumerate(repetition.leaves):
-            element = self._element(unit, leaf_number)
-            with self.reading({(leaf.role, ""): element}):
-                tests = self._class_conditions(unit, leaf.role, level.used_class[leaf_number])
-                tests += [
-                    self.scope.truth(condition)
-                    for condition in conditions
-                    if self._about_element(condition, roles, leaf.role)
-                    and condition != level.used_condition[leaf_number]
-                ]
-            *_, extra = self._bounds_of(level, leaf_number)
-            tests += extra + self._distinct(unit, leaf_number, element)
-            candidates = self._candidates(level, leaf_number)
-            variable = f"c{unit}_{leaf_number}"
-            lists.append(variable)
-            if repetition.limit is not None and step == len(self.levels):
-                out.line(f"if {self.over_limit_found(unit)}: {self.skip}")
-            if tests:
-                out.line(f"{variable} = [{element} for {element} in {candidates} if {' and '.join(tests)}]")
-            else:
-                out.line(f"{variable} = {candidates}")
-            if forced and leaf_number == self.trigger_leaf:
-                with self.reading({(leaf.role, ""): "e"}):
-                    self._forced_checks(level, leaf_number, conditions, roles)
-            else:
-                out.line(f"if not {variable}: {self.skip}")
+        lists = self._element_lists(step, level, conditions)
         self.complete.add(unit)
         tests = self._finished_checks(unit, conditions, roles)
         plain = self._finishes(step) and not tests
@@ -285,8 +259,43 @@ class JoinWriter(RepetitionWriter):
         self._levels(step + 1)
         self._leave_loop()
         if DEMAND in source:
-            text = "\n".join([*out.lines[header + 1 :], self.asked_later]).replace(self.waiting_match or "\0", "")
+            text = "\n".join([*out.lines[header + 1 :], self.demanded_later]).replace(self.waiting_match or "\0", "")
             out.lines[header] = out.lines[header].replace(DEMAND, self._demand(unit, text))
+
+    def _element_lists(self, step: int, level: Level, conditions: list[Expression]) -> list[str]:
+        """Write the lists of events that may be elements of a repetition, one for each leaf; their names."""
+        unit = level.unit
+        repetition = self.units[unit]
+        out = self.out
+        roles = repetition.roles
+        lists = []
+        for leaf_number, leaf in enumerate(repetition.leaves):
+            element = self._element(unit, leaf_number)
+            with self.reading({(leaf.role, ""): element}):
+                tests = self._class_conditions(unit, leaf.role, level.used_class[leaf_number])
+                tests += [
+                    self.scope.truth(condition)
+                    for condition in conditions
+                    if self._about_element(condition, roles, leaf.role)
+                    and condition != level.used_condition[leaf_number]
+                ]
+            *_, extra = self._bounds_of(level, leaf_number)
+            tests += extra + self._distinct(unit, leaf_number, element)
+            candidates = self._candidates(level, leaf_number)
+            variable = f"c{unit}_{leaf_number}"
+            lists.append(variable)
+            if repetition.limit is not None and step == len(self.levels):
+                out.line(f"if {self.over_limit_found(unit)}: {self.skip}")
+            if tests:
+                out.line(f"{variable} = [{element} for {element} in {candidates} if {' and '.join(tests)}]")
+            else:
+                out.line(f"{variable} = {candidates}")
+            if unit == self.trigger and leaf_number == self.trigger_leaf:
+                with self.reading({(leaf.role, ""): "e"}):
+                    self._forced_checks(level, leaf_number, conditions, roles)
+            else:
+                out.line(f"if not {variable}: {self.skip}")
+        return lists
 
     def _finishes(self, step: int) -> bool:
         """Nothing is left to do after this step but to emit."""
