@@ -21,9 +21,10 @@ import msgpack
 from headwater.node.daemon import records
 from headwater.node.daemon.adapters import Adapters
 from headwater.node.daemon.collector import Collector
+from headwater.node.daemon.durable import Outputs
 from headwater.node.daemon.hearing import Hearing
 from headwater.node.daemon.intake import Intake
-from headwater.node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
+from headwater.node.daemon.machine import WAITING_MAX, NodeMachine
 from headwater.node.daemon.pressure import REPEAT_S, Pressure
 from headwater.node.daemon.watching import Watching
 from headwater.node.edge.interfaces import Arrival

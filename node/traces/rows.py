@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import select
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from typing import IO, Any, Final
 from headwater.node.traces.folders import is_prepared
 from headwater.node.traces.headers import checked_columns, renamed_row
 from headwater.node.traces.parquet import open_parquet, parquet_values
+from headwater.node.traces.pipe_lines import PipeLines
 from headwater.node.traces.times import are_dates, in_another_unit, likely_unit, saying_the_unit, wrong_unit
 from headwater.protocol.edge import USUAL, Layout
 from headwater.protocol.errors import ConfigError, EventError
@@ -133,52 +133,6 @@ def _rows_of(source: TraceSource, form: str, stream: IO[bytes], size: int | None
     elif source.is_stream and isinstance(stream, io.BufferedReader):
         lines = PipeLines(stream)
     return CsvRows(source, stream, lines, size) if form == "csv" else JsonRows(source, stream, lines, size)
-
-
-class PipeLines:
-    """The lines of a pipe, which knows when nothing more is waiting (``drained``), so that a batch need not wait."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self.drained = False
-        self._stream = stream
-        self._descriptor: int | None
-        try:
-            self._descriptor = stream.fileno()
-            select.select([self._descriptor], [], [], 0)
-        except (OSError, ValueError):
-            self._descriptor = None
-        self._lines: list[bytes] = []
-        self._rest = b""
-        self._ended = False
-
-    def __iter__(self) -> PipeLines:
-        return self
-
-    def __next__(self) -> bytes:
-        while not self._lines:
-            if self._ended:
-                if self._rest:
-                    line, self._rest = self._rest, b""
-                    return line
-                raise StopIteration
-            self._fill()
-        line = self._lines.pop()
-        self.drained = not self._lines and not self._readable()
-        return line
-
-    def _fill(self) -> None:
-        chunk = self._stream.read1(1 << 16)
-        if not chunk:
-            self._ended = True
-            return
-        whole = (self._rest + chunk).split(b"\n")
-        self._rest = whole.pop()
-        self._lines = [line + b"\n" for line in reversed(whole)]
-
-    def _readable(self) -> bool:
-        if self._descriptor is None or self._ended:
-            return True
-        return bool(select.select([self._descriptor], [], [], 0)[0])
 
 
 class Rows:
