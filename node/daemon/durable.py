@@ -24,7 +24,7 @@ class LinkState:
         self.wire = wire
         """None on the link to the coordinator, which has a language of its own."""
         self.life: str | None = None
-        """Of the other end, and the era of the numbering, as far as they have met."""
+        """The life of the other end, and below the era of the numbering, once the two have met."""
         self.era = ""
         self.in_seq = 0
         self._in_digest = 0
@@ -55,7 +55,7 @@ class LinkState:
         self._out.acknowledge(seq)
 
     def state(self, coming: int) -> PeerState:
-        """For the hub, without the last ones, which it is still to be given."""
+        """What the hub needs to go on; without the last ``coming`` payloads, which it is still to be given."""
         out = self._out
         kept = out.payloads()
         return PeerState(
@@ -102,7 +102,7 @@ class ReplayState(NamedTuple):
     trace: str
     """The checksum of the trace."""
     last_seq: int
-    """The greatest number that has come: whatever comes again with one that is not greater is known."""
+    """The greatest number that has come: an event with a number that is not greater is a repetition."""
 
 
 class Outputs:
@@ -115,7 +115,7 @@ class Outputs:
         self.delivered: set[int] = set()
         self.counters: Counter[str] = Counter()
         self.failures: list[effects.Report] = []
-        """Of rules, on the values they have met."""
+        """Failures of rules on the values that they have met."""
         self.answers: list[control.Answer] = []
         self.configured = False
         self.timers = False

@@ -72,20 +72,20 @@ class NodeMachine:
         self.publications: dict[str, Publication] = {}
         """The last publication of each program that was taken, the program that was silent longest first."""
         self.published_us: dict[str, int] = {}
-        """When each of them was."""
+        """When each of these publications was taken."""
         self.replay: ReplayState | None = None
         self.next_seq = 1
         """The number of the next event that brings none of its own."""
         self.now_us = 0
         self.rebirths = 0
         self.memory: dict[str, Noted] = {}
-        """What the coordinator wants to be reminded of if it loses its memory."""
+        """What the coordinator has asked this node to remember, in case it loses its own memory."""
         self._about: tuple[str, str, str] = ("", "", "")
         """Where this node can be reached, over HTTP too, and its version."""
         self._requests: dict[int, bytes] = {}
         """What clients want of the coordinator and it has not answered yet: no more than they may have asked for."""
         self.remembered: dict[str, list[Row]] = {}
-        """By type events of an earlier life, until sources of the type are known again."""
+        """Events of an earlier life by type, until sources of the type are known again."""
         self._settings = settings
         self._types: dict[str, EventType] = {}
         self.watcher: MachineWatcher | None = None
@@ -120,7 +120,7 @@ class NodeMachine:
         fresh.sinks = self.sinks
         fresh.replay = self.replay
         fresh.memory = self.memory
-        # Traces tell again what is lost, under the same numbers. Which numbers other events had is not known.
+        # Traces are read again under the same numbers. The numbers that other events had are not known.
         replayed = self.config is not None and self.config.replayed
         fresh.next_seq = self.next_seq if replayed else self.next_seq + REBIRTH_GAP
         if self.core is not None:
@@ -241,7 +241,7 @@ class NodeMachine:
         self._send(COORDINATOR, control.encode(control.Register(self.name, self.life, *self._about)), out)
 
     def _recall(self, out: Outputs) -> None:
-        """Tell a coordinator that may remember nothing what an earlier one has told, and how far this node has come."""
+        """Remind a coordinator that may have lost its memory of what it wanted kept, and of the plan held here."""
         plan = max(self.core.forest.shares, default=0) if self.core is not None else 0
         version = self.config.version if self.config is not None else 0
         for portion in in_portions(list(self.memory.values())):
@@ -364,7 +364,7 @@ class NodeMachine:
         return feed is not None and feed.sources[source].until_us is not None
 
     def is_new(self, device: str, counter: int) -> bool:
-        """Whether an event with this identity was not taken before. A trace that numbers its rows tells each once."""
+        """Whether an event with this identity was not taken before. A trace that numbers its rows gives each once."""
         return device == self.name or self.seen.is_new(device, counter)
 
     def type_of_source(self, number: int) -> EventType | None:

@@ -29,12 +29,12 @@ class Devices:
         self.left_count = 0
 
     def heard(self, device: str) -> bool:
-        """There was an event of it. Whether it had left before."""
+        """An event of the device has come; whether it had left before."""
         return self._note(device, None) is not None
 
     def left(self, device: str, now_us: int, *, is_old: bool = False) -> bool:
-        """Its last will has come. Whether it counts: one ``is_old`` that the broker had kept tells nothing of a device
-        that was heard of since."""
+        """The last will of the device has come; whether it counts. An old one, which the broker had kept, says nothing
+        about a device that was heard of since."""
         if is_old and device in self._left_us:
             return False
         self._note(device, now_us)
@@ -95,5 +95,5 @@ def device_of_will(feed: MqttFeed, topic: str, stood_for: Sequence[str], payload
 
 
 def device_of_topic(topic: str, stood_for: Sequence[str]) -> str:
-    """Who speaks, if only the topic tells: what its wildcards stand for, or the topic itself."""
+    """The name of a device that only the topic names: what its wildcards stand for, or the topic itself."""
     return ("/".join(stood_for) or topic)[:NAME_CHARACTERS_MAX]
