@@ -205,9 +205,9 @@ class Clients:
         self._daemon.watching.reported({"refused_requests": 1})
         self._send(client.peer, ["refused", why[:SENTENCE_MAX]])
 
-    def _send(self, peer: str, said: list[Any]) -> None:
+    def _send(self, peer: str, message: list[Any]) -> None:
         if peer in self._clients:
-            self._daemon.send(peer, [*split(msgpack.packb(said))])
+            self._daemon.send(peer, [*split(msgpack.packb(message))])
 
     def _said(self, client: _Client, payload: bytes) -> None:
         match msgpack.unpackb(payload):
@@ -221,10 +221,10 @@ class Clients:
                 # What it has read of an earlier life says nothing about this one.
                 if (stream := client.streams.get(number)) is not None and life == self._daemon.machine.life:
                     stream[1].confirm(delivery)
-            case [str(word), *_] as said if word in WORDS:
-                self._replays.said(client.peer, said, partial(self._send, client.peer))
-            case said:
-                raise HeadwaterError(f"not something a client says: {reprlib.repr(said)}")
+            case [str(word), *_] as message if word in WORDS:
+                self._replays.said(client.peer, message, partial(self._send, client.peer))
+            case message:
+                raise HeadwaterError(f"not something a client says: {reprlib.repr(message)}")
 
     # ------------------------------------------------------------------------------------------------------ publishing
 
@@ -406,12 +406,12 @@ class Clients:
         """Send deliveries; while the program reads slowly, the rest waits with the sink."""
         hub = self._daemon.hub
         while True:
-            for some in _joined(await deliveries.next()):
-                await deliveries.read(some[0][0] - OUTSTANDING_MAX)
+            for group in _joined(await deliveries.next()):
+                await deliveries.read(group[0][0] - OUTSTANDING_MAX)
                 while hub.queued(client.peer)[1] > OUTSTANDING_BYTES_MAX:
                     client.room.clear()
                     await client.room.wait()
-                self._send(client.peer, ["deliver", number, self._daemon.machine.life, some])
+                self._send(client.peer, ["deliver", number, self._daemon.machine.life, group])
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries are durable. For programs that never come for them only the latest are kept."""

@@ -84,11 +84,11 @@ def device_of_will(feed: MqttFeed, topic: str, stood_for: Sequence[str], payload
         level = topic_names(feed.will or "").get(str(place.steps[0])) if place.root == "topic" else None
         if place.root == "payload":
             try:
-                said = walk(json.loads(payload), place.steps)
+                name = walk(json.loads(payload), place.steps)
             except (ValueError, RecursionError):
-                said = None
-            if isinstance(said, str | int):
-                return str(said)[:NAME_CHARACTERS_MAX]
+                name = None
+            if isinstance(name, str | int):
+                return str(name)[:NAME_CHARACTERS_MAX]
     if level is not None and level < len(stood_for):
         return stood_for[level][:NAME_CHARACTERS_MAX]
     return device_of_topic(topic, stood_for)

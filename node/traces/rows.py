@@ -210,9 +210,11 @@ class Rows:
         if odd_time is None:
             return are_dates(cell for _, cell in cells)
         place = next(position for position, cell in cells if cell is not None and str(cell).strip() == str(odd_time))
-        said = wrong_unit(odd_time, self.source.layout.time_column)
+        sentence = wrong_unit(odd_time, self.source.layout.time_column)
         unit = likely_unit(odd_time)
-        raise EventError(f"{self.where(place)}: {said}; {saying_the_unit(str(unit))}, or us if microseconds are meant")
+        raise EventError(
+            f"{self.where(place)}: {sentence}; {saying_the_unit(str(unit))}, or us if microseconds are meant"
+        )
 
     def close(self) -> None:
         if sys.stdin is None or self._stream is not sys.stdin.buffer:
@@ -239,7 +241,7 @@ _CSV_FAULTS: Final = {
 
 
 def csv_fault(error: Exception) -> str:
-    return next((said for part, said in _CSV_FAULTS.items() if part in str(error)), str(error))
+    return next((meaning for part, meaning in _CSV_FAULTS.items() if part in str(error)), str(error))
 
 
 class CsvRows(Rows):
