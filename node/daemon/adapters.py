@@ -108,12 +108,14 @@ class Adapters:
 
     def is_connected(self, kind: str, end: SourceConfig | SinkConfig) -> bool | None:
         """Whether the other end of a source or sink is there; None if it has no other end."""
-        if isinstance(end, SourceConfig) and isinstance(end.feed, ClientFeed):
-            return self.clients.is_fed(end.number)
-        if isinstance(end, SinkConfig) and isinstance(end.destination, ClientTo):
-            return self.clients.is_read(end.number)
-        presence = self.edge.ends.get((kind, end.number))
-        return None if presence is None else presence.is_there
+        match end:
+            case SourceConfig(feed=ClientFeed()):
+                return self.clients.is_fed(end.number)
+            case SinkConfig(destination=ClientTo()):
+                return self.clients.is_read(end.number)
+            case _:
+                presence = self.edge.ends.get((kind, end.number))
+                return None if presence is None else presence.is_there
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries up to this number are durable."""
