@@ -44,7 +44,7 @@ TICKS_PER_HORIZON = 4  # how often a node tells slow watermarks and forgets what
 TICKS_PER_SETTLING = 4  # how often roots tell how far everything has been delivered: about once per horizon
 TICK_IDLE_US = 1_000_000  # of a node that serves no rule with a window
 TICK_MOST_US = 3_600_000_000  # even if no window bounds what rules need
-IDLE_DOUBLINGS = 8  # a node where nothing comes keeps house up to 2^8 times less often
+IDLE_DOUBLINGS = 8  # an idle node does its housekeeping up to 2^8 times less often
 HISTORY_HORIZONS = 3  # bodies are remembered as long as a partial match may still refer to them, and some more
 
 
@@ -56,20 +56,20 @@ Pieces: TypeAlias = dict[int, list[Sequence[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What one may turn. None of it changes results."""
+    """What an operator or a test may set. None of it changes results."""
 
     tick_least_us: int = 100_000
-    """Housekeeping and slow watermarks come at most so often."""
+    """The shortest time between two rounds of housekeeping and slow watermarks."""
     review_us: int = 10_000_000
-    """Masters of push-pull are reviewed at most so often."""
+    """The shortest time between two reviews of the masters of push-pull."""
     values_in_awakenings: bool = True
     """Awakenings carry the values and predicates that a known event excludes others by, and not only a window."""
     replayed: bool = False
-    """Events have the times of traces: how old something is shows by the latest event, not by the clock."""
+    """Events have the times of traces: the latest event, not the clock, tells how old something is."""
     patience: StagePatience = PATIENT
     """How long a stage of a plan may cost more than its fall-back."""
     restless: bool = False
-    """Masters of push-pull change at every review, to test that nothing is lost or repeated by it."""
+    """Masters of push-pull change at every review: a test that a change loses and repeats nothing."""
 
 
 class NodeCore:
@@ -170,7 +170,7 @@ class NodeCore:
                 feed.moved(work)
 
     def _link_reset(self, neighbour: str, work: Work) -> None:
-        """The neighbour has forgotten what was said: nothing may be referred to any more."""
+        """The neighbour has lost its memory: no event that it was sent may be referred to any more."""
         if neighbour in self._outboxes:
             self._outboxes[neighbour] = Outbox(neighbour)
             self._inboxes[neighbour] = Inbox(self._testimony)
@@ -315,11 +315,11 @@ class NodeCore:
             self.forest.settle(work)
         self.forest.end_drained(work)
         self._forget_the_past(work)
-        rest = min(self._idle_ticks, IDLE_DOUBLINGS)  # where nothing comes and nothing is held, there is no haste
+        rest = min(self._idle_ticks, IDLE_DOUBLINGS)  # a node that receives and holds nothing need not hurry
         work.timer("tick", work.now_us + (self._tick_us() << rest), idle=True)
 
     def _woken(self, work: Work) -> None:
-        """Events have come: keep house as often as usual again."""
+        """Events have come: do the housekeeping as often as usual again."""
         self._active = True
         if self._idle_ticks:
             self._idle_ticks = 0
@@ -366,7 +366,7 @@ class NodeCore:
 
     @property
     def timers(self) -> Mapping[str, int]:
-        """What the core waits for the clock for, by name, with the time at which it is due."""
+        """The timers that the core has set, by name, with the time at which each is due."""
         return self._timers
 
     def save(self) -> bytes:

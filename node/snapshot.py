@@ -52,7 +52,7 @@ def _classes() -> dict[str, type]:
     The classes are imported here and not above: those of cores and machines import this module.
     """
     from headwater.node import core
-    from headwater.node.daemon import identities, machine, records
+    from headwater.node.daemon import durable, identities, machine, records
     from headwater.node.delivery import matches, subscriptions
     from headwater.node.observe import selectivity
     from headwater.node.plans import (
@@ -77,8 +77,8 @@ def _classes() -> dict[str, type]:
         **CLASSES,
         **by_name(Contest, PartialRule, Tally, Question, Total, Extreme),
         **by_name(core.NodeCore, core.NodeSettings, Numbers),
-        **by_name(machine.NodeMachine, machine.SinkState, machine.ReplayState, records.Publication),
-        "LinkState": machine.LinkState,
+        **by_name(machine.NodeMachine, durable.SinkState, durable.ReplayState, records.Publication),
+        "LinkState": durable.LinkState,
         "Outgoing": Outgoing,
         "JoinedParts": Joined,
         "LinkWire": LinkWire,

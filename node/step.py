@@ -99,7 +99,7 @@ class Work:
         self.effects.append(Report(counter, count))
 
     def timer(self, name: str, at_us: int, *, idle: bool = False) -> None:
-        """Call back under this name; of several wishes under one name the earliest holds."""
+        """Set a timer of this name; of several with one name the earliest counts."""
         earliest_us = self._timers.get(name)
         if earliest_us is None or at_us < earliest_us:
             self._timers[name] = at_us

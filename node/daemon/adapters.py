@@ -94,7 +94,7 @@ class Adapters:
         await adapter.run(deliveries, self._daemon.machine.sinks[sink.number].confirmed)
 
     async def _insist(self, label: str, run: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-        """Until it ends by itself; what fails is said and tried again, less and less often."""
+        """Run it until it ends by itself. A failure is logged, and the next try waits longer each time."""
         backoff = Backoff(RETRY_LEAST_S, RETRY_MOST_S)
         while True:
             try:
@@ -107,13 +107,15 @@ class Adapters:
                 await asyncio.sleep(wait_s)
 
     def is_connected(self, kind: str, end: SourceConfig | SinkConfig) -> bool | None:
-        """Whether the other end of a source or sink is there; None if there is none to speak of."""
-        if isinstance(end, SourceConfig) and isinstance(end.feed, ClientFeed):
-            return self.clients.is_fed(end.number)
-        if isinstance(end, SinkConfig) and isinstance(end.destination, ClientTo):
-            return self.clients.is_read(end.number)
-        presence = self.edge.ends.get((kind, end.number))
-        return None if presence is None else presence.is_there
+        """Whether the other end of a source or sink is there; None if it has no other end."""
+        match end:
+            case SourceConfig(feed=ClientFeed()):
+                return self.clients.is_fed(end.number)
+            case SinkConfig(destination=ClientTo()):
+                return self.clients.is_read(end.number)
+            case _:
+                presence = self.edge.ends.get((kind, end.number))
+                return None if presence is None else presence.is_there
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries up to this number are durable."""

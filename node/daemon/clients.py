@@ -47,7 +47,7 @@ CLIENTS_MAX: Final = 256  # programs connected to one node
 PUBLICATIONS_MAX: Final = 64  # of one program that wait; what it sends beyond is refused
 PUBLICATIONS_BYTES_MAX: Final = 64 << 20  # of all programs that wait
 EVENTS_MAX: Final = 10_000  # in one publication: as many as ``node.client`` sends
-WRONG_MAX: Final = 100  # events of a publication of which is said what is wrong with them
+WRONG_MAX: Final = 100  # events of a publication whose mistakes the answer describes
 SUBSCRIPTIONS_MAX: Final = 64  # of one program
 SINKS_MAX: Final = 1_000  # subscriptions of all programs at a node; they outlive their programs
 TEXT_MAX: Final = 4_096  # characters of a subscription
@@ -77,14 +77,14 @@ class _Client:
         self.published: set[int] = set()
         """The sources that it has published to."""
         self.texts: dict[int, str] = {}
-        """By the client's id what it has subscribed to, or asks for."""
+        """What the client has subscribed to, or asks for, by the id that it uses."""
         self.wanted: dict[int, Subscription] = {}
         self.asking: set[asyncio.Task[None]] = set()
-        """Subscriptions that wait for the node to know what there is."""
+        """Subscriptions that wait until the node has a plan, and knows the types."""
         self.room = asyncio.Event()
         """Set whenever the client has acknowledged something."""
         self.streams: dict[int, tuple[int, SinkDeliveries, asyncio.Task[None]]] = {}
-        """By the client's id of a subscription: the sink, what it gets, and who sends it."""
+        """By the id that the client gives a subscription: the sink, its deliveries, and the task that sends them."""
 
     def stop(self) -> None:
         for task in (*self.asking, *(task for _, _, task in self.streams.values())):
@@ -105,7 +105,7 @@ class Clients:
         """Requests to the coordinator: who asked, for which subscription, and the word of the answer."""
         self._request = 0
         self._waiting_bytes = 0
-        """Of publications."""
+        """The size of all publications that wait."""
         self._up_s: dict[str, float] = {}
         """Since when each link is up."""
 
@@ -142,7 +142,7 @@ class Clients:
         return any(not client.publications.empty() for client in self._clients.values())
 
     def is_back(self, name: str, settle_s: float) -> bool:
-        """Whether a program is connected for so long that it has said again what it was not sure of."""
+        """Whether a program is connected for so long that it has repeated what it had no answer to."""
         hub, peer = self._daemon.hub, CLIENT + name
         if peer not in hub.peers() or not hub.is_up(peer):
             return False
@@ -191,7 +191,7 @@ class Clients:
                 self._refuse(client, f"not something a client says: {error}")
 
     def _is_deaf(self, peer: str) -> bool:
-        """Whether a program asks and asks and does not take the answers. It is dropped then."""
+        """Whether a program keeps asking without taking the answers. It is dropped then."""
         count, size = self._daemon.hub.queued(peer)
         if count <= ANSWERS_MAX or size <= ANSWERS_BYTES_MAX:
             return False
@@ -205,9 +205,9 @@ class Clients:
         self._daemon.watching.reported({"refused_requests": 1})
         self._send(client.peer, ["refused", why[:SENTENCE_MAX]])
 
-    def _send(self, peer: str, said: list[Any]) -> None:
+    def _send(self, peer: str, message: list[Any]) -> None:
         if peer in self._clients:
-            self._daemon.send(peer, [*split(msgpack.packb(said))])
+            self._daemon.send(peer, [*split(msgpack.packb(message))])
 
     def _said(self, client: _Client, payload: bytes) -> None:
         match msgpack.unpackb(payload):
@@ -221,10 +221,10 @@ class Clients:
                 # What it has read of an earlier life says nothing about this one.
                 if (stream := client.streams.get(number)) is not None and life == self._daemon.machine.life:
                     stream[1].confirm(delivery)
-            case [str(word), *_] as said if word in WORDS:
-                self._replays.said(client.peer, said, partial(self._send, client.peer))
-            case said:
-                raise HeadwaterError(f"not something a client says: {reprlib.repr(said)}")
+            case [str(word), *_] as message if word in WORDS:
+                self._replays.said(client.peer, message, partial(self._send, client.peer))
+            case message:
+                raise HeadwaterError(f"not something a client says: {reprlib.repr(message)}")
 
     # ------------------------------------------------------------------------------------------------------ publishing
 
@@ -236,7 +236,7 @@ class Clients:
         if self._waiting_bytes + len(payload) > PUBLICATIONS_BYTES_MAX:
             raise HeadwaterError("too much waits to be published already; wait for the answers")
         self._waiting_bytes += len(payload)
-        client.publications.put_nowait(payload)  # as it came: it takes far less room so
+        client.publications.put_nowait(payload)  # as it came: packed, it takes far less memory
         if client.publisher is None:
             client.publisher = asyncio.create_task(self._publish(client))
 
@@ -310,7 +310,7 @@ class Clients:
     async def _subscribe(self, client: _Client, number: int, text: str) -> None:
         machine = self._daemon.machine
         while machine.config is None or machine.core is None or not machine.core.forest.shares:
-            await asyncio.sleep(PLAN_EVERY_S)  # before it has a plan the node does not know what there is
+            await asyncio.sleep(PLAN_EVERY_S)  # before it has a plan the node does not know the types
         share = machine.core.forest.shares[max(machine.core.forest.shares)].share
         try:
             wanted = parse_subscription(text, "subscription", [*machine.config.types, *share.composites])
@@ -403,15 +403,15 @@ class Clients:
         return [sink for sink in machine.config.sinks if sink.destination == ClientTo(name) and sink.number in live]
 
     async def _deliver(self, client: _Client, number: int, deliveries: SinkDeliveries) -> None:
-        """Of a slow reader, what follows waits with the sink."""
+        """Send deliveries; while the program reads slowly, the rest waits with the sink."""
         hub = self._daemon.hub
         while True:
-            for some in _joined(await deliveries.next()):
-                await deliveries.read(some[0][0] - OUTSTANDING_MAX)
+            for group in _joined(await deliveries.next()):
+                await deliveries.read(group[0][0] - OUTSTANDING_MAX)
                 while hub.queued(client.peer)[1] > OUTSTANDING_BYTES_MAX:
                     client.room.clear()
                     await client.room.wait()
-                self._send(client.peer, ["deliver", number, self._daemon.machine.life, some])
+                self._send(client.peer, ["deliver", number, self._daemon.machine.life, group])
 
     def released(self, sink: int, count: int) -> None:
         """Deliveries are durable. For programs that never come for them only the latest are kept."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-YOUNG_MAX: Final = 2_000_000  # new objects at which Python looks by itself, should it ever come to that in a second
+YOUNG_MAX: Final = 2_000_000  # new objects at which Python collects by itself; hardly ever reached in a second
 CALM: Final = 10_000  # new objects in a second that are looked through at once: that takes less than a millisecond
 LOOK_EVERY: Final = 10  # beats, which are seconds, between two looks at the new objects of a calm node
 DEEP_EVERY: Final = 600  # beats between two looks at everything, if anything was set aside

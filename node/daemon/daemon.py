@@ -21,9 +21,10 @@ import msgpack
 from headwater.node.daemon import records
 from headwater.node.daemon.adapters import Adapters
 from headwater.node.daemon.collector import Collector
+from headwater.node.daemon.durable import Outputs
 from headwater.node.daemon.hearing import Hearing
 from headwater.node.daemon.intake import Intake
-from headwater.node.daemon.machine import WAITING_MAX, NodeMachine, Outputs
+from headwater.node.daemon.machine import WAITING_MAX, NodeMachine
 from headwater.node.daemon.pressure import REPEAT_S, Pressure
 from headwater.node.daemon.watching import Watching
 from headwater.node.edge.interfaces import Arrival
@@ -96,7 +97,7 @@ class NodeDaemon:
         self.http = ""
         """Where it listens, and where it serves HTTP, once it does."""
         self.collector: Collector | None = None
-        """In a process that has nothing else to do than to be a node."""
+        """Only in a process that is nothing but a node."""
         self._group = _Group()
         self._flying: deque[_Group] = deque()
         """Groups that are being written."""
@@ -166,7 +167,7 @@ class NodeDaemon:
         )
 
     async def _beat(self) -> None:
-        """Once a second: whatever must be looked at although nothing happens."""
+        """Once a second: checks that are due even if nothing happens."""
         while True:
             await asyncio.sleep(REPEAT_S)
             self._look_at_pressure(repeat=True)
@@ -262,15 +263,15 @@ class NodeDaemon:
             self.save_snapshot()
 
     def send(self, peer: str, payloads: list[bytes]) -> None:
-        """Something for a peer; what is to be acknowledged goes with it."""
+        """Send payloads to a peer, with the acknowledgement that is due."""
         seq = self._confirms.pop(peer, None)
         if seq is not None:
             self.hub.confirm(peer, seq)
         self.hub.send(peer, payloads)
 
     def confirm_soon(self, peer: str, seq: int) -> None:
-        """Acknowledge with the next frame to the peer, or a little later: where little is said that spares a frame for
-        every one that comes."""
+        """Acknowledge with the next frame to the peer, or a little later: on a quiet link that saves one frame for
+        each that comes."""
         self._confirms[peer] = seq
         if self._confirming is None:
             self._confirming = self.loop.call_later(CONFIRM_S, self._confirm)
@@ -318,7 +319,7 @@ class NodeDaemon:
     # ----------------------------------------------------------------------------------------------------------- links
 
     def _configured(self) -> None:
-        """The configuration is new, or known from before a restart: links, sources and sinks as it says."""
+        """The configuration is new, or known from before a restart: set up its links, sources and sinks."""
         config = self.machine.config
         assert config is not None
         self.watching.configured(config)
@@ -334,7 +335,7 @@ class NodeDaemon:
         self._look_at_gate()
 
     def _keep_as(self, durability: str) -> None:
-        """The journal as the network file wants it; the next process looks at the file beside it before it starts."""
+        """Keep the journal as the network file says, and write that down for the next process."""
         if durability not in ("none", "async", "sync") or durability == self.journal.durability:
             return
         write_file(self.settings.data / "durability", durability + "\n")

@@ -1,4 +1,4 @@
-"""Whether the sources of a node can be heard: what they have told meanwhile is not late because the node was away.
+"""Whether the sources of a node can be heard: what they have published meanwhile is not late because the node was away.
 
 A process that was frozen, killed or too busy to read, a network that is full, a broker that was away, a program whose
 connection broke: what was published in such a time is held by the broker, by the program or in a socket, and comes
@@ -45,7 +45,7 @@ DIAL_S: Final = 5.0  # they have dialed again by then
 RETURN_S: Final = 30.0
 """Programs that were there before are waited for so long; a killed one never comes."""
 RECENT_US: Final = 60_000_000  # a program that has published so short a time before the node was away is expected back
-SETTLE_S: Final = 1.0  # a program that is back has told what it held after so long
+SETTLE_S: Final = 1.0  # after so long a program that is back has sent what it held
 
 log = logging.getLogger("headwater.edge")
 
@@ -288,7 +288,7 @@ class Hearing:
                 self._begin(config, f"the program {name} was away", expected=frozenset({name}))
 
     def _recent_programs(self) -> frozenset[str]:
-        """Those that may have been there when the process before this one ended."""
+        """The programs that may have been connected when the process before this one ended."""
         machine = self._daemon.machine
         return frozenset(name for name, at_us in machine.published_us.items() if at_us > self._last_us - RECENT_US > 0)
 

@@ -10,25 +10,22 @@ were already sent are recognised by their numbers, and the node goes on as if no
 from __future__ import annotations
 
 import logging
-from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from headwater.node import effects
 from headwater.node import snapshot as saving
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.daemon import records
+from headwater.node.daemon.durable import LinkState, Outputs, ReplayState, Row, SinkState
 from headwater.node.daemon.identities import SeenCounters
 from headwater.node.daemon.records import Publication, Record
-from headwater.node.delivery.matches import MatchBatch
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import HEADER_WIDTH, Event, EventType
-from headwater.protocol.links import PeerState
-from headwater.protocol.links.numbering import Outgoing, digest_with
-from headwater.protocol.links.parts import PART_BYTES, Joined, split
+from headwater.protocol.links.parts import PART_BYTES, split
 from headwater.protocol.links.settings import LinkError
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import COORDINATOR, NodeConfig
@@ -43,8 +40,6 @@ REBIRTH_GAP: Final = 1 << 32  # more numbers than a node can have given to event
 WAITING_MAX: Final = 100_000  # deliveries that a slow sink may leave waiting before sources must wait
 PUBLISHERS_MAX: Final = 10_000  # programs whose last publication is known; the one silent longest is forgotten
 
-
-Row = tuple[Any, ...]
 RecordOfLink = records.Frames | records.Reset | records.Met | records.Acknowledged
 RecordOfSources = records.Births | records.Replayed | records.Ended | records.Unheard | records.Heard
 
@@ -58,111 +53,6 @@ class MachineWatcher(Protocol):
 
     def delivered(self, sink: int, before: int, rows: Sequence[Row], now_us: int) -> None:
         """The sink, to which so many had been given before, was given these."""
-
-
-class LinkState:
-    """What both ends of a link rely on."""
-
-    def __init__(self, wire: LinkWire | None) -> None:
-        self.wire = wire
-        """None on the link to the coordinator, which has a language of its own."""
-        self.life: str | None = None
-        """Of the other end, and the era of the numbering, as far as they have met."""
-        self.era = ""
-        self.in_seq = 0
-        self._in_digest = 0
-        self._out = Outgoing()
-        self.joined = Joined()
-
-    def met(self, life: str, era: str) -> None:
-        self.life, self.era = life, era
-
-    def reset(self, life: str, era: str) -> None:
-        """The two ends cannot go on where they were: everything begins anew."""
-        self.met(life, era)
-        self.in_seq = self._in_digest = 0
-        self._out = Outgoing()
-        self.joined = Joined()
-        if self.wire is not None:
-            self.wire.reset()
-
-    def received(self, last_seq: int, payloads: list[bytes]) -> None:
-        self.in_seq = last_seq
-        for payload in payloads:
-            self._in_digest = digest_with(payload, self._in_digest)
-
-    def sent(self, payload: bytes) -> None:
-        self._out.add((payload,))
-
-    def acknowledged(self, seq: int) -> None:
-        self._out.acknowledge(seq)
-
-    def state(self, coming: int) -> PeerState:
-        """For the hub, without the last ones, which it is still to be given."""
-        out = self._out
-        kept = out.payloads()
-        return PeerState(
-            self.life,
-            self.era,
-            out.acknowledged,
-            out.first_digest,
-            kept[: len(kept) - coming],
-            self.in_seq,
-            self._in_digest,
-        )
-
-
-class SinkState:
-    """Deliveries of one sink, numbered from 1 on."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.confirmed = 0
-        self.waiting: deque[Row] = deque()
-        """What was not confirmed yet, rows or composites; its last one is number ``count``."""
-
-    @property
-    def first(self) -> int:
-        """The number of the first delivery that waits, or of the next one if none does."""
-        return self.count - len(self.waiting) + 1
-
-    def deliver(self, rows: Sequence[Row]) -> None:
-        self.waiting.extend(rows.matches if isinstance(rows, MatchBatch) else rows)  # their rows are not made yet
-        self.count += len(rows)
-
-    def confirm(self, number: int) -> None:
-        number = min(number, self.count)
-        self.confirmed = max(self.confirmed, number)
-        if number == self.count:
-            self.waiting.clear()
-        for _ in range(number + 1 - self.first):
-            self.waiting.popleft()
-
-
-class ReplayState(NamedTuple):
-    """How far the replay of a prepared trace has come at this node."""
-
-    trace: str
-    """The checksum of the trace."""
-    last_seq: int
-    """The greatest number that has come: whatever comes again with one that is not greater is known."""
-
-
-class Outputs:
-    """What must be done once the records that led to it are durable."""
-
-    __slots__ = ("answers", "configured", "counters", "delivered", "failures", "sends", "timers")
-
-    def __init__(self) -> None:
-        self.sends: dict[str, list[bytes]] = {}
-        self.delivered: set[int] = set()
-        self.counters: Counter[str] = Counter()
-        self.failures: list[effects.Report] = []
-        """Of rules, on the values they have met."""
-        self.answers: list[control.Answer] = []
-        self.configured = False
-        self.timers = False
-        """Whether a timer may be due earlier than before."""
 
 
 class NodeMachine:
@@ -182,20 +72,20 @@ class NodeMachine:
         self.publications: dict[str, Publication] = {}
         """The last publication of each program that was taken, the program that was silent longest first."""
         self.published_us: dict[str, int] = {}
-        """When each of them was."""
+        """When each of these publications was taken."""
         self.replay: ReplayState | None = None
         self.next_seq = 1
         """The number of the next event that brings none of its own."""
         self.now_us = 0
         self.rebirths = 0
         self.memory: dict[str, Noted] = {}
-        """What the coordinator wants to be reminded of if it loses its memory."""
+        """What the coordinator has asked this node to remember, in case it loses its own memory."""
         self._about: tuple[str, str, str] = ("", "", "")
         """Where this node can be reached, over HTTP too, and its version."""
         self._requests: dict[int, bytes] = {}
         """What clients want of the coordinator and it has not answered yet: no more than they may have asked for."""
         self.remembered: dict[str, list[Row]] = {}
-        """By type events of an earlier life, until sources of the type are known again."""
+        """Events of an earlier life by type, until sources of the type are known again."""
         self._settings = settings
         self._types: dict[str, EventType] = {}
         self.watcher: MachineWatcher | None = None
@@ -230,7 +120,7 @@ class NodeMachine:
         fresh.sinks = self.sinks
         fresh.replay = self.replay
         fresh.memory = self.memory
-        # Traces tell again what is lost, under the same numbers. Which numbers other events had is not known.
+        # Traces are read again under the same numbers. The numbers that other events had are not known.
         replayed = self.config is not None and self.config.replayed
         fresh.next_seq = self.next_seq if replayed else self.next_seq + REBIRTH_GAP
         if self.core is not None:
@@ -351,7 +241,7 @@ class NodeMachine:
         self._send(COORDINATOR, control.encode(control.Register(self.name, self.life, *self._about)), out)
 
     def _recall(self, out: Outputs) -> None:
-        """Tell a coordinator that may remember nothing what an earlier one has told, and how far this node has come."""
+        """Remind a coordinator that may have lost its memory of what it wanted kept, and of the plan held here."""
         plan = max(self.core.forest.shares, default=0) if self.core is not None else 0
         version = self.config.version if self.config is not None else 0
         for portion in in_portions(list(self.memory.values())):
@@ -474,7 +364,7 @@ class NodeMachine:
         return feed is not None and feed.sources[source].until_us is not None
 
     def is_new(self, device: str, counter: int) -> bool:
-        """Whether an event with this identity was not taken before. A trace that numbers its rows tells each once."""
+        """Whether an event with this identity was not taken before. A trace that numbers its rows gives each once."""
         return device == self.name or self.seen.is_new(device, counter)
 
     def type_of_source(self, number: int) -> EventType | None:

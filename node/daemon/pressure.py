@@ -28,7 +28,7 @@ class Pressure:
         """By origin: serial of its last news, whether it is full, and when that was heard."""
 
     def own(self, full: bool) -> list[Any] | None:
-        """This node is full, or has room; the news to tell, if it is any."""
+        """This node is full, or has room; the news for its neighbours, if that has changed."""
         if not full and not self._full:
             return None
         self._full = full
@@ -36,7 +36,7 @@ class Pressure:
         return [self.name, self._serial, full]
 
     def heard(self, news: Any, now_s: float) -> bool:
-        """Whether the news is new, so that it must be told to the other neighbours. Anything else is ignored."""
+        """Whether the news is new, so that the other neighbours must hear it. Anything else is ignored."""
         match news:
             case [str(origin), int(serial), bool(full)] if origin != self.name:
                 last = self._news.get(origin)

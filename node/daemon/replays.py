@@ -232,7 +232,7 @@ _KINDS: Final[dict[str, set[type]]] = {
 
 
 def _column(declared: EventType, name: str, values: Any, count: int) -> list[Any]:
-    """The values of an attribute as its type declares them. Almost always they are that, which is seen at a glance."""
+    """The values of an attribute as its type declares them. Nearly always they already are, which their kinds show."""
     if values is None:
         values = [None] * count
     if len(values) != count:

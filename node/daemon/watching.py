@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("headwater.node")
 
 SAY_AGAIN_S: Final = 60.0  # a rule that fails on every event must not fill the log
-HELD_BACK_S: Final = 10.0  # a source that rules wait for is told of from then on
+HELD_BACK_S: Final = 10.0  # a source that rules wait for longer than this is reported
 STATISTICS_EVERY_S: Final = 2  # beats, which are seconds
 
 NOWHERE: Final = EventType("?")
@@ -69,7 +69,7 @@ class Watching:
         self._beats = 0
         self._whispers = Whispers(self._observed)
         self._say_again_s: dict[str, float] = {}
-        """By rule that has failed, when it may be said again."""
+        """When a failure of a rule may be logged again, by rule."""
         self._seldom = Seldom(logging.getLogger("headwater.edge"))
 
     def configured(self, config: NodeConfig) -> None:
@@ -91,7 +91,7 @@ class Watching:
             self.counters.reported(name, number)
 
     def rule_failed(self, rule: str, number: int, sentence: str) -> None:
-        """A rule could not be evaluated on the values it met: counted each time, and said now and then."""
+        """A rule could not be evaluated on the values it met: counted each time, and logged now and then."""
         rule = rule.partition("/")[0]  # what follows are the parts of it that are evaluated here
         self.counters.rule_failed(rule, number)
         now_s = self._daemon.loop.time()
@@ -100,7 +100,7 @@ class Watching:
             log.warning("%s (no match; %d so far)", sentence, self.counters.rule_errors[rule])
 
     def said_late(self, source: int, age_us: int) -> None:
-        """An event of a source is late: said now and then."""
+        """An event of a source is late: logged now and then."""
         config = self._source_config(source)
         if config is not None:
             lateness_us = config.source.lateness_us
@@ -112,7 +112,7 @@ class Watching:
             )
 
     def said_malformed(self, source: int, why: str) -> None:
-        """Something came of a source that is no event: said now and then."""
+        """Something came of a source that is no event: logged now and then."""
         name = self.source(source).type
         self._seldom.say(
             f"malformed {source}", f"source {source} ({name}): {why[:300]}; it is no event, and in dead-letters.jsonl"
@@ -125,7 +125,7 @@ class Watching:
         )
 
     # The machine calls these in the midst of its work, which must never fail because of them: a machine that applies
-    # its journal again has no watcher and would go another way.
+    # its journal again has no watcher and would take another path.
 
     def sent(self, peer: str, message: Message, size: int) -> None:
         with self._unharmed():
@@ -204,7 +204,7 @@ class Watching:
     # ------------------------------------------------------------------------------------------------ telling others
 
     def beat(self) -> None:
-        """Once a second. Other things hang on the same beat, so it must not fail either."""
+        """Once a second. Other things depend on the same beat, so it must not fail."""
         with self._unharmed():
             self._refresh()
             self._beats += 1

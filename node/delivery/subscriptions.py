@@ -158,14 +158,14 @@ class Subscribers:
     def deliver(self, rows: Sequence[Row], work: Work, origin: str | None = None) -> None:
         """Give rows to local sinks and to the children that want them, except the one they came from."""
         down: dict[str, list[Sequence[Row]]] = {}
-        for name, same in [(rows.spec.type.name, rows)] if isinstance(rows, MatchBatch) else by_type(rows):
+        for name, rows_of_type in [(rows.spec.type.name, rows)] if isinstance(rows, MatchBatch) else by_type(rows):
             sinks, children = self._route(name)
             for sink, condition in sinks:
-                wanted: Sequence[Row] = same
-                if condition is not None and isinstance(same, MatchBatch):
-                    wanted = same.that(sink.subscription.where, condition)
+                wanted: Sequence[Row] = rows_of_type
+                if condition is not None and isinstance(rows_of_type, MatchBatch):
+                    wanted = rows_of_type.that(sink.subscription.where, condition)
                 elif condition is not None:
-                    wanted = [row for row in same if condition(row)]
+                    wanted = [row for row in rows_of_type if condition(row)]
                 until_us = sink.until_us
                 if self.until_us is not None and (until_us is None or until_us >= self.until_us):
                     until_us = self.until_us - 1
@@ -173,9 +173,11 @@ class Subscribers:
             for child, conditions in children.items():
                 if child == origin:
                     continue
-                wanted = same
+                wanted = rows_of_type
                 if None not in conditions:
-                    wanted = [row for row in same if any(condition(row) for condition in conditions if condition)]
+                    wanted = [
+                        row for row in rows_of_type if any(condition(row) for condition in conditions if condition)
+                    ]
                 if wanted:
                     down.setdefault(child, []).append(wanted)
         for child, batches in down.items():

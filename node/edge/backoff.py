@@ -11,7 +11,7 @@ MOST_S: Final = 10.0
 
 
 class Backoff:
-    """Twice as long each time, up to a bound, with some chance in it so that many do not come back at once."""
+    """Waits that double each time, up to a bound, with some jitter so that many clients do not come back at once."""
 
     def __init__(self, first_s: float = FIRST_S, most_s: float = MOST_S) -> None:
         self._first_s = first_s

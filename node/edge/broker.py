@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from headwater.protocol.errors import ConfigError
 
-SILENCE_S: Final = 5  # so much longer than its keep-alive a client may be silent
+SILENCE_S: Final = 5  # how much longer than its keep-alive a client may be silent
 
 log = logging.getLogger("headwater.broker")
 
@@ -74,6 +74,6 @@ async def serve(host: str, port: int) -> None:
 
 
 def quiet() -> None:
-    """amqtt tells of every client that comes and goes, and of every packet: only what is wrong is of interest."""
+    """amqtt logs every client that comes or goes, and every packet: keep only what is wrong."""
     for name in ("amqtt", "transitions", "transitions.core"):
         logging.getLogger(name).setLevel(logging.ERROR)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from headwater.node.edge.interfaces import Arrival
 
 FILE_BYTES_MAX: Final = 16 << 20
-"""Past it a file becomes the old one and a new one begins: a device gone mad fills no disk."""
+"""Past it a file becomes the old one and a new one begins: a faulty device fills no disk."""
 RAW_BYTES_MAX: Final = 64 << 10  # so much of a payload is kept
 WHY_CHARACTERS_MAX: Final = 1000
 
@@ -37,7 +37,7 @@ class DeadLetters:
 
     @property
     def unwritten(self) -> int:
-        """Those of them that could not be kept, for want of space for instance."""
+        """How many of them could not be kept, for example because the disk was full."""
         return self._dead.unwritten + self._late.unwritten
 
     def late(self, source: int, arrival: Arrival, ts: int) -> None:

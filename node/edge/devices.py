@@ -29,12 +29,12 @@ class Devices:
         self.left_count = 0
 
     def heard(self, device: str) -> bool:
-        """There was an event of it. Whether it had left before."""
+        """An event of the device has come; whether it had left before."""
         return self._note(device, None) is not None
 
     def left(self, device: str, now_us: int, *, is_old: bool = False) -> bool:
-        """Its last will has come. Whether it counts: one ``is_old`` that the broker had kept tells nothing of a device
-        that was heard of since."""
+        """The last will of the device has come; whether it counts. An old one, which the broker had kept, says nothing
+        about a device that was heard of since."""
         if is_old and device in self._left_us:
             return False
         self._note(device, now_us)
@@ -84,16 +84,16 @@ def device_of_will(feed: MqttFeed, topic: str, stood_for: Sequence[str], payload
         level = topic_names(feed.will or "").get(str(place.steps[0])) if place.root == "topic" else None
         if place.root == "payload":
             try:
-                said = walk(json.loads(payload), place.steps)
+                name = walk(json.loads(payload), place.steps)
             except (ValueError, RecursionError):
-                said = None
-            if isinstance(said, str | int):
-                return str(said)[:NAME_CHARACTERS_MAX]
+                name = None
+            if isinstance(name, str | int):
+                return str(name)[:NAME_CHARACTERS_MAX]
     if level is not None and level < len(stood_for):
         return stood_for[level][:NAME_CHARACTERS_MAX]
     return device_of_topic(topic, stood_for)
 
 
 def device_of_topic(topic: str, stood_for: Sequence[str]) -> str:
-    """Who speaks, if only the topic tells: what its wildcards stand for, or the topic itself."""
+    """The name of a device that only the topic names: what its wildcards stand for, or the topic itself."""
     return ("/".join(stood_for) or topic)[:NAME_CHARACTERS_MAX]

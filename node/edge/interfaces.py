@@ -18,7 +18,7 @@ class Arrival(NamedTuple):
     """An event on its way into the network."""
 
     ts: int | None
-    """None: it happens now."""
+    """When it happened; None: it happens now."""
     device: str | None
     """With the counter the identity that the device gave the event. A device that is called like the node itself is the
     trace of a node that numbers its events: the counter is the ``seq``."""
@@ -27,7 +27,7 @@ class Arrival(NamedTuple):
 
 
 class Hearing(Protocol):
-    """Told by an adapter of a source whose events the other end holds while it cannot be heard."""
+    """What the adapter of a source reports if the other end holds events while the source cannot be heard."""
 
     def connected(self, source: int) -> None: ...
 
@@ -40,7 +40,7 @@ class Hearing(Protocol):
         """Returns when the node wants to know whether something is still held of what was published until now."""
 
     def caught_up(self, gap: Any) -> None:
-        """Nothing is."""
+        """Nothing is held any more."""
 
 
 class Intake(Protocol):

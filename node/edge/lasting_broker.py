@@ -18,7 +18,7 @@ from amqtt.session import OUTGOING, OutgoingApplicationMessage
 UNDER_WAY_MAX: Final = 100
 """Messages sent to a session and not acknowledged; more wait until some are."""
 BACKLOG_MAX: Final = 100_000
-"""Messages that wait for a session. Past it the newest are thrown away, and that is said: memory has an end."""
+"""Messages that wait for a session. Past it the newest are thrown away, which is logged: memory is bounded."""
 
 CONNECT: Final = 0x10
 MQTT: Final = b"\x00\x04MQTT"

@@ -76,7 +76,7 @@ class FileSinkAdapter:
             deliveries.confirm(batch[-1][0])
 
     async def _until_done(self, work: Any, argument: Any) -> Any:
-        """Work with the file in a thread; while the disk is full or away, again and again."""
+        """Work with the file in a thread; while the disk is full or away, try again."""
         backoff = Backoff(first_s=0.5)
         while True:
             try:

@@ -22,7 +22,7 @@ NEVER_EXPIRES: Final = 0xFFFFFFFF  # how long the broker keeps a session of MQTT
 
 log = logging.getLogger("headwater.edge")
 _mqtt_log = logging.getLogger("headwater.edge.mqtt")
-_mqtt_log.setLevel(logging.ERROR)  # every connection that is refused would be told twice
+_mqtt_log.setLevel(logging.ERROR)  # every refused connection would be logged twice
 
 
 def connection(broker: Broker, identifier: str, *, clean_session: bool, **options: Any) -> aiomqtt.Client:
@@ -69,7 +69,7 @@ def _new_client(kind: Any, broker: Broker, identifier: str, **options: Any) -> a
         logger=_mqtt_log,
         **options,
     )
-    # Users of the client hear of its end in other ways; none is obliged to ask this one.
+    # Users of the client learn of its end in other ways; asyncio must not warn that none has asked this future.
     client._disconnected.add_done_callback(lambda end: end.cancelled() or end.exception())
     return client
 

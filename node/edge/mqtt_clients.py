@@ -76,7 +76,7 @@ class Pausable(MqttClient):
                 self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """What TLS has decrypted makes no socket readable."""
+        """Read what TLS has decrypted already: it makes no socket readable."""
         if not self.is_paused and self._fd >= 0 and getattr(self._client._sock, "pending", int)() > 0:
             self._read()
 

@@ -183,10 +183,10 @@ class MqttSourceAdapter:
         connection.unacknowledged += 1
         arrivals = self._reader.read(payload, refuse, stood_for)
         if self._devices is not None:
-            said = {
+            devices = {
                 device_of_topic(topic, stood_for) if arrival.device is None else arrival.device for arrival in arrivals
             }
-            for device in sorted(said):
+            for device in sorted(devices):
                 if self._devices.heard(device):
                     log.info("source %d: the device %.200s is back", self._number, device)
         if arrivals:

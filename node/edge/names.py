@@ -1,4 +1,4 @@
-"""How the other ends of sources and sinks are called in metrics: where they are, without anything that is secret."""
+"""What the other ends of sources and sinks are called in metrics: where they are, without anything that is secret."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from headwater.protocol.events import EventType, Value
 log = logging.getLogger("headwater.edge")
 
 PAYLOAD_BYTES_MAX: Final = 1 << 20
-"""A larger payload is refused as a whole: a device that has so much to tell can tell it in parts."""
+"""A larger payload is refused as a whole: a device that has so much to send can send it in parts."""
 PAYLOAD_EVENTS_MAX: Final = 10_000  # about 1 MiB of the smallest events
 DEVICE_CHARACTERS_MAX: Final = 256
 
@@ -52,9 +52,9 @@ class PayloadReader:
         self._map = Mapping(feed, event_type)
         self._split = _SPLITS[payload if feed is None else feed.payload]
         self.ignored: Callable[[list[str]], None] = lambda names: None
-        """Is told of fields that nothing asks for, where they are left out."""
+        """Called with the names of fields that nothing asks for, where they are left out."""
         self.passed_over: Callable[[], None] = lambda: None
-        """Is told of a message that the source is not for."""
+        """Called for each message that the source is not for."""
 
     def read(self, payload: bytes, refuse: Refuse, wildcards: Sequence[str] = ()) -> list[Arrival]:
         """The events in a payload; ``wildcards`` are the levels of its topic that wildcards stand for."""

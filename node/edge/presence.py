@@ -11,7 +11,7 @@ log = logging.getLogger("headwater.edge")
 
 @dataclass(slots=True)
 class Presence:
-    """Of one source or sink. It is said once when the other end goes away, and once when it is back."""
+    """The other end of one source or sink. It is logged once when it goes away, and once when it is back."""
 
     who: str
     """``source 3 (Smoke)``, ``sink 1 (Fire)``"""
@@ -19,7 +19,7 @@ class Presence:
     """``the broker 127.0.0.1:1883``"""
     is_there: bool = False
     why: str = "it was not reached yet"
-    """It is not there because."""
+    """Why it is not there."""
     _is_reported: bool = False
     _since_s: float = field(default_factory=time.monotonic)
 

@@ -8,17 +8,17 @@ from collections.abc import Callable
 from typing import Final
 
 AGAIN_S: Final = 60.0
-KEPT_MAX: Final = 1_000  # kinds of things that are known; beyond it all are said anew
+KEPT_MAX: Final = 1_000  # kinds of things that are known; beyond it all are logged anew
 
 
 class Seldom:
-    """Says the first thing of a kind at once and another one every minute, with how many there were in between."""
+    """Logs the first thing of a kind at once and another one every minute, with the number of those in between."""
 
     def __init__(self, log: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:
         self._log = log
         self._clock = clock
         self._said: dict[str, tuple[float, int]] = {}
-        """By kind, when it was said and how many came since."""
+        """When each kind was last logged, and how many came since."""
 
     def say(self, kind: str, sentence: str) -> None:
         now_s = self._clock()

@@ -34,7 +34,7 @@ class TraceSourceAdapter:
         self._type = event_type
         self._edge = edge
         self._bad: list[str] = []
-        """What was wrong with rows that were read since it was last told."""
+        """What was wrong with rows that were read since the last report."""
         edge.turns.join(self, number)
 
     async def run(self, intake: Intake, position: Any) -> None:
@@ -53,7 +53,7 @@ class TraceSourceAdapter:
                     self._edge.turns.leave(self)
                     await backoff.wait()
             if published:
-                self._bad.clear()  # these stand before the rows that were published, and were told then
+                self._bad.clear()  # these stand before the rows that were published, and were reported then
             if first is not None:
                 await self._replay(intake, itertools.chain([first], rows), published, gives_seq)
             self._tell_bad(intake)

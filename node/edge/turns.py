@@ -34,7 +34,7 @@ class Turns:
         self._wake()
 
     async def mine(self, adapter: object, source: int, ts: int) -> Turn:
-        """Returns when the row at ``ts`` is the next of all; until the turn that is returned all rows are."""
+        """Returns when the row at ``ts`` is the next of all. So are its rows before the turn that is returned."""
         self._next[adapter] = turn = (ts, source)
         self._wake()
         while True:

@@ -389,7 +389,7 @@ class Engine:
     # ------------------------------------------------------------------------------------------------------ inspection
 
     def ordered(self) -> bool:
-        """Whether some rule is decided by watermark; the others are told as their parts arrive."""
+        """Whether some rule is decided by watermark; the others match as their parts arrive."""
         return any(running.store.compiled.ordered for running in self._running)
 
     def triggers(self) -> frozenset[str]:

@@ -103,11 +103,11 @@ class NextPlan:
             if equalities is None:
                 equalities = {run_value: {event_type: of_row} for run_value, (event_type, of_row) in mine.items()}
                 continue
-            both = {}
+            shared = {}
             for run_value, rows in equalities.items():
                 if run_value in mine and rows.get(mine[run_value][0], mine[run_value][1]) == mine[run_value][1]:
-                    both[run_value] = {**rows, mine[run_value][0]: mine[run_value][1]}
-            equalities = both
+                    shared[run_value] = {**rows, mine[run_value][0]: mine[run_value][1]}
+            equalities = shared
         if not equalities:
             return
         run_value = min(equalities, key=repr)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.node.engine.codegen.code import Pool, RowLayout
-from headwater.node.engine.codegen.rules import RulePlan, add_rule, composite_spec
+from headwater.node.engine.codegen.outputs import composite_spec
+from headwater.node.engine.codegen.rules import RulePlan, add_rule
 from headwater.node.engine.codegen.store_builder import CompiledStore, StoreBuilder
 from headwater.node.engine.next_plan import NextPlan
 from headwater.protocol.analysis.branches import take_apart

@@ -48,14 +48,14 @@ def fed(engine: Engine, events: Iterable[Event], lateness_us: int = 0, size: int
 
 
 def _events(inputs: Iterable[Event | Mapping[str, Any]]) -> Iterator[Event]:
-    for number, one in enumerate(inputs, 1):
-        if isinstance(one, Event):
-            yield one
-        elif isinstance(one, Mapping):
-            yield _event(one, number)
+    for number, event in enumerate(inputs, 1):
+        if isinstance(event, Event):
+            yield event
+        elif isinstance(event, Mapping):
+            yield _event(event, number)
         else:
             raise EventError(
-                f"event {number} is a {type(one).__name__}; give an Event, or a mapping with type, ts and attributes"
+                f"event {number} is a {type(event).__name__}; give an Event, or a mapping with type, ts and attributes"
             )
 
 

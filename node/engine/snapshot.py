@@ -160,7 +160,7 @@ def decode_snapshot(
                 continue
             values = tuple(map(value, inside))
             table.append(values if rule == _PLAIN else Composite((running[rule].plan.spec, *values)))
-        states = [_state(store, one, value) for store, one in zip(stores, saved, strict=True)]
+        states = [_state(store, saved_store, value) for store, saved_store in zip(stores, saved, strict=True)]
     except (KeyError, IndexError, TypeError, ValueError, EventError) as error:
         raise SnapshotError(f"the snapshot is damaged: {error!r}") from error
     for rule, (counted, over) in zip(running, counts, strict=True):

@@ -83,10 +83,10 @@ class Store:
         self._names = names
         self.machines: list[NextMachine] = []
         self.fell_asleep: Callable[[str], None] = lambda event_type: None
-        """Told when a buffer of the type is empty and will not be looked at before ``wake``: rules whose events do not
-        come cost nothing."""
+        """Called when a buffer of the type is empty and will not be looked at before ``wake``: rules whose events do
+        not come cost nothing."""
         self.failed: Callable[[Exception], None] = _raise
-        """Told when a row or a decision fails; if it returns, the next one is looked at."""
+        """Called when a row or a decision fails; if it returns, the next one is looked at."""
         self.accept: list[Callable[[Composite], None]] = []
         self._bind()
 

@@ -131,9 +131,13 @@ class ChainWalk:
             if not against:
                 kept.add([_Open({leaf.role: row})])
                 continue
-            no = against
-            report.turned_away[no.counted] += 1
-            self.misses.offer(0, no.cost, no.distance, lambda no=no: Miss(0, (), no.story))  # type: ignore[misc]
+            report.turned_away[against.counted] += 1
+            self.misses.offer(
+                0,
+                against.cost,
+                against.distance,
+                lambda objection=against: Miss(0, (), objection.story),  # type: ignore[misc]
+            )
         if not typed.rows:
             self.misses.offer(0, 0, 0.0, lambda: Miss(0, (), f"there is no {leaf.type} event at all"))
         return finished(report, kept)
@@ -156,21 +160,21 @@ class ChainWalk:
             nearest = Nearest()
             fitting = []
             for row in typed.rows[low:high]:
-                no = self._against(step, match, row)
-                if no is None:
+                objection = self._against(step, match, row)
+                if objection is None:
                     fitting.append(row)
                 else:
-                    report.turned_away[no.counted] += 1
-                    nearest.consider(no)
+                    report.turned_away[objection.counted] += 1
+                    nearest.consider(objection)
             chosen = fitting
             if step.policy != "each":
                 chosen = fitting[-step.count :] if step.policy == "last" else fitting[: step.count]
                 report.turned_away[f"not the {policy}"] += len(fitting) - len(chosen)
             if not chosen:
                 for row in around(typed, low, high):
-                    no = self._against(step, match, row)
-                    if no is not None:
-                        nearest.consider(no)
+                    objection = self._against(step, match, row)
+                    if objection is not None:
+                        nearest.consider(objection)
                 self._miss(number, match, leaf, nearest.objection)
             return [_Open({**match.rows, leaf.role: row}, match.parameters) for row in chosen]
 
@@ -193,9 +197,9 @@ class ChainWalk:
         self._conditions(step.leaf.role, self._scope(match, step.leaf.role, row), against)
         return against or None
 
-    def _miss(self, number: int, match: _Open, leaf: Leaf, no: Objection | None) -> None:
-        story = no.story if no else f"there is no {leaf.type} event to go with it"
-        cost, excess = (no.cost, no.distance) if no else (99, 0.0)
+    def _miss(self, number: int, match: _Open, leaf: Leaf, objection: Objection | None) -> None:
+        story = objection.story if objection else f"there is no {leaf.type} event to go with it"
+        cost, excess = (objection.cost, objection.distance) if objection else (99, 0.0)
         self.misses.offer(number, cost, excess, lambda: Miss(number, match.shown(), story))
 
     def _range(self, match: _Open, bounds: Within | Between, typed: RowsOfType) -> list[Row]:

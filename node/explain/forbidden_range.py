@@ -87,13 +87,13 @@ def sub_matches(world: World, sub: PatternShape, begun: Element, since: float, u
 
 def breaks_window(sub: PatternShape, rows: Element, world: World) -> bool:
     for bound in sub.windows:
-        some = [rows[unit] for unit in bound.units]
+        inside = [rows[unit] for unit in bound.units]
         if bound.window.unit == "events":
-            numbers = [world.numbers[identity(row)] for row in some]
+            numbers = [world.numbers[identity(row)] for row in inside]
             if max(numbers) - min(numbers) > bound.window.length - 1:
                 return True
         elif bound.window.bounds == "span":
-            if max(row[0] for row in some) - min(start_of(row)[0] for row in some) > bound.window.length:
+            if max(row[0] for row in inside) - min(start_of(row)[0] for row in inside) > bound.window.length:
                 return True
         else:
             ends = [max(rows[unit][0] for unit in part) for part in bound.parts if part]

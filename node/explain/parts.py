@@ -141,7 +141,7 @@ class World:
         by_type: dict[str, list[Row]] = {}
         for row in rows:
             by_type.setdefault(type_name(row), []).append(row)
-        self._by_type = {name: RowsOfType(some) for name, some in by_type.items()}
+        self._by_type = {name: RowsOfType(rows_of_type) for name, rows_of_type in by_type.items()}
         self.functions = functions
         self.remote = remote
         # Count windows number the events of the pattern's own types.

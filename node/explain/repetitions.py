@@ -63,11 +63,11 @@ class Repetitions:
                 raise TooManyChoices
             self._world.budget.spend(sum(map(len, chosen)))
             report.tried += 1
-            no = self._judge(match, dict(zip(match.many, chosen, strict=True)))
-            if no is None:
+            objection = self._judge(match, dict(zip(match.many, chosen, strict=True)))
+            if objection is None:
                 return None
-            if last is None or (no.cost, no.distance) < (last.cost, last.distance):
-                last = no
+            if last is None or (objection.cost, objection.distance) < (last.cost, last.distance):
+                last = objection
         if any(1 << len(elements) > SUBSETS_MAX for elements in match.many.values()):
             raise TooManyChoices
         return last

@@ -140,7 +140,7 @@ class PatternShape:
             self.windows.append(owner)
             self.negations.extend(Forbidden(n.part, n.left, n.right, n.in_sequence, owner) for n in waiting)
             waiting = []
-        return tuple(unit for some in positive for unit in some), waiting
+        return tuple(unit for part in positive for unit in part), waiting
 
 
 @dataclass(slots=True)

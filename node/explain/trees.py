@@ -137,7 +137,12 @@ class TreeWalk:
                     report.tried += 1
                     if isinstance(grown, Objection):
                         report.turned_away[grown.counted] += 1
-                        self.misses.offer(0, grown.cost, grown.distance, lambda no=grown: Miss(0, (), no.story))  # type: ignore[misc]
+                        self.misses.offer(
+                            0,
+                            grown.cost,
+                            grown.distance,
+                            lambda objection=grown: Miss(0, (), objection.story),  # type: ignore[misc]
+                        )
                     elif unit.many:
                         elements.append(element)
                     else:
@@ -353,12 +358,14 @@ class TreeWalk:
         return f"outside the window ({length})"
 
     def _miss(self, steps: int, match: Open, type_name: str, rejected: Nearest) -> None:
-        no = rejected.objection
+        objection = rejected.objection
         self.misses.offer(
             steps,
-            no.cost if no else 99,
-            no.distance if no else 0.0,
-            lambda: Miss(steps, match.shown(), no.story if no else f"there is no {type_name} event to go with it"),
+            objection.cost if objection else 99,
+            objection.distance if objection else 0.0,
+            lambda: Miss(
+                steps, match.shown(), objection.story if objection else f"there is no {type_name} event to go with it"
+            ),
         )
 
     # Negations and conditions over whole repetitions
@@ -433,15 +440,15 @@ class TreeWalk:
 
         def judge(match: Open) -> list[Open]:
             try:
-                no = repetitions.objection(match, report)
+                objection = repetitions.objection(match, report)
             except TooManyChoices:
                 report.undecided += 1
                 return []
-            if no is None:
+            if objection is None:
                 return [match]
-            story = no.story
-            report.turned_away[no.counted] += 1
-            self.misses.offer(depth, no.cost, no.distance, lambda: Miss(depth, match.shown(), story))
+            story = objection.story
+            report.turned_away[objection.counted] += 1
+            self.misses.offer(depth, objection.cost, objection.distance, lambda: Miss(depth, match.shown(), story))
             return []
 
         go_through(report, opens, self.world.budget, judge)

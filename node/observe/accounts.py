@@ -134,14 +134,16 @@ def _described(message: Message) -> tuple[str, int]:
     """The kind of a message as its receiver sees it, and how many events, questions or answers it brings."""
     if type(message) is Batch:
         return ("events", sum(len(run.identities) for run in message.runs)) if message.runs else ("watermark", 0)
-    if isinstance(message, Want | ReverseMark):
-        return "watermark", 0
-    if isinstance(message, Notify):
-        return "events", len(message.rows)
-    if isinstance(message, Awakening):
-        return "awakening", 1
-    if isinstance(message, TallyRequest):
-        return ("awakening" if message.questions else "watermark"), len(message.questions)
-    if isinstance(message, TallyAnswer):
-        return "aggregate", len(message.answers)
-    return "control", 0
+    match message:
+        case Want() | ReverseMark():
+            return "watermark", 0
+        case Notify():
+            return "events", len(message.rows)
+        case Awakening():
+            return "awakening", 1
+        case TallyRequest():
+            return ("awakening" if message.questions else "watermark"), len(message.questions)
+        case TallyAnswer():
+            return "aggregate", len(message.answers)
+        case _:
+            return "control", 0

@@ -29,7 +29,7 @@ class StagePatience:
     turn_us: int = 2_500_000
     """The length of a turn: rates vary by themselves, and ten seconds are soon enough."""
     turns: int = 4
-    """In so many of them, one after the other, it must have cost more than its fall-back."""
+    """The number of consecutive turns in which it must have cost more than its fall-back."""
     events_least: int = 40
     """Fewer events than this in all turns say nothing about rates."""
 
@@ -73,16 +73,16 @@ class StageWatch:
         self._since_us: int | None = None
         """When the turn has begun; None: it begins with the next event."""
         self.is_over = False
-        """Whether everything that it may say was said."""
+        """Whether it has nothing more to report."""
 
     def wake(self, work: Work) -> None:
-        """Something has come: a turn begins, unless it has."""
+        """Events have come: begin a turn unless one is under way."""
         if self._since_us is None and not self.is_over:
             self._since_us = work.now_us
             work.timer("watch", work.now_us + self._patience.turn_us, idle=True)
 
     def look(self, work: Work) -> CostsMore | None:
-        """Count a turn that is over; what is to be told."""
+        """Count a turn that is over; the report, if there is one."""
         if self.is_over or self._since_us is None:
             return None
         took_us = work.now_us - self._since_us

@@ -99,9 +99,9 @@ class Trees:
         self._used: dict[str, int] = {}
         """How many times the link to a neighbour was lost and came back."""
         self._heard: dict[str, int] = {}
-        """Of how many of these the neighbour has told that it uses the link again."""
+        """For how many of these the neighbour has said that it uses the link again."""
         self._early: dict[str, list[TreeMessage]] = {}
-        """What neighbours have sent who were told before this node that a link is back."""
+        """What neighbours have sent that knew before this node that a link is back."""
         for neighbour, delay_us in neighbours.items():
             self._set_delay(neighbour, delay_us)
 
@@ -181,9 +181,9 @@ class Trees:
     def use_link(self, neighbour: str, again: int) -> LinkSends:
         """The link is back, for the n-th time: tell the neighbour so, and use it.
 
-        Both ends hear of it by and by. What the neighbour sent before it was told is of the time before the link was
-        lost, about builds that have gone on without it, and is ignored. What it sends afterwards waits until this node
-        is told, too.
+        The two ends learn of it at different times. What the neighbour sent before it knew is of the time before the
+        link was lost, about builds that have gone on without it, and is ignored. What it sends afterwards waits until
+        this node knows, too.
         """
         if again <= self._used.get(neighbour, 0):
             return []
@@ -191,7 +191,7 @@ class Trees:
         self._gone.discard(neighbour)
         sends: LinkSends = [(neighbour, LinkAgain(again))]
         for record, build in self._builds():
-            # A node that remembers nothing may have made offers before it was told, which were ignored.
+            # A node that remembers nothing may have made offers before it knew, which were ignored.
             if neighbour in build.waiting and build.cost is not None and not build.broken:
                 build.waiting[neighbour] = 1
                 sends.append((neighbour, CreateTree(record.tree, record.epoch, *build.cost)))
@@ -212,7 +212,7 @@ class Trees:
             if neighbour == build.parent or neighbour in build.children or neighbour in build.waiting:
                 self._break(record, build)
         self._early.pop(neighbour, None)
-        # Whether it uses the link again it will tell anew. It may have told before what no other node knows of.
+        # It will say anew whether it uses the link. What it said before may be known to no other node.
         self._heard[neighbour] = min(self._heard.get(neighbour, 0), self._used.get(neighbour, 0))
         again = self._used.get(neighbour)
         return [] if again is None else [(neighbour, LinkAgain(again))]
@@ -220,7 +220,7 @@ class Trees:
     # -- what neighbours say ------------------------------------------------------------------------------------------
 
     def received(self, neighbour: str, message: TreeMessage) -> Sends:
-        """Take a message from a neighbour and tell what to send now."""
+        """Take a message from a neighbour; what must be sent now."""
         if neighbour not in self._delays:
             self.unknown += 1
             return []

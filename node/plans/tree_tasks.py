@@ -40,7 +40,7 @@ class TreeTasks(PlanTasks):
     """The tables and tasks of one node in one tree and epoch."""
 
     def __init__(self, flow: Dataflow, *, pulls: bool = False, values: bool = True) -> None:
-        """``pulls``: tasks may ask for events instead of being sent them all; ``values``: with what they know."""
+        """``pulls``: tasks may ask for events instead of being sent all; ``values``: with the values that they know."""
         super().__init__(flow)
         self._pulls = pulls
         self._values = values
@@ -55,7 +55,7 @@ class TreeTasks(PlanTasks):
     # ---------------------------------------------------------------------------------------------------------- tables
 
     def producers(self, event_type: str) -> tuple[str, ...]:
-        """Who gives events of the type: children, and HERE."""
+        """Where events of the type come from: children, and HERE."""
         producers = {child for child, types in self.advertised.items() if event_type in types}
         producers |= self.places.get(event_type, set())
         if event_type in self.flow.local:
@@ -308,7 +308,7 @@ class TreeTasks(PlanTasks):
         review(self.flow.tasks, work, restless=restless)
 
     def look(self, work: Work) -> None:
-        """No plan says what a tree may cost."""
+        """Nothing to look at: no plan says what a tree may cost."""
 
     def uses(self, neighbour: str) -> bool:
         return neighbour == self.parent or neighbour in self.children

@@ -66,7 +66,7 @@ class Slot(Feed):
         return not isinstance(self.source, Inlet) or self.source.steadily_pushed
 
     def generated(self) -> int:
-        """What the feed has brought forth so far."""
+        """How many events the feed has produced so far."""
         return max(self.source.generated, self.count) if isinstance(self.source, Inlet) else self.count
 
     # ------------------------------------------------------------------------------------------------------------ feed
@@ -186,8 +186,8 @@ class PushPull:
         master: str | None = None,
     ) -> None:
         """``reader`` takes what the feeds bring; None: it does so already. ``values``: awakenings tell what a master
-        event is known to exclude, and not only when to look. ``master``: as it was planned, for good; feeds that are
-        pulled are so from the beginning."""
+        event is known to exclude, and not only when to look. ``master``: the one that the plan has chosen, which
+        never changes; feeds that are pulled are pulled from the beginning."""
         self._values = values
         self.rule = rule
         self.slots = tuple(slots)
@@ -289,8 +289,8 @@ class PushPull:
     def rates(self, now_us: int) -> dict[Slot, float] | None:
         """Events per second of each feed, the last reviews counting most; None at the first one.
 
-        One interval alone would mislead: rare events come in none or one of them, and what a child has brought forth is
-        heard of late.
+        One interval alone would mislead: rare events come in none or one of them, and what a child has produced is
+        known late.
         """
         for slot in self.slots:
             generated = slot.generated()
@@ -344,7 +344,7 @@ class PushPull:
         return {id(slot.source) for slot in self.slots if self.reach(self.chosen, slot) is None}
 
     def ready(self) -> bool:
-        """Whether the chosen master is in office, so that others may be pulled."""
+        """Whether the chosen master has taken over, so that other feeds may be pulled."""
         return self.chosen is not None and self.master == self.chosen
 
     def promise(self, slot: Slot, now_us: int) -> float:
@@ -369,7 +369,7 @@ class PushPull:
                 slot.forget_before(watermark - 2 * self.horizon_us)
 
     def validate(self) -> list[str]:
-        """What contradicts itself: a feed is pulled only if the master in office bounds where its events lie."""
+        """What contradicts itself: a feed is pulled only if the acting master bounds where its events lie."""
         wrong = []
         for slot in self.slots:
             if not slot.pulled:

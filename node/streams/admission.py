@@ -44,10 +44,10 @@ class Shapes:
         self._composite = {name: catalog.composites[name] for name in sorted(names & catalog.composites.keys())}
 
     def foreign(self, rows: Sequence[Row]) -> int:
-        """How many of the rows are nothing that the stream may bring."""
+        """How many of the rows the stream may not carry."""
         if type(rows) is Columns:
             return 0 if rows.event_type in self._primitive else len(rows)
-        if len(rows) == 1:  # so it is where traffic is thin
+        if len(rows) == 1:  # the usual case where traffic is light
             (row,) = rows
             return 0 if (type(row[3]) is EventType and row[3] in self._primitive) or self._is_own(row) else 1
         inner = list(map(_inner_of, rows))
@@ -75,7 +75,7 @@ def is_exact(event_type: EventType) -> bool:
 
 
 def are_exact(rows: Sequence[Row]) -> bool:
-    """The same of some rows."""
+    """The same for the types of some rows."""
     if type(rows) is Columns:
         return is_exact(rows.event_type)
     if len(rows) == 1:
@@ -85,20 +85,20 @@ def are_exact(rows: Sequence[Row]) -> bool:
 
 
 class Testimony:
-    """What events are like of which two accounts could not be compared, from whichever neighbours."""
+    """What was first said, by any neighbour, of events whose accounts cannot always be compared."""
 
     def __init__(self) -> None:
         self._known: IdentityMap[Row] = IdentityMap(tuple, _ts_of)
 
     def agrees(self, identity: Any, row: Row) -> bool:
-        """Whether no neighbour has told otherwise. What was told first counts: which one is true cannot be known."""
+        """Whether no neighbour has said otherwise. The first account counts: which one is true cannot be known."""
         earlier = self._known.get(identity)
         if earlier is None:
             self._known[identity] = row
         return earlier is None or earlier is row or earlier == row
 
     def notes(self, columns: Columns) -> bool:
-        """Whether no neighbour can have told otherwise of any of them; else they must be looked at one by one."""
+        """Whether no neighbour can have said otherwise of any of them; if one may have, each must be checked."""
         return is_exact(columns.event_type) or self._known.add(columns)
 
     def forget_before(self, ts: int) -> None:

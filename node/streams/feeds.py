@@ -80,7 +80,7 @@ class Inlet(Feed):
     """
 
     def __init__(self, child: str, number: int, stream: Stream, catalog: Catalog, *, pulled: bool = False) -> None:
-        """``pulled``: from the beginning, as both ends were told."""
+        """``pulled``: the stream is pulled from the beginning, and both ends know it."""
         super().__init__()
         self.child = child
         self.number = number
@@ -99,14 +99,14 @@ class Inlet(Feed):
         self.serial = 0
         self.seen = 0
         self.generated = 0
-        """How many events the stream has brought forth, sent or kept."""
+        """How many events the stream has produced, sent or kept."""
         self._freed: float = -FOREVER
 
     def current(self, now_us: int) -> float:
         return self.watermark
 
     def admits(self, rows: Sequence[Row], blockers: bool, work: Work) -> bool:
-        """Whether the stream may bring these events; a child that sends others does not know what it does."""
+        """Whether the stream may bring these events; a child that sends others is faulty."""
         foreign = self.shapes.foreign(rows)
         if blockers and type(self.stream) is not Part:  # only partial rules have contests
             foreign = len(rows)

@@ -69,10 +69,10 @@ class _Stretch:
 
 
 class IdentityMap(Generic[T]):
-    """By the identity of an event what is known of it: a dict, to which many events can be added at once."""
+    """Maps the identity of an event to what is known of it: like a dict, but many events can be added at once."""
 
     def __init__(self, of_row: Callable[[Row], T], ts_of: Callable[[T], int]) -> None:
-        """``of_row``: what is known of an event whose row is at hand; ``ts_of``: its time, of what is known."""
+        """``of_row`` gives what is remembered of an event from its row, ``ts_of`` the time from what is remembered."""
         self._of_row = of_row
         self._ts_of = ts_of
         self._single: dict[Any, T] = {}
@@ -130,15 +130,15 @@ class IdentityMap(Generic[T]):
     # --------------------------------------------------------------------------------------------------------- writing
 
     def __setitem__(self, identity: Any, remembered: T) -> None:
-        """Of an event that is in no stretch."""
+        """Remember an event that is in no stretch."""
         self._single[identity] = remembered
 
     def __delitem__(self, identity: Any) -> None:
-        """Of an event that is in no stretch."""
+        """Forget an event that is in no stretch."""
         del self._single[identity]
 
     def update(self, more: Mapping[Any, T] | Iterable[tuple[Any, T]]) -> None:
-        """Of events that were not known."""
+        """Remember events that were not known."""
         self._single.update(more)
 
     def add(self, columns: Columns) -> bool:

@@ -115,7 +115,7 @@ class Outbox:
 
     def _take(self, taken: list[tuple[Sequence[Row], int, str]], blocker: bool, runs: list[Run]) -> None:
         """Each event once, for all its streams, in the order in which they came."""
-        if len(taken) == 1 and len(taken[0][0]) == 1:  # so it is where traffic is thin
+        if len(taken) == 1 and len(taken[0][0]) == 1:  # the usual case where traffic is light
             ((row,), stream, kind) = taken[0]
             identity = identity_of(row)
             if identity in self.history:
@@ -124,7 +124,7 @@ class Outbox:
                 self.history[identity] = row[0]
                 runs.append(Run((identity,), (row,), (stream,), blocker, kind))
             return
-        if _are_apart(taken):  # so it is where events only pass
+        if _are_apart(taken):  # the usual case where events only pass through
             for rows, stream, kind in taken:
                 if self.history.add(rows):
                     runs.append(Run(rows.identities, rows, (stream,), blocker, kind))
@@ -202,7 +202,7 @@ class Inbox:
         if type(rows) is Columns and bodies.has_room_for(rows) and self._testimony.notes(rows):
             bodies.add(rows)
             return rows
-        if len(rows) == 1:  # so it is where traffic is thin
+        if len(rows) == 1:  # the usual case where traffic is light
             return rows if self._takes(identities[0], rows[0]) else ()
         if rows:
             by_identity = dict(zip(identities, rows, strict=True))

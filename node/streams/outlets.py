@@ -46,7 +46,7 @@ class _Window:
 
 @dataclass(slots=True)
 class _Asked:
-    """An awakening that has not been answered for: by serial of this stream, what must be seen of each child."""
+    """An awakening that is not answered yet: its serial on this stream, and the serial that each child must reach."""
 
     serial: int
     until_us: float
@@ -65,7 +65,7 @@ class _Tap:
         feed.consumers.append(self)
 
     def below(self) -> int:
-        """What the child has brought forth since the stream is handed on."""
+        """How many events the child has produced since the stream is handed on."""
         return self.feed.generated - self.counted if isinstance(self.feed, Inlet) else 0
 
     def may_hand_on(self) -> bool:
@@ -88,7 +88,7 @@ class Outlet:
     def __init__(
         self, neighbour: str, number: int, feed: Feed, kind: str, catalog: Catalog, *, pulled: bool = False
     ) -> None:
-        """``pulled``: from the beginning, as all on its way were told."""
+        """``pulled``: the stream is pulled from the beginning, and all nodes on its way know it."""
         self.neighbour = neighbour
         self.number = number
         self.kind = kind
@@ -97,7 +97,7 @@ class Outlet:
         self.watermarks_only = False
         """The parent wants to know how far the stream has come, and nothing of what it brings."""
         self.silent = False
-        """Nothing is told yet: the node that takes the stream may not have heard of it."""
+        """Nothing is sent yet: the node that takes the stream may not know it."""
         self.generated = 0
         self.told_watermark: float = -FOREVER
         self._catalog = catalog

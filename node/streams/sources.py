@@ -23,14 +23,14 @@ class LocalFeed(Feed):
     """
 
     def __init__(self, event_type: str, unheard: Mapping[int, int] | None = None) -> None:
-        """``unheard``: by number of a source since when it is; the node keeps it."""
+        """``unheard``: since when a source, by its number, cannot be heard; the node keeps this mapping."""
         super().__init__()
         self.type = event_type
         self.sources: dict[int, PlannedSource] = {}
         self.ended: set[int] = set()
         self.unheard: Mapping[int, int] = {} if unheard is None else unheard
         self.told_us: dict[int, float] = {}
-        """How far each replayed source has told it has come."""
+        """How far each replayed source says that it has come."""
         self.frozen_us: float | None = None
         """While a change is prepared: nothing beyond this is promised."""
         self.history: list[Row] = []

@@ -36,7 +36,7 @@ def row_condition(where: tuple[Expression, ...], event_type: EventType, composit
 def known_condition(
     where: tuple[Expression, ...], event_type: EventType, composite: bool = False
 ) -> KnownCondition | None:
-    """The same for conjuncts that also name values which are told with every row: Attribute(KNOWN, number)."""
+    """The same for conjuncts that also name values that come with every row: Attribute(KNOWN, number)."""
     return _compiled(where, event_type, composite, "e, known", known_condition) if where else None
 
 

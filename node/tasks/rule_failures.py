@@ -19,7 +19,7 @@ COUNTER: Final = "rule_errors"
 
 
 class Failures:
-    """How often each rule has failed in a step, and what was said at last. As many entries as rules."""
+    """How often each rule has failed in a step, and the last sentence about it. As many entries as rules."""
 
     def __init__(self) -> None:
         self._noted: dict[str, tuple[int, str]] = {}

@@ -78,7 +78,7 @@ class JoinTask(Feed):
         """How many rows the engine was given, and how many matches it has found."""
         self.counts_from_us: float = -FOREVER
         self.joined = 0
-        """How many of the matches came of rows at or after this time: those before others have found already."""
+        """How many matches came of rows at or after this time: other tasks have found the earlier ones."""
         self._candidates: dict[str, list[Candidates]] = {}
         for contested in candidates:
             self._candidates.setdefault(contested.type, []).append(contested)

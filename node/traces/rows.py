@@ -7,7 +7,6 @@ import gzip
 import io
 import json
 import os
-import select
 import sys
 import zlib
 from collections.abc import Iterable, Iterator
@@ -19,6 +18,7 @@ from typing import IO, Any, Final
 from headwater.node.traces.folders import is_prepared
 from headwater.node.traces.headers import checked_columns, renamed_row
 from headwater.node.traces.parquet import open_parquet, parquet_values
+from headwater.node.traces.pipe_lines import PipeLines
 from headwater.node.traces.times import are_dates, in_another_unit, likely_unit, saying_the_unit, wrong_unit
 from headwater.protocol.edge import USUAL, Layout
 from headwater.protocol.errors import ConfigError, EventError
@@ -135,52 +135,6 @@ def _rows_of(source: TraceSource, form: str, stream: IO[bytes], size: int | None
     return CsvRows(source, stream, lines, size) if form == "csv" else JsonRows(source, stream, lines, size)
 
 
-class PipeLines:
-    """The lines of a pipe, which knows when nothing more is waiting (``drained``), so that a batch need not wait."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self.drained = False
-        self._stream = stream
-        self._descriptor: int | None
-        try:
-            self._descriptor = stream.fileno()
-            select.select([self._descriptor], [], [], 0)
-        except (OSError, ValueError):
-            self._descriptor = None
-        self._lines: list[bytes] = []
-        self._rest = b""
-        self._ended = False
-
-    def __iter__(self) -> PipeLines:
-        return self
-
-    def __next__(self) -> bytes:
-        while not self._lines:
-            if self._ended:
-                if self._rest:
-                    line, self._rest = self._rest, b""
-                    return line
-                raise StopIteration
-            self._fill()
-        line = self._lines.pop()
-        self.drained = not self._lines and not self._readable()
-        return line
-
-    def _fill(self) -> None:
-        chunk = self._stream.read1(1 << 16)
-        if not chunk:
-            self._ended = True
-            return
-        whole = (self._rest + chunk).split(b"\n")
-        self._rest = whole.pop()
-        self._lines = [line + b"\n" for line in reversed(whole)]
-
-    def _readable(self) -> bool:
-        if self._descriptor is None or self._ended:
-            return True
-        return bool(select.select([self._descriptor], [], [], 0)[0])
-
-
 class Rows:
     """An iterator of rows that goes on after a bad one, with the place it has reached."""
 
@@ -256,9 +210,11 @@ class Rows:
         if odd_time is None:
             return are_dates(cell for _, cell in cells)
         place = next(position for position, cell in cells if cell is not None and str(cell).strip() == str(odd_time))
-        said = wrong_unit(odd_time, self.source.layout.time_column)
+        sentence = wrong_unit(odd_time, self.source.layout.time_column)
         unit = likely_unit(odd_time)
-        raise EventError(f"{self.where(place)}: {said}; {saying_the_unit(str(unit))}, or us if microseconds are meant")
+        raise EventError(
+            f"{self.where(place)}: {sentence}; {saying_the_unit(str(unit))}, or us if microseconds are meant"
+        )
 
     def close(self) -> None:
         if sys.stdin is None or self._stream is not sys.stdin.buffer:
@@ -285,7 +241,7 @@ _CSV_FAULTS: Final = {
 
 
 def csv_fault(error: Exception) -> str:
-    return next((said for part, said in _CSV_FAULTS.items() if part in str(error)), str(error))
+    return next((meaning for part, meaning in _CSV_FAULTS.items() if part in str(error)), str(error))
 
 
 class CsvRows(Rows):

@@ -253,9 +253,9 @@ class _Surveyor:
             by_type: dict[str, list[list[str]]] = {}
             for row in chunk:
                 by_type.setdefault(row[self._type_at], []).append(row)
-            for name, some in by_type.items():
+            for name, rows_of_type in by_type.items():
                 if name:
-                    self._texts.add(name, some)
+                    self._texts.add(name, rows_of_type)
             return
         for row in chunk:
             name = row[self._type_at]

@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.deploy.network.units import duration_us
+from headwater.node.traces.pipe_lines import PipeLines
 from headwater.node.traces.reader import OutOfOrder, TraceReader, survey
-from headwater.node.traces.rows import JsonRows, PipeLines, TraceSource
+from headwater.node.traces.rows import JsonRows, TraceSource
 from headwater.node.traces.times import iso_us, parse_ts
 from headwater.protocol.errors import ConfigError, EventError, HeadwaterError
 from headwater.protocol.events import Event, EventType

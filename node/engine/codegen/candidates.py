@@ -248,9 +248,9 @@ def range_source(join: JoinContext, level: Level, leaf: int, inline_from: int | 
     inline = len(join.levels) + 1 if inline_from is None else inline_from
     low = [bound.source if bound.step >= inline else bound.variable for bound in lower]
     high = [bound.source if bound.step >= inline else bound.variable for bound in upper]
-    one = low[0] if len(low) == 1 else f"max({', '.join(low)})" if low else ""
-    other = high[0] if len(high) == 1 else f"min({', '.join(high)})" if high else ""
-    return one, other
+    least = low[0] if len(low) == 1 else f"max({', '.join(low)})" if low else ""
+    greatest = high[0] if len(high) == 1 else f"min({', '.join(high)})" if high else ""
+    return least, greatest
 
 
 def candidates_source(join: JoinContext, level: Level, leaf: int, inline_from: int | None = None) -> str:

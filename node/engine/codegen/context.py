@@ -118,7 +118,7 @@ class JoinContext:
     """Set when the number of subsets follows from the number of candidates: (candidates, one of them is forced)."""
     numbers: tuple[str, ...] = ()
     """Variables that say for how many choices of its repetitions a match stands, where matches are only counted."""
-    asked_later: str = ""
+    demanded_later: str = ""
     """Source of what looks at a match that has waited."""
     waiting_match: str | None = None
     """Source of the match that waits: it holds the events of repetitions, but asks nothing of them."""

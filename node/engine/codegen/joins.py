@@ -36,7 +36,7 @@ from headwater.node.engine.codegen.repetitions import (
     write_forced_checks,
 )
 from headwater.protocol.analysis.units import Choice, Measure, Spread
-from headwater.protocol.expressions import parameters_of
+from headwater.protocol.expressions import Expression, parameters_of
 
 NEAR = 16  # how far back from the newest event `last` looks before it bisects the whole buffer
 
@@ -246,32 +246,7 @@ def _repetition(join: JoinContext, step: int, level: Level) -> None:
     forced = unit == join.trigger
     roles = repetition.roles
     conditions = join.conditions.get(step, [])
-    lists = []
-    for leaf_number, leaf in enumerate(repetition.leaves):
-        element = join.element(unit, leaf_number)
-        with join.reading({(leaf.role, ""): element}):
-            tests = class_conditions(join, unit, leaf.role, level.used_class[leaf_number])
-            tests += [
-                join.scope.truth(condition)
-                for condition in conditions
-                if about_element(join, condition, roles, leaf.role) and condition != level.used_condition[leaf_number]
-            ]
-        *_, extra = bounds_of(join, level, leaf_number)
-        tests += extra + distinctness(join, unit, leaf_number, element)
-        candidates = candidates_source(join, level, leaf_number)
-        variable = f"c{unit}_{leaf_number}"
-        lists.append(variable)
-        if repetition.limit is not None and step == len(join.levels):
-            out.line(f"if {over_limit_found(join, unit)}: {join.skip}")
-        if tests:
-            out.line(f"{variable} = [{element} for {element} in {candidates} if {' and '.join(tests)}]")
-        else:
-            out.line(f"{variable} = {candidates}")
-        if forced and leaf_number == join.trigger_leaf:
-            with join.reading({(leaf.role, ""): "e"}):
-                write_forced_checks(join, level, leaf_number, conditions, roles)
-        else:
-            out.line(f"if not {variable}: {join.skip}")
+    lists = _element_lists(join, step, level, conditions)
     join.complete.add(unit)
     tests = finished_checks(join, unit, conditions, roles)
     plain = _finishes(join, step) and not tests
@@ -297,8 +272,43 @@ def _repetition(join: JoinContext, step: int, level: Level) -> None:
     _write_levels(join, step + 1)
     join.leave_loop()
     if DEMAND in source:
-        text = "\n".join([*out.lines[header + 1 :], join.asked_later]).replace(join.waiting_match or "\0", "")
+        text = "\n".join([*out.lines[header + 1 :], join.demanded_later]).replace(join.waiting_match or "\0", "")
         out.lines[header] = out.lines[header].replace(DEMAND, demand_source(join, unit, text))
+
+
+def _element_lists(join: JoinContext, step: int, level: Level, conditions: list[Expression]) -> list[str]:
+    """Write the lists of events that may be elements of a repetition, one for each leaf; their names."""
+    unit = level.unit
+    repetition = join.units[unit]
+    out = join.out
+    roles = repetition.roles
+    lists = []
+    for leaf_number, leaf in enumerate(repetition.leaves):
+        element = join.element(unit, leaf_number)
+        with join.reading({(leaf.role, ""): element}):
+            tests = class_conditions(join, unit, leaf.role, level.used_class[leaf_number])
+            tests += [
+                join.scope.truth(condition)
+                for condition in conditions
+                if about_element(join, condition, roles, leaf.role) and condition != level.used_condition[leaf_number]
+            ]
+        *_, extra = bounds_of(join, level, leaf_number)
+        tests += extra + distinctness(join, unit, leaf_number, element)
+        candidates = candidates_source(join, level, leaf_number)
+        variable = f"c{unit}_{leaf_number}"
+        lists.append(variable)
+        if repetition.limit is not None and step == len(join.levels):
+            out.line(f"if {over_limit_found(join, unit)}: {join.skip}")
+        if tests:
+            out.line(f"{variable} = [{element} for {element} in {candidates} if {' and '.join(tests)}]")
+        else:
+            out.line(f"{variable} = {candidates}")
+        if unit == join.trigger and leaf_number == join.trigger_leaf:
+            with join.reading({(leaf.role, ""): "e"}):
+                write_forced_checks(join, level, leaf_number, conditions, roles)
+        else:
+            out.line(f"if not {variable}: {join.skip}")
+    return lists
 
 
 def _finishes(join: JoinContext, step: int) -> bool:

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
-from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout, Writer
+from headwater.node.engine.codegen.code import Writer
 from headwater.node.engine.codegen.context import JoinContext, Mode
 from headwater.node.engine.codegen.equalities import bind_all
 from headwater.node.engine.codegen.joins import write_join
 from headwater.node.engine.codegen.negations import negation_deadline, negation_found
 from headwater.node.engine.codegen.repetitions import limit_deadline, limit_waits, limited_units, over_limit_found
 from headwater.node.engine.codegen.store_builder import StoreBuilder
-from headwater.node.engine.runtime import NAMES
 from headwater.protocol.analysis.units import Branch, Forbidden, Logical
 from headwater.protocol.composites import CompositeSpec
-from headwater.protocol.errors import RuleError
-from headwater.protocol.events import EventType
-from headwater.protocol.expressions import Attribute, Constant, Fold, Parameter, walk
-from headwater.protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
+from headwater.protocol.pattern import Rule
 
 
 @dataclass(slots=True)
@@ -40,113 +34,6 @@ class RulePlan:
     @property
     def out(self) -> str:
         return f"o{self.number}"
-
-
-def composite_spec(
-    rule: Rule, logical: Logical, columns: Mapping[str, RowLayout], pool: Pool
-) -> tuple[CompositeSpec, tuple[str, ...]]:
-    """What the rule's composites have in common, with the function that computes their attributes."""
-    parameters = tuple(
-        dict.fromkeys(
-            part.name for output in rule.attributes for part in walk(output.value) if isinstance(part, Parameter)
-        )
-    )
-    types = {leaf.role: leaf.type for branch in logical.branches for unit in branch.units for leaf in unit.leaves}
-    always = set.intersection(*({r for u in branch.units for r in u.roles} for branch in logical.branches))
-    variables = {role: f"r{position}" for position, role in enumerate(logical.roles)}
-    repeated = dict(zip(logical.roles, logical.repeated, strict=True))
-
-    def guarded(role: str, piece: Piece) -> Piece:
-        if role in always:
-            return piece
-        return Piece(f"(None if {variables[role]} is None else {piece.source})", nullable=True)
-
-    def attribute(found: Attribute) -> Piece:
-        variable = variables[found.role]
-        if repeated[found.role]:
-            if found.index not in ("first", "last"):
-                raise RuleError(
-                    f"rule {rule.name!r}: {found.role} is repeated; an output attribute names one of its events, "
-                    f"as in {found.role}[last].{found.name}, or folds them, as in max({found.role}[].{found.name})"
-                )
-            variable += "[0]" if found.index == "first" else "[-1]"
-        return guarded(found.role, columns[types[found.role]].read(variable, found.name))
-
-    def fold(found: Fold) -> Piece:
-        rows = variables[found.role]
-        if found.name is None:
-            return guarded(found.role, Piece(f"len({rows})"))
-        read = columns[types[found.role]].read("f", found.name)
-        keep = f" if {read.source} is not None" if read.nullable else ""
-        nullable = found.function != "count"
-        return guarded(found.role, Piece(f"fold_{found.function}([{read.source} for f in {rows}{keep}])", nullable))
-
-    def latest(found: Attribute | Fold) -> str:
-        variable = variables[found.role]
-        if repeated[found.role]:
-            variable += "[0]" if isinstance(found, Attribute) and found.index == "first" else "[-1]"
-        return f"{variable}[0]"
-
-    scope = CodeScope(
-        pool,
-        attribute,
-        fold,
-        latest,
-        {name: Piece(f"p{number}", nullable=True) for number, name in enumerate(parameters)},
-    )
-    values = [_declared(output, scope) for output in rule.attributes]
-    arguments = [*variables.values(), *(f"p{number}" for number in range(len(parameters)))]
-    source = _values_source(", ".join(arguments), values)
-    space: dict[str, Any] = {**NAMES, **pool.objects}
-    exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
-    event_type = EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes))
-    plain = not any(logical.repeated) and always == set(logical.roles)
-    made_of = rule.name, rule.version, event_type, logical.roles, logical.repeated
-
-    def place(output: OutputAttribute) -> tuple[int, int] | None:
-        value = output.value
-        if (
-            not isinstance(value, Attribute)
-            or output.kind == "float"
-            or repeated[value.role]
-            or value.role not in always
-        ):
-            return None
-        column = columns[types[value.role]].position.get(value.name)
-        return None if column is None else (1 + logical.roles.index(value.role), column)
-
-    places = tuple(map(place, rule.attributes))
-    spec = CompositeSpec(*made_of, space["values"], plain, _latest(rule, logical.roles), places)
-    return spec, parameters
-
-
-def _values_source(arguments: str, values: list[str]) -> str:
-    """The program of ``values``. What cannot be computed from the values of events (a text plus a number, an integer
-    too large for a float) has no value, like a division by zero; then the attributes are computed one by one."""
-    source = ""
-    for number, value in enumerate(values):
-        source += f"def value{number}({arguments}):\n    try:\n        return {value}\n"
-        source += "    except (TypeError, ArithmeticError):\n        return None\n"
-    alone = "".join(f"value{number}({arguments}), " for number in range(len(values)))
-    source += f"def values({arguments}):\n    try:\n        return ({''.join(value + ', ' for value in values)})\n"
-    return source + f"    except (TypeError, ArithmeticError):\n        return ({alone})\n"
-
-
-def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:
-    """Which binding is the latest event of every match, if it is plain from the pattern."""
-    root = rule.pattern.root
-    last: Part | None = root.anchor if isinstance(root, Chain) else None
-    if isinstance(root, Sequence):
-        last = [part for part in root.parts if not isinstance(part, Negation)][-1]
-    return 1 + roles.index(last.role) if isinstance(last, Leaf) else None
-
-
-def _declared(output: OutputAttribute, scope: CodeScope) -> str:
-    """Source of an output attribute's value: of the declared kind, and a number only if it is finite."""
-    source = scope.value(output.value).source
-    if output.kind == "float":
-        return f"as_declared({source})"
-    return source if isinstance(output.value, Attribute | Constant) else f"finite({source})"
 
 
 def add_rule(store: StoreBuilder, plan: RulePlan) -> None:
@@ -172,7 +59,7 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
                 join.over_limit = f"v{plan.number}"
                 join.counting = plan.counts
                 if check is not None:
-                    join.asked_later = _asked_later(store.late_checks[check], branch)
+                    join.demanded_later = _demanded_later(store.late_checks[check], branch)
                 name = store.add_function(partial(write_join, join, emit=partial(emit, plan, branch, check)))
                 group = store.group(leaf.type, join.own_conditions(leaf.role, branch.where))
                 if last and (mode.newest or store.ordered):
@@ -181,7 +68,7 @@ def add_branch(store: StoreBuilder, plan: RulePlan, branch: Branch) -> None:
                     group.triggers.append(name)
 
 
-def _asked_later(late_check: str, branch: Branch) -> str:
+def _demanded_later(late_check: str, branch: Branch) -> str:
     """What is still asked of repetitions in matches that wait: what decides them looks at, and where they end."""
     _, _, body = late_check.partition("= match[")
     ends = [f"k{number}_{len(unit.leaves) - 1}[-1]" for number, unit in enumerate(branch.units) if unit.many]

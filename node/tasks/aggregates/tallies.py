@@ -83,7 +83,7 @@ class TallyStore:
     # Questions
 
     def ask(self, question: Question, point: TallyPoint, work: Work) -> None:
-        """Tell the point as soon as no event before the end of the range can follow."""
+        """Answer the point as soon as no event before the end of the range can follow."""
         if question.before[0] <= self._watermark(work):
             point.answered(question.serial, self._answer(question), work)
             return
@@ -149,7 +149,7 @@ class TallyPoint:
         self._floor = -FOREVER
 
     def join(self, asker: Asker) -> None:
-        """From now on this one may ask; until it says otherwise, for anything."""
+        """From now on this asker may ask, about anything until it says otherwise."""
         self._floors.append((asker, -FOREVER))
 
     def ask(self, asker: Asker, questions: Sequence[Question], work: Work) -> None:
@@ -241,11 +241,11 @@ class Tallies:
         self._numbers = numbers
         self.points: dict[Tally, TallyPoint] = {}
         self.inlets: dict[int, TallyPoint] = {}
-        """By the number of the stream, who awaits its answers."""
+        """The points that await answers, by the number of the stream."""
         self.outlets: dict[int, TallyOutlet] = {}
 
     def point(self, aggregate: Tally, work: Work) -> TallyPoint:
-        """Who answers such questions here; made, with everything below that it needs, when it is first asked for."""
+        """What answers such questions here; made, with everything below that it needs, when it is first asked for."""
         point = self.points.get(aggregate)
         if point is None:
             tasks, inlets, store = self._work, [], None

@@ -1,0 +1,146 @@
+"""From the output attributes of a rule to the spec of its composites, and the function that computes their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from headwater.node.engine.codegen.code import CodeScope, Piece, Pool, RowLayout
+from headwater.node.engine.runtime import NAMES
+from headwater.protocol.analysis.units import Logical
+from headwater.protocol.composites import CompositeSpec
+from headwater.protocol.errors import RuleError
+from headwater.protocol.events import EventType
+from headwater.protocol.expressions import Attribute, Constant, Fold, Parameter, walk
+from headwater.protocol.pattern import Chain, Leaf, Negation, OutputAttribute, Part, Rule, Sequence
+
+
+def composite_spec(
+    rule: Rule, logical: Logical, layouts: Mapping[str, RowLayout], pool: Pool
+) -> tuple[CompositeSpec, tuple[str, ...]]:
+    """What the rule's composites have in common, with the function that computes their attributes; and the aggregates
+    that these need."""
+    parameters = tuple(
+        dict.fromkeys(
+            part.name for output in rule.attributes for part in walk(output.value) if isinstance(part, Parameter)
+        )
+    )
+    bindings = _Bindings(rule.name, logical, layouts)
+    scope = CodeScope(
+        pool,
+        bindings.attribute,
+        bindings.fold,
+        bindings.latest_ts,
+        {name: Piece(f"p{number}", nullable=True) for number, name in enumerate(parameters)},
+    )
+    values = [_declared(output, scope) for output in rule.attributes]
+    arguments = [*bindings.variables.values(), *(f"p{number}" for number in range(len(parameters)))]
+    source = _values_source(", ".join(arguments), values)
+    space: dict[str, Any] = {**NAMES, **pool.objects}
+    exec(compile(source, f"<headwater {rule.name}>", "exec"), space)
+    spec = CompositeSpec(
+        rule.name,
+        rule.version,
+        EventType(rule.emits, tuple((output.name, output.kind + "?") for output in rule.attributes)),
+        logical.roles,
+        logical.repeated,
+        space["values"],
+        bindings.are_plain,
+        _latest(rule, logical.roles),
+        tuple(map(bindings.place, rule.attributes)),
+    )
+    return spec, parameters
+
+
+class _Bindings:
+    """The generated code that reads a composite's bindings: one variable for each role, a tuple of rows for a repeated
+    one, None for a role of a branch that did not match."""
+
+    def __init__(self, rule: str, logical: Logical, layouts: Mapping[str, RowLayout]) -> None:
+        units = [branch.units for branch in logical.branches]
+        self.variables = {role: f"r{position}" for position, role in enumerate(logical.roles)}
+        self._rule = rule
+        self._roles = logical.roles
+        self._layouts = layouts
+        self._types = {leaf.role: leaf.type for of_branch in units for unit in of_branch for leaf in unit.leaves}
+        self._always = set.intersection(*({role for unit in of_branch for role in unit.roles} for of_branch in units))
+        self._repeated = dict(zip(logical.roles, logical.repeated, strict=True))
+
+    @property
+    def are_plain(self) -> bool:
+        """Whether every role is bound to one event in every match."""
+        return not any(self._repeated.values()) and self._always == set(self._roles)
+
+    def _layout(self, role: str) -> RowLayout:
+        return self._layouts[self._types[role]]
+
+    def attribute(self, reference: Attribute) -> Piece:
+        role, name, variable = reference.role, reference.name, self.variables[reference.role]
+        if self._repeated[role]:
+            if reference.index not in ("first", "last"):
+                raise RuleError(
+                    f"rule {self._rule!r}: {role} is repeated; an output attribute names one of its events, "
+                    f"as in {role}[last].{name}, or folds them, as in max({role}[].{name})"
+                )
+            variable += "[0]" if reference.index == "first" else "[-1]"
+        return self._guarded(role, self._layout(role).read(variable, name))
+
+    def fold(self, fold: Fold) -> Piece:
+        rows = self.variables[fold.role]
+        if fold.name is None:
+            return self._guarded(fold.role, Piece(f"len({rows})"))
+        read = self._layout(fold.role).read("f", fold.name)
+        keep = f" if {read.source} is not None" if read.nullable else ""
+        source = f"fold_{fold.function}([{read.source} for f in {rows}{keep}])"
+        return self._guarded(fold.role, Piece(source, nullable=fold.function != "count"))
+
+    def _guarded(self, role: str, piece: Piece) -> Piece:
+        if role in self._always:
+            return piece
+        return Piece(f"(None if {self.variables[role]} is None else {piece.source})", nullable=True)
+
+    def latest_ts(self, reference: Attribute | Fold) -> str:
+        """Source of the time of the latest event that the expression reads."""
+        variable = self.variables[reference.role]
+        if self._repeated[reference.role]:
+            variable += "[0]" if isinstance(reference, Attribute) and reference.index == "first" else "[-1]"
+        return f"{variable}[0]"
+
+    def place(self, output: OutputAttribute) -> tuple[int, int] | None:
+        """Binding and column from which an output attribute is taken as it is; None if it is computed."""
+        value = output.value
+        if not isinstance(value, Attribute) or output.kind == "float":
+            return None
+        if self._repeated[value.role] or value.role not in self._always:
+            return None
+        column = self._layout(value.role).position.get(value.name)
+        return None if column is None else (1 + self._roles.index(value.role), column)
+
+
+def _values_source(arguments: str, values: list[str]) -> str:
+    """The program of ``values``. What cannot be computed from the values of events (a text plus a number, an integer
+    too large for a float) has no value, like a division by zero; then the attributes are computed one by one."""
+    source = ""
+    for number, value in enumerate(values):
+        source += f"def value{number}({arguments}):\n    try:\n        return {value}\n"
+        source += "    except (TypeError, ArithmeticError):\n        return None\n"
+    alone = "".join(f"value{number}({arguments}), " for number in range(len(values)))
+    source += f"def values({arguments}):\n    try:\n        return ({''.join(value + ', ' for value in values)})\n"
+    return source + f"    except (TypeError, ArithmeticError):\n        return ({alone})\n"
+
+
+def _latest(rule: Rule, roles: tuple[str, ...]) -> int | None:
+    """Which binding is the latest event of every match, if it is plain from the pattern."""
+    root = rule.pattern.root
+    last: Part | None = root.anchor if isinstance(root, Chain) else None
+    if isinstance(root, Sequence):
+        last = [part for part in root.parts if not isinstance(part, Negation)][-1]
+    return 1 + roles.index(last.role) if isinstance(last, Leaf) else None
+
+
+def _declared(output: OutputAttribute, scope: CodeScope) -> str:
+    """Source of an output attribute's value: of the declared kind, and a number only if it is finite."""
+    source = scope.value(output.value).source
+    if output.kind == "float":
+        return f"as_declared({source})"
+    return source if isinstance(output.value, Attribute | Constant) else f"finite({source})"
