@@ -157,13 +157,13 @@ class Coordinator:
 
     def _built(self, orders: Iterable[tuple[str, Order]]) -> Orders:
         """The orders as they are, or with trees put in place where they would be built."""
-        found: Orders = []
+        placed_orders: Orders = []
         for node, order in orders:
             if self._computed_trees and isinstance(order, StartTree):
-                found += self.trees.placed(order.tree)
+                placed_orders += self.trees.placed(order.tree)
             else:
-                found.append((node, order))
-        return found
+                placed_orders.append((node, order))
+        return placed_orders
 
     def _adopt(self, from_us: int | None) -> Orders:
         self.plan_from_us = from_us
@@ -258,8 +258,8 @@ class Coordinator:
 
     def take_outcomes(self) -> list[ChangeOutcome]:
         """What became of changes since this was last asked."""
-        taken, self._outcomes = self._outcomes, []
-        return taken
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
 
     @property
     def held_from(self) -> list[tuple[Change, int]]:
@@ -273,10 +273,10 @@ class Coordinator:
 
     def declare(self, types: Iterable[EventType]) -> None:
         """Nodes are told of these event types with the next plan."""
-        known = {known.name: known for known in self.network.types}
+        declared_types = {event_type.name: event_type for event_type in self.network.types}
         for declared in types:
-            known.setdefault(declared.name, declared)
-        self.network = replace(self.network, types=tuple(known.values()))
+            declared_types.setdefault(declared.name, declared)
+        self.network = replace(self.network, types=tuple(declared_types.values()))
 
     def _check(self, change: Change) -> None:
         self.contents.check(change, self.nodes())
@@ -363,8 +363,8 @@ class Coordinator:
                 self._question.answered(node, report)
                 return self._recover_if_told()
             case CostsMore():
-                found = self.judged(node, report)
-                return [] if found is None else self.request(found)
+                fall_back = self.judged(node, report)
+                return [] if fall_back is None else self.request(fall_back)
             case _:
                 assert_never(report)
 
@@ -377,7 +377,7 @@ class Coordinator:
         change = self._change
         assert change is not None
         self._change = None
-        promised = max(each.promised_us for each in self._prepared.values())
+        promised = max(prepared.promised_us for prepared in self._prepared.values())
         from_us = int(promised) + 1 if promised > -UNBOUNDED_US else -UNBOUNDED_US
         # A source that has ended promises nothing any more, and the greatest promise may have been its own.
         self.changed_us = from_us = max(from_us, self.changed_us)
@@ -534,10 +534,10 @@ class Coordinator:
 
     def returning(self) -> list[tuple[AddSource | AddSubscription, bool]]:
         """What lost nodes take up again if they come back, and (true) what those that are back have yet to."""
-        asked = [*(change for change, _ in self._waiting), *([self._change] if self._change is not None else [])]
+        requested = [*(change for change, _ in self._waiting), *([self._change] if self._change is not None else [])]
         again = [
             (change, True)
-            for change in asked
+            for change in requested
             if isinstance(change, AddSource | AddSubscription) and change.number is not None
         ]
         return [*again, *((back, False) for left in self._left.values() for back in left)]

@@ -112,18 +112,18 @@ class Question:
     def is_over(self, tree: str, epoch: int) -> bool:
         """Whether a build that was replaced has drained, although no node may say so: its root, which is the first
         to let go of it, does not know it any more. If the root knows nothing at all, whether the others do not."""
-        known = [self._known[tree]] if tree in self._known else list(self._known.values())
-        return not any((tree, epoch) in each for each in known)
+        answers = [self._known[tree]] if tree in self._known else list(self._known.values())
+        return not any((tree, epoch) in answer for answer in answers)
 
     def delivered(
         self, builds: Collection[TreeName], begun: Mapping[TreeName, int | None], partial: Collection[TreeName] = ()
     ) -> dict[str, float]:
         """For every tree up to where all its builds have delivered. What one node knows is true for all, and ``begun``
         says from where on each build had to deliver at all. ``partial`` ones have not delivered what they should."""
-        found: dict[str, float] = {}
+        watermarks: dict[str, float] = {}
         for name in builds:
             from_us = begun.get(name)
             least = -float("inf") if from_us is None else from_us - 1
             watermark = least if name in partial else max(least, self._watermarks.get(name, least))
-            found[name[0]] = min(watermark, found.get(name[0], watermark))
-        return found
+            watermarks[name[0]] = min(watermark, watermarks.get(name[0], watermark))
+        return watermarks

@@ -165,13 +165,13 @@ class TreeKeeper:
         self._lost_links.add(link)
         if one in self._lost_nodes or other in self._lost_nodes:
             return []  # no tree uses it now, nor when the node is back
-        known = self.roots
+        roots_before = self.roots
         orders: Orders = [(one, DropLink(other)), (other, DropLink(one)), *self._replace_leader()]
         concerned = [
             tree
             for tree in self.roots
-            if (tree in known and tree not in self._standing)
-            or (tree in known and self._traits.planned)  # streams may flow over any link
+            if (tree in roots_before and tree not in self._standing)
+            or (tree in roots_before and self._traits.planned)  # streams may flow over any link
             or other == self._expected[tree].get(one)
             or one == self._expected[tree].get(other)
         ]
@@ -179,15 +179,15 @@ class TreeKeeper:
 
     def _replace_leader(self) -> Orders:
         """The network has fallen apart, and the leader is not where most nodes are: another takes its place."""
-        known = self.leader
-        if known is None or known not in self._begun:
+        old = self.leader
+        if old is None or old not in self._begun:
             return []
-        reached = shortest_path_tree(self.network, known, self._lost_links, self._lost_nodes)
+        reached = shortest_path_tree(self.network, old, self._lost_links, self._lost_nodes)
         better = leader(self.network, self._lost_links, self._lost_nodes)
         if len(shortest_path_tree(self.network, better, self._lost_links, self._lost_nodes)) <= len(reached):
             return []
-        orders = self._end(known)
-        orders += [order for name in self.superseded if name[0] == known for order in self.drained(*name)]
+        orders = self._end(old)
+        orders += [order for name in self.superseded if name[0] == old for order in self.drained(*name)]
         self._next_epoch(better)
         return [*orders, self._start(better)]
 
@@ -381,16 +381,16 @@ class TreeKeeper:
 
 
 def _differences(row: Mapping[str, Any], parent: str | None, children: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
+    differences: list[str] = []
     if row["state"] == "broken":
-        found.append("lost a link of the tree")
+        differences.append("lost a link of the tree")
     elif row["state"] == "building":
-        found.append(f"still waits for {', '.join(row['waiting_for'])}")
+        differences.append(f"still waits for {', '.join(row['waiting_for'])}")
     if row["parent"] != parent:
-        found.append(f"has parent {row['parent'] or 'none'}, should have {parent or 'none'}")
+        differences.append(f"has parent {row['parent'] or 'none'}, should have {parent or 'none'}")
     reported = set(row["children"])
     if missing := sorted(set(children) - reported):
-        found.append(f"lacks the children {', '.join(missing)}")
+        differences.append(f"lacks the children {', '.join(missing)}")
     if extra := sorted(reported - set(children)):
-        found.append(f"has the children {', '.join(extra)}, which are not its own")
-    return found
+        differences.append(f"has the children {', '.join(extra)}, which are not its own")
+    return differences

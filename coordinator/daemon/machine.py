@@ -99,8 +99,8 @@ class Past:
 class Machine:
     """One network and everything that was decided about it."""
 
-    def __init__(self, setup: Setup, settings: Settings | None = None, found: Iterable[Noted] = ()) -> None:
-        """``found`` is what is left of the memory of an earlier life."""
+    def __init__(self, setup: Setup, settings: Settings | None = None, pieces: Iterable[Noted] = ()) -> None:
+        """``pieces`` are what is left of the memory of an earlier life."""
         self.setup = setup
         self.settings = settings or Settings()
         self._lay_out = InevPlanner(setup.statistics)
@@ -124,7 +124,7 @@ class Machine:
         self._answers: dict[str, Answered] = {}
         """The answer for each key that a client has given."""
         self._planner = RequestPlanner(self.coordinator, self.registry)
-        self.memory = Memory(found)
+        self.memory = Memory(pieces)
         self._early: list[LostNode | LostLink] = []
         """What an operator has given up before the nodes were told a plan."""
         self.is_outdated = False
@@ -284,16 +284,16 @@ class Machine:
 
     def _recall(self) -> None:
         """Become what the newest memory says. Nodes hear of it when all of them have registered."""
-        found = self.memory.found
-        if why_not_ours(found, self.setup) is not None:
+        pieces = self.memory.found
+        if why_not_ours(pieces, self.setup) is not None:
             return
-        self.coordinator = recalled(self.setup.network, found, self._lay_out, falls_back=self.setup.falls_back)
-        self.registry.recall(found)
+        self.coordinator = recalled(self.setup.network, pieces, self._lay_out, falls_back=self.setup.falls_back)
+        self.registry.recall(pieces)
         self._planner = RequestPlanner(self.coordinator, self.registry)
         self.lost_nodes = {fact.node: None for fact in self._early if isinstance(fact, LostNode)}
         self.lost_links = {(fact.one, fact.other) for fact in self._early if isinstance(fact, LostLink)}
         self._answers.clear()
-        for piece in found:
+        for piece in pieces:
             match piece:
                 case NotedPlan(operations=operations):
                     self._operations = max(self._operations, operations)
@@ -304,12 +304,16 @@ class Machine:
                 case NotedAnswer(key, status, body):
                     self._answers[key] = Answered("", status, json.loads(body))
         for node in self.lost_nodes.keys() & self.registry.nodes.keys():
-            known = self.registry.nodes.pop(node)
-            self._returned[node] = Register(node, known.life, known.address, known.http, known.version)
+            registration = self.registry.nodes.pop(node)
+            self._returned[node] = Register(
+                node, registration.life, registration.address, registration.http, registration.version
+            )
 
     def _remind(self, out: list[Effect]) -> None:
         """With a plan, or what is said of links, nodes are told what to keep, before anything follows from it."""
-        orders = (each.message.order for each in out if isinstance(each, Tell) and isinstance(each.message, Ordered))
+        orders = (
+            effect.message.order for effect in out if isinstance(effect, Tell) and isinstance(effect.message, Ordered)
+        )
         if not any(isinstance(order, Adopt | DropLink | UseLink) for order in orders) or self.coordinator.unanswered():
             return
         answers = list(self._answers.items())[-KEYS_NOTED:]
@@ -317,7 +321,7 @@ class Machine:
             noted_network(self.setup, self.registry.run),
             *self.registry.noted(),
             *noted(self.coordinator, self._operations, self.lost_nodes),
-            *(NotedAnswer(key, known.status, json.dumps(known.body, sort_keys=True)) for key, known in answers),
+            *(NotedAnswer(key, answer.status, json.dumps(answer.body, sort_keys=True)) for key, answer in answers),
         ]
         keepers = [node for node in self.coordinator.nodes() if node in self.registry.sent]
         out[:0] = [Tell(node, message) for node, message in self.memory.news(pieces, keepers)]
@@ -337,8 +341,8 @@ class Machine:
     def _asked(self, asked: Asked, now_us: int, out: list[Effect]) -> None:
         waiter = Waiter(asked.request)
         if asked.key is not None:
-            if (known := self._answers.get(asked.key)) is not None:
-                out.append(Answered(asked.request, known.status, known.body))
+            if (answer := self._answers.get(asked.key)) is not None:
+                out.append(Answered(asked.request, answer.status, answer.body))
                 return
             if (operation := self._under_way(asked.key)) is not None:
                 operation.waiters.append(waiter)
@@ -545,8 +549,8 @@ class Machine:
         match ask:
             case GiveUpNode(node):
                 orders = self._give_up(LostNode(node))
-                known = self.registry.nodes.pop(node, None)
-                self.lost_nodes.setdefault(node, known.life if known is not None else None)
+                registration = self.registry.nodes.pop(node, None)
+                self.lost_nodes.setdefault(node, registration.life if registration is not None else None)
                 self.registry.forget_sent(node)
                 return orders
             case GiveUpLink(one, other):
@@ -558,7 +562,7 @@ class Machine:
                     raise RequestRefused(
                         409, "the coordinator does not know yet what holds; ask again when it is ready"
                     )
-                self._early = [each for each in self._early if each != LostLink(min(one, other), max(one, other))]
+                self._early = [fact for fact in self._early if fact != LostLink(min(one, other), max(one, other))]
                 orders = self.coordinator.link_back(one, other)
                 self.lost_links.discard((min(one, other), max(one, other)))
                 return orders
@@ -600,7 +604,7 @@ class Machine:
             raise RequestRefused(409, "the coordinator does not know yet what holds; ask again when it is ready")
         del self._returned[node]
         del self.lost_nodes[node]
-        self._early = [each for each in self._early if each != LostNode(node)]
+        self._early = [fact for fact in self._early if fact != LostNode(node)]
         self.registry.register(message, now_us)
         self._configure(out)
         return self.coordinator.node_back(node)

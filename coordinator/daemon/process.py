@@ -218,11 +218,11 @@ class CoordinatorDaemon:
 
     def plan_anew(self) -> PlanAnew:
         """The request to place everything for what is known now. What is not known is said, and assumed."""
-        found = self.measured()
+        statistics = self.measured()
         rules = [planned.rule for planned in self.machine.coordinator.rules.values() if planned.until_us is None]
-        for sentence in unmeasured(rules, found):
+        for sentence in unmeasured(rules, statistics):
             log.warning(sentence)
-        return PlanAnew(InevPlanner(found))
+        return PlanAnew(InevPlanner(statistics))
 
     async def _beat(self) -> None:
         """Give up nodes that were silent for longer than the network file allows."""

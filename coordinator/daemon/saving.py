@@ -84,7 +84,7 @@ def restored(data: bytes) -> Any:
 
 
 def restored_machine(data: bytes) -> Machine:
-    found = restored(data)
-    if not isinstance(found, Machine):
+    state = restored(data)
+    if not isinstance(state, Machine):
         raise StateError("this is no saved state of a coordinator")
-    return found
+    return state

@@ -51,12 +51,16 @@ class Ground:
     def wanted_rules(self) -> list[PlannedRule]:
         """The rules whose composites reach a sink, directly or through others, after those that they read."""
         wanted = {name for _, name in self.sinks}
-        found: dict[Rule, PlannedRule] = {}
-        while more := [each for each in self.rules if each.rule.emits in wanted and each.rule not in found]:
-            for each in more:
-                found[each.rule] = each
-                wanted |= types_of(each.rule.pattern)
-        return [found[rule] for rule in in_dependency_order(sorted(found, key=lambda rule: rule.name))]
+        planned_by_rule: dict[Rule, PlannedRule] = {}
+        while more := [
+            planned for planned in self.rules if planned.rule.emits in wanted and planned.rule not in planned_by_rule
+        ]:
+            for planned in more:
+                planned_by_rule[planned.rule] = planned
+                wanted |= types_of(planned.rule.pattern)
+        return [
+            planned_by_rule[rule] for rule in in_dependency_order(sorted(planned_by_rule, key=lambda rule: rule.name))
+        ]
 
 
 def shortest_routes(ground: Ground) -> Routes:
@@ -96,7 +100,7 @@ def at_the_middle(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
         return sum(len(set(routes(node, Filter(""), frozenset((other,))))) for other in ground.nodes)
 
     middle = min(ground.nodes, key=lambda node: (distance(node), node))
-    return {each.rule.name: at_one_node(each.rule, middle) for each in ground.rules}, routes
+    return {planned.rule.name: at_one_node(planned.rule, middle) for planned in ground.rules}, routes
 
 
 FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
@@ -155,7 +159,8 @@ class _Draft:
         self._ground = ground
         self._rules = ground.wanted_rules()
         self._stages = {
-            each.rule.name: divided(each.rule, layout[each.rule.name], ground.sources) for each in self._rules
+            planned.rule.name: divided(planned.rule, layout[planned.rule.name], ground.sources)
+            for planned in self._rules
         }
         self._flows: dict[FlowName, _Flow] = {}
         self._tasks: list[_Task] = []
@@ -201,15 +206,15 @@ class _Draft:
                 flow.origins = {node: BornHere(stream) for node in self._ground.sources[name]}
 
     def _evaluate(self) -> None:
-        bounds = [(each.rule, each.since_us, each.until_us) for each in self._rules]
+        bounds = [(planned.rule, planned.since_us, planned.until_us) for planned in self._rules]
         streams = whole_streams(bounds, horizon_us, self._ground.from_us)
         for planned, whole in zip(self._rules, streams, strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             drives = any(stage.pulled for stage in stages)
             wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]
             for stage in stages:
-                for each in stage.stages:
-                    wanted[each].add(heard_types(rule, stage, each, stages[each].roles))
+                for below in stage.stages:
+                    wanted[below].add(heard_types(rule, stage, below, stages[below].roles))
             for position, stage in enumerate(stages):
                 reads = self._reads(rule, stage, stages)
                 if position == len(stages) - 1:
@@ -238,15 +243,15 @@ class _Draft:
             for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
             if role not in stage.pulled or flow[0] != "events"
         ]
-        for each in stage.stages:
-            heard = heard_types(rule, stage, each, stages[each].roles)
-            below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
-            everywhere.append((below, stage.split in stages[each].roles))
-        asked = {self._filters[rule.name, role] for role in stage.pulled}
-        found: dict[str, _Reads] = {}
+        for position in stage.stages:
+            heard = heard_types(rule, stage, position, stages[position].roles)
+            below = self._same.get(("stage", rule.name, position, heard), ("stage", rule.name, position, heard))
+            everywhere.append((below, stage.split in stages[position].roles))
+        filters = {self._filters[rule.name, role] for role in stage.pulled}
+        reads: dict[str, _Reads] = {}
         for node in stage.nodes:
             pushed, waits = list(everywhere), []
-            for needed in sorted(asked, key=repr):
+            for needed in sorted(filters, key=repr):
                 flow = self._comes_anyway(needed, node)
                 if flow is not None:
                     pushed.append((flow, False))
@@ -254,21 +259,21 @@ class _Draft:
                     pushed.append((_events(needed), True))
                 else:
                     waits.append(needed)
-            found[node] = _Reads(tuple(dict.fromkeys(pushed)), tuple(waits), stage.master if waits else None)
-        return found
+            reads[node] = _Reads(tuple(dict.fromkeys(pushed)), tuple(waits), stage.master if waits else None)
+        return reads
 
     def _place(
         self, name: FlowName, stream: Whole | Part, stage: Stage, reads: Mapping[str, _Reads], drives: bool
     ) -> None:
-        made = self._flows[name] = _Flow(stream)
+        flow = self._flows[name] = _Flow(stream)
         for node in stage.nodes:
             number = len(self._tasks)
-            made.origins[node] = MadeBy(number)
+            flow.origins[node] = MadeBy(number)
             here = [*reads[node].pushed, *((self._asked(needed, number), False) for needed in reads[node].asked)]
             self._tasks.append(_Task(node, number, stream, here, reads[node].master, drives))
-            for flow, only_here in here:
+            for read, only_here in here:
                 if not only_here:
-                    self._flows[flow].readers.add(node)
+                    self._flows[read].readers.add(node)
 
     def _comes_anyway(self, needed: Filter, node: str) -> FlowName | None:
         """The flow that brings events to a node, for another reader, without being asked; None: there is none."""
@@ -290,11 +295,11 @@ class _Draft:
         if pattern is None:
             return None
         rule, types = part.partial.rule, _types(part.partial.rule)
-        read = [
-            (frozenset(each.pushed), frozenset(each.asked), None if each.master is None else types[each.master])
-            for each in (reads[node] for node in stage.nodes)
+        inputs = [
+            (frozenset(read.pushed), frozenset(read.asked), None if read.master is None else types[read.master])
+            for read in (reads[node] for node in stage.nodes)
         ]
-        return pattern, part.since_us, part.heard, stage.nodes, tuple(read), horizon_us(rule)
+        return pattern, part.since_us, part.heard, stage.nodes, tuple(inputs), horizon_us(rule)
 
     def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
         """What a stage reads of the events of a role."""
@@ -374,12 +379,12 @@ class _Draft:
         in its place."""
         if position == len(self._stages[rule]) - 1:
             return [("whole", rule, 0, ())]
-        made = [name for name in (*self._flows, *self._same) if name[:3] == ("stage", rule, position)]
-        return sorted(self._same.get(name, name) for name in made)
+        names = [name for name in (*self._flows, *self._same) if name[:3] == ("stage", rule, position)]
+        return sorted(self._same.get(name, name) for name in names)
 
-    def reads_of(self, made: FlowName) -> list[tuple[FlowName, bool]]:
+    def reads_of(self, flow: FlowName) -> list[tuple[FlowName, bool]]:
         """What is read to make a flow; (true) each node reads only what arises there."""
-        task = next(iter(self._flows[made].origins.values()))
+        task = next(iter(self._flows[flow].origins.values()))
         assert isinstance(task, MadeBy)
         return self._tasks[task.task].reads
 
@@ -400,13 +405,13 @@ class _Draft:
 
     def links(self, routes: Routes) -> dict[FlowName, dict[str, int]]:
         """For every flow, by origin: how many links its events cross."""
-        found: dict[FlowName, dict[str, int]] = {}
+        crossed: dict[FlowName, dict[str, int]] = {}
         for name, flow in self._flows.items():
             for origin in flow.origins:
                 readers = frozenset(flow.readers - {origin})
                 links = len(list(_directed(origin, routes(origin, flow.stream, readers)))) if readers else 0
-                found.setdefault(name, {})[origin] = links
-        return found
+                crossed.setdefault(name, {})[origin] = links
+        return crossed
 
     def _overlap(self, task: _Task) -> bool:
         """Whether the same event may come in several ways: what is put together at several nodes shares events."""

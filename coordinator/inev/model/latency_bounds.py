@@ -40,10 +40,10 @@ class LatencyTerms:
     @property
     def _number(self) -> float:
         try:
-            found = float(self.bound.removesuffix("x"))
+            number = float(self.bound.removesuffix("x"))
         except ValueError:
             return math.nan
-        return found if math.isfinite(found) else math.nan
+        return number if math.isfinite(number) else math.nan
 
     def limit(self, central: float) -> float | None:
         """The latency that a plan may have, if centralised evaluation has this one; None: any."""

@@ -80,7 +80,7 @@ class _Reading:
             case p.Sequence(parts):
                 return self._sequence(parts)
             case p.Conjunction(parts):
-                if any(isinstance(each, p.Negation) for each in parts):
+                if any(isinstance(inner, p.Negation) for inner in parts):
                     raise _NotInParts
                 return Operator("AND", tuple(map(self._part, parts)))
             case p.Disjunction(parts):
@@ -101,11 +101,11 @@ class _Reading:
                     raise _NotInParts
                 forbidden = self._part(part.part)
                 continue
-            found = self._part(part)
+            pattern = self._part(part)
             if forbidden is not None:
-                found = Operator("NSEQ", (done.pop(), forbidden, found))
+                pattern = Operator("NSEQ", (done.pop(), forbidden, pattern))
                 forbidden = None
-            done.append(found)
+            done.append(pattern)
         if forbidden is not None:
             raise _NotInParts
         return done[0] if len(done) == 1 else Operator("SEQ", tuple(done))
@@ -119,7 +119,7 @@ class _Reading:
             below.setdefault(step.within.origin, []).append(step.leaf)
 
         def before(leaf: p.Leaf) -> Pattern:
-            inner = [before(each) for each in below.get(leaf.role, ())]
+            inner = [before(child) for child in below.get(leaf.role, ())]
             if not inner:
                 return self.labels[leaf.role]
             first = inner[0] if len(inner) == 1 else Operator("AND", tuple(inner))
@@ -134,15 +134,15 @@ class _Reading:
 
     def joinable(self) -> Callable[[frozenset[str]], bool]:
         """Whether nodes can put together some types by themselves. Negations are decided with all that a rule reads."""
-        known: dict[frozenset[str], bool] = {}
+        cached: dict[frozenset[str], bool] = {}
 
         def joined(labels: frozenset[str]) -> bool:
-            if labels not in known:
+            if labels not in cached:
                 try:
-                    known[labels] = len(joinable_components(self.rule, self._roles(labels))) == 1
+                    cached[labels] = len(joinable_components(self.rule, self._roles(labels))) == 1
                 except RuleError:
-                    known[labels] = False
-            return known[labels]
+                    cached[labels] = False
+            return cached[labels]
 
         return joined
 
@@ -220,7 +220,7 @@ def problem_from(
         window = reading.window_s(totals)
         blocking.update(conditions.blocking())
         pairs, predicates = conditions.pairs(), conditions.predicates()
-        tells, labels = asking(rule, conditions.told), conditions.labels
+        tells, labels = asking(rule, conditions.passing), conditions.labels
         warnings += conditions.unused()
         try:
             pattern, whole = reading.pattern(), False
@@ -245,7 +245,7 @@ def problem_from(
                 gaps_s=reading.gaps_s(),
                 alike=conditions.alike(),
                 apart=conditions.apart(),
-                asking={(labels[master], labels[role]): told for (master, role), told in tells.items()},
+                asking={(labels[master], labels[role]): scope for (master, role), scope in tells.items()},
             )
             queries.append(query)
             for key, matches in _counted(query, in_force, labels):
@@ -255,11 +255,11 @@ def problem_from(
             anchor = reading.only_anchor()
             if anchor is not None:
                 most[query.projection(frozenset(query.types)).key] = sum(rates[anchor].values())
-    known = [rule.name for rule in rules]
+    rule_names = [rule.name for rule in rules]
     warnings += [
-        f"there is no rule {name}, so its selectivities are not used; rules are {', '.join(known)}"
+        f"there is no rule {name}, so its selectivities are not used; rules are {', '.join(rule_names)}"
         for name in statistics.selectivities
-        if name not in known
+        if name not in rule_names
     ]
     filled = EventNetwork(names, network.topology, rates)
     costs = PhysicalCosts(filled, blocking, single, most, tuple(queries), counted=counted)

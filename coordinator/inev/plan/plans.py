@@ -147,19 +147,23 @@ class Plan:
 
     def refined(self, draws: int = DRAWS) -> Plan:
         """The same plan with rates as precise as the cost model can tell them with so many draws."""
-        asked = {(each.source.projection, each.source.sent) for each in self.transfers if each.kind == "events"}
-        questions = sum(len(projection.types if sent is None else sent) for projection, sent in asked)
+        sent_streams = {
+            (transfer.source.projection, transfer.source.sent)
+            for transfer in self.transfers
+            if transfer.kind == "events"
+        }
+        questions = sum(len(projection.types if sent is None else sent) for projection, sent in sent_streams)
         problem = replace(self.problem, costs=self.problem.costs.refined(draws // max(1, questions)))
         if problem.costs is self.problem.costs:
             return self
         transfers = []
-        for each in self.transfers:
-            rate = each.rate
-            if each.kind == "events":
-                rate = sent_rate(problem, each.source, each.node)
-            elif each.ask is not None:
-                rate = asking_rate(problem, each.ask, each.kind, each.node)
-            transfers.append(replace(each, rate=rate))
+        for transfer in self.transfers:
+            rate = transfer.rate
+            if transfer.kind == "events":
+                rate = sent_rate(problem, transfer.source, transfer.node)
+            elif transfer.ask is not None:
+                rate = asking_rate(problem, transfer.ask, transfer.kind, transfer.node)
+            transfers.append(replace(transfer, rate=rate))
         return replace(self, problem=problem, transfers=tuple(transfers))
 
     @cached_property
@@ -172,17 +176,17 @@ class Plan:
                 key = (transfer.source, transfer.node)
                 links[key] = links.get(key, 0) | transfer.links
         readers = dict.fromkeys(read for task in self.tasks for read in task.inputs)
-        found: list[Vertex] = []
+        vertices: list[Vertex] = []
         position: dict[tuple[Input, int], int] = {}
-        made: dict[tuple[Projection, Placement, int], Vertex] = {}
+        vertex_of: dict[tuple[Projection, Placement, int], Vertex] = {}
         for type in self.problem.types:
             source = Input(primitive(type), Placement(split_by=type))
             for node in network.sources(type):
-                taken = links.get((as_born(source) if self.unfiltered else source, node), 0)
-                position[source, node] = len(found)
-                found.append(
+                link_bits = links.get((as_born(source) if self.unfiltered else source, node), 0)
+                position[source, node] = len(vertices)
+                vertices.append(
                     Vertex(
-                        source.projection, node, taken, None if taken else frozenset(), split_by=type,
+                        source.projection, node, link_bits, None if link_bits else frozenset(), split_by=type,
                         share=network.share(type, node), of=len(network.rates[type]),
                     )
                 )  # fmt: skip
@@ -205,20 +209,20 @@ class Plan:
                 )
                 for read in sent_as:
                     # What is complete where it is born travels as the events of its type, if at all.
-                    taken = 0 if (read, node) in position else links.get((read, node), 0)
-                    position[read, node] = len(found)
+                    link_bits = 0 if (read, node) in position else links.get((read, node), 0)
+                    position[read, node] = len(vertices)
                     split = task.placement.split_by
                     share = network.share(split, node) if split is not None else 1.0
-                    sent = read.sent if taken or read.sent is not None else frozenset()
-                    vertex = Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes), asked)
-                    made[task.projection, task.placement, node] = vertex
-                    found.append(vertex)
+                    sent = read.sent if link_bits or read.sent is not None else frozenset()
+                    vertex = Vertex(task.projection, node, link_bits, sent, parts, split, share, len(task.nodes), asked)
+                    vertex_of[task.projection, task.placement, node] = vertex
+                    vertices.append(vertex)
         for transfer in self.transfers:
             if transfer.kind == "composites":
                 # What completes a query may be read by others in part only: then no vertex sends all of its matches.
-                final = made[transfer.source.projection, transfer.source.placement, transfer.node]
-                found.append(replace(final, links=transfer.links, sent=None, delivers=transfer.query))
-        return tuple(found)
+                final = vertex_of[transfer.source.projection, transfer.source.placement, transfer.node]
+                vertices.append(replace(final, links=transfer.links, sent=None, delivers=transfer.query))
+        return tuple(vertices)
 
     def _kept_local(self, read: Input, task: PlacedTask) -> bool:
         """Whether every node of a task reads only its own part of an input."""
@@ -304,16 +308,16 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
             for node in bit_positions(targets):
                 transfers += _asking(space, stream, source, node)
             continue
-        asked = problem.queries[-1 - stream.sent] if stream.sent < 0 else None
-        composites = problem.costs.delivered(asked) if asked is not None else 0.0
+        delivered = problem.queries[-1 - stream.sent] if stream.sent < 0 else None
+        composites = problem.costs.delivered(delivered) if delivered is not None else 0.0
         for node, part in space.at[stream.place]:
             links = space.topology.reaching(node, space.signature(targets))
             if links:
                 reached = tuple(bit_positions(targets))
                 transfers.append(
                     Transfer(source, node, links, sent_rate(problem, source, node), reached)
-                    if asked is None
-                    else Transfer(source, node, links, composites * part, reached, "composites", asked.name)
+                    if delivered is None
+                    else Transfer(source, node, links, composites * part, reached, "composites", delivered.name)
                 )
     return Plan(problem, planner, tuple(tasks.values()), finals, tuple(transfers))
 
@@ -323,14 +327,14 @@ def _asking(space: Space, stream: Stream, answered: Input, node: int) -> Iterato
     problem, topology, ask = space.problem, space.topology, space.ask(stream)
     sources = problem.network.sources(ask.type)
     request = Input(answered.projection, Placement(node=node))
-    asked = asking_rate(problem, ask, "requests", node)
+    request_rate = asking_rate(problem, ask, "requests", node)
     back = {source: topology.reaching(source, space.signature(1 << node)) for source in sources}
     ways: list[tuple[tuple[int, ...], int]] = [((source,), back[source]) for source in sources]
     if not problem.costs.asks_by_event:
         ways = [(sources, topology.reaching(node, space.signature(space.masks[stream.place])))]
     for targets, links in ways:
         if links:
-            yield Transfer(request, node, links, asked, targets, "requests", ask=ask)
+            yield Transfer(request, node, links, request_rate, targets, "requests", ask=ask)
     for source, links in back.items():
         if links:
             rate = asking_rate(problem, ask, "answers", source)

@@ -65,7 +65,7 @@ def centralised(problem: Problem) -> Plan:
             links = space.topology.reaching(source, space.signature(1 << node))
             if links:
                 transfers.append(Transfer(read, source, links, rate, (node,)))
-    delivered = [each for each in plan.transfers if each.kind == "composites"]
+    delivered = [transfer for transfer in plan.transfers if transfer.kind == "composites"]
     return replace(plan, transfers=(*transfers, *delivered), unfiltered=True)
 
 

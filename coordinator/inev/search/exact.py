@@ -41,9 +41,9 @@ def exact_plan(problem: Problem, budget_s: float | None = None, pull: bool = Fal
             f"{NODES_MAX} nodes; this is {len(problem.queries)} of up to {widest} types on "
             f"{problem.network.topology.nodes} nodes: use --planner inev"
         )
-    known = Search(problem, budget_s, patient=False, pull=pull)
-    enumeration = _Enumeration(known, Clock(budget_s, known.space.worked_s))
-    return at_most_centralised(plan_from(known.space, enumeration.best_of_all(), "exact"))
+    search = Search(problem, budget_s, patient=False, pull=pull)
+    enumeration = _Enumeration(search, Clock(budget_s, search.space.worked_s))
+    return at_most_centralised(plan_from(search.space, enumeration.best_of_all(), "exact"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +66,13 @@ class _Enumeration:
     tasks and readers never make a plan cheaper, for the smallest tree over more nodes has no fewer links.
     """
 
-    def __init__(self, known: Search, clock: Clock) -> None:
-        self.space = known.space
-        self.queries = known.workload.queries
-        self.pull = known.pull
+    def __init__(self, search: Search, clock: Clock) -> None:
+        self.space = search.space
+        self.queries = search.workload.queries
+        self.pull = search.pull
         self.clock = clock
-        self.best = known.run()
-        self.cost = known.space.cost(self.best)
+        self.best = search.run()
+        self.cost = search.space.cost(self.best)
         self._found: dict[Task, list[Way]] = {}
         self._brought: dict[tuple[int, int], list[Way]] = {}
 
@@ -114,7 +114,7 @@ class _Enumeration:
         return [*range(self.space.nodes), *(query.places[query.column[at]] for at in query.splitting if mask >> at & 1)]
 
     def _alone(self, carried: Mapping[Stream, int], tasks: Tasks | None = None) -> Way:
-        return Way(carried, tasks or {}, sum(self.space.price(*each) for each in carried.items()))
+        return Way(carried, tasks or {}, sum(self.space.price(stream, targets) for stream, targets in carried.items()))
 
     def _joined(self, one: Way, other: Way) -> Way | None:
         """Both at once; None if that costs as much as the best plan known."""
@@ -122,7 +122,7 @@ class _Enumeration:
         carried = dict(one.carried)
         for stream, mask in other.carried.items():
             carried[stream] = carried.get(stream, 0) | mask
-        cost = sum(self.space.price(*each) for each in carried.items())
+        cost = sum(self.space.price(stream, targets) for stream, targets in carried.items())
         return Way(carried, {**other.tasks, **one.tasks}, cost) if cost < self.cost else None
 
     def _evaluated(self, query: QuerySearch, whole: int, place: int) -> list[Way]:
@@ -191,22 +191,22 @@ class _Enumeration:
     def _asking_all(self, query: QuerySearch, task: Task, whole: int, master: int) -> Iterator[Way]:
         """All ways in which events of one type, by its bit, ask for any of the others."""
         types = {1 << at: type for at, type in enumerate(query.types) if whole >> at & 1}
-        asked = whole & ~master
-        while asked:
-            inputs = [self.space.raw(type) for bit, type in types.items() if not bit & asked]
+        asked_bits = whole & ~master
+        while asked_bits:
+            inputs = [self.space.raw(type) for bit, type in types.items() if not bit & asked_bits]
             for bit, type in types.items():
-                for ask in asks(self.space, query.query, task[0], inputs, type) if bit & asked else ():
+                for ask in asks(self.space, query.query, task[0], inputs, type) if bit & asked_bits else ():
                     if ask.master == self.space.types[types[master]]:
                         inputs.append(self.space.pulled(ask))
             way = self._alone(dict.fromkeys(inputs, 1 << task[1]), {task: tuple(inputs)})
             if len(inputs) == len(types) and way.cost < self.cost:
                 yield way
-            asked = (asked - 1) & whole & ~master
+            asked_bits = (asked_bits - 1) & whole & ~master
 
     def _bring(self, query: QuerySearch, mask: int, to: int) -> list[tuple[list[Stream], Way]]:
         """All ways to have all matches of a set at a place, with the streams that bring them."""
         targets = self.space.masks[to]
-        found = []
+        ways = []
         for place in self._places(query, mask):
             for streams in self._forms(query, Stream(query.projection[mask], place)):
                 if to >= self.space.nodes and self.space.raw(to - self.space.nodes) in streams[1:]:
@@ -216,8 +216,8 @@ class _Enumeration:
                 for way in self._evaluated(query, mask, place) if delivery.cost < self.cost else ():
                     joint = self._joined(way, delivery)
                     if joint is not None:
-                        found.append((streams, joint))
-        return found
+                        ways.append((streams, joint))
+        return ways
 
     def _forms(self, query: QuerySearch, whole: Stream) -> Iterator[list[Stream]]:
         """A stream as it is, and with every output selector, together with the types that each leaves out."""

@@ -184,9 +184,9 @@ class Search:
 
     def plan(self) -> Plan:
         """What ``run`` finds, or centralised evaluation where that is cheaper and fast enough."""
-        found = plan_from(self.space, self.run(), "inev")
-        cheaper = at_most_centralised(found)
-        return cheaper if self.bound is None or self.bound.obeyed(latency(cheaper, self.bound.factor)) else found
+        plan = plan_from(self.space, self.run(), "inev")
+        cheaper = at_most_centralised(plan)
+        return cheaper if self.bound is None or self.bound.obeyed(latency(cheaper, self.bound.factor)) else plan
 
     def run(self) -> Solution:
         self.best, centre = self._centre()
@@ -288,9 +288,9 @@ class Search:
             at = queue.pop(0)
             queue.append(at)
             candidate = self.workload.replanned(solution, [at])
-            found = self.value(candidate, cost)
-            if found < cost * BETTER:
-                solution, cost, unchanged = candidate, found, 0
+            new_cost = self.value(candidate, cost)
+            if new_cost < cost * BETTER:
+                solution, cost, unchanged = candidate, new_cost, 0
             else:
                 unchanged += 1
         return solution, cost
@@ -303,9 +303,9 @@ class Search:
             work = self.workload
             for steps in (work.pulled, work.selected, work.moved, work.shared_within, work.found_everywhere):
                 for candidate in steps(solution):
-                    found = self.value(candidate, cost)
-                    if found < cost * BETTER:
-                        solution, cost, better = candidate, found, True
+                    new_cost = self.value(candidate, cost)
+                    if new_cost < cost * BETTER:
+                        solution, cost, better = candidate, new_cost, True
                         break
                     if self.clock.over:
                         break
