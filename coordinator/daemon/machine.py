@@ -33,8 +33,8 @@ from headwater.coordinator.daemon.memory import Memory, found_sentence, noted_ne
 from headwater.coordinator.daemon.operations import Operation, RequestPlanner, RequestRefused, Waiter, event_time
 from headwater.coordinator.daemon.registry import Registry
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.memory import noted, recalled
+from headwater.coordinator.planners import planner_of, statistics_of
 from headwater.coordinator.recovery import LostLink, LostNode
 from headwater.coordinator.requests import (
     AddClientSubscription,
@@ -103,7 +103,7 @@ class Machine:
         """``pieces`` are what is left of the memory of an earlier life."""
         self.setup = setup
         self.settings = settings or Settings()
-        self._lay_out = InevPlanner(setup.statistics)
+        self._lay_out = planner_of(setup.network.strategy, setup.statistics)
         self.coordinator = Coordinator(
             setup.network, setup.network.strategy, lay_out=self._lay_out, falls_back=setup.falls_back
         )
@@ -251,8 +251,7 @@ class Machine:
     @property
     def planned_for(self) -> Statistics:
         """What the planner knew when it last placed rules."""
-        lay_out = self.coordinator.layings.lay_out
-        return lay_out.statistics if isinstance(lay_out, InevPlanner) else self.setup.statistics
+        return statistics_of(self.coordinator.layings.lay_out) or self.setup.statistics
 
     def unsettled(self) -> str | None:
         """Why it is not known yet what holds, in a sentence; None: it is. What nodes remember may differ from what the

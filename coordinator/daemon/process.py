@@ -35,7 +35,7 @@ from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateErr
 from headwater.coordinator.daemon.statistics import Statistics
 from headwater.coordinator.inev.model.measuring import unmeasured
 from headwater.coordinator.inev.model.rules import Statistics as Known
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.planners import planner_of
 from headwater.coordinator.requests import GiveUpNode, PlanAnew, Request
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.journal import Journal
@@ -222,7 +222,7 @@ class CoordinatorDaemon:
         rules = [planned.rule for planned in self.machine.coordinator.rules.values() if planned.until_us is None]
         for sentence in unmeasured(rules, statistics):
             log.warning(sentence)
-        return PlanAnew(InevPlanner(statistics))
+        return PlanAnew(planner_of(self.machine.coordinator.strategy, statistics))
 
     async def _beat(self) -> None:
         """Give up nodes that were silent for longer than the network file allows."""
