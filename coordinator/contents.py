@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from headwater.coordinator.layout.graphs import Ground, Link
 from headwater.coordinator.requests import (
     AddSource,
     AddSubscription,
@@ -209,6 +210,15 @@ class Contents:
                     self._retired.append(_Retired(plan, sink=(node, sink)))
                 case NotedRule(_, rule, int(plan)):
                     self._retired.append(_Retired(plan, rule=rule))
+
+    def ground(self, nodes: Sequence[str], links: Iterable[Link], from_us: int | None) -> Ground:
+        """What rules are laid over: these nodes and links, with the sources and sinks that are at them."""
+        sources: dict[str, tuple[str, ...]] = {}
+        for node, source in self.sources.values():
+            if node in nodes and node not in sources.get(source.type, ()):
+                sources[source.type] = (*sources.get(source.type, ()), node)
+        sinks = tuple((node, sink.subscription.type) for node, sink in self.sinks.values() if node in nodes)
+        return Ground(tuple(nodes), tuple(links), sources, sinks, tuple(self.rules.values()), from_us)
 
     def as_sinks(self) -> tuple[Sink, ...]:
         """The sinks as a network has them."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from headwater.protocol.messages.plans import DeliveredTo
 
@@ -64,6 +64,20 @@ class BrokenTree:
 Fact: TypeAlias = LostLink | LostNode | Rejoined | Relinked | NodeBack | LinkBack | BrokenTree
 
 
+def renews_all(fact: Fact, *, is_whole: bool) -> bool:
+    """Whether all trees are built anew for it, and not only those that it breaks. ``is_whole``: every tree reaches all
+    nodes."""
+    match fact:
+        case Rejoined() | Relinked() | NodeBack():
+            return True
+        case LinkBack():
+            return not is_whole
+        case LostLink() | LostNode() | BrokenTree():
+            return False
+        case _:
+            assert_never(fact)
+
+
 class Question:
     """How far have trees delivered? And what the answers are needed for."""
 
@@ -87,8 +101,9 @@ class Question:
             self._told, self._watermarks, self._known = set(), {}, {}
         if fact not in self.facts:
             self.facts.append(fact)
-        if isinstance(fact, Rejoined | NodeBack):
-            self._told.add(fact.node)  # it knows nothing
+        match fact:
+            case Rejoined(node) | NodeBack(node):
+                self._told.add(node)  # it knows nothing
         return is_first
 
     def answered(self, node: str, report: DeliveredTo) -> None:
@@ -103,6 +118,11 @@ class Question:
     def unanswered(self, nodes: Iterable[str]) -> list[str]:
         """Who has not yet told."""
         return [node for node in nodes if node not in self._told] if self.facts else []
+
+    @property
+    def lost_news(self) -> bool:
+        """Whether what nodes had told may be lost, too, such as that a tree has drained."""
+        return any(isinstance(fact, Relinked) for fact in self.facts)
 
     def taken(self) -> list[Fact]:
         """All nodes have answered: what is to be dealt with now."""

@@ -74,6 +74,21 @@ class TreeKeeper:
         """All builds (tree, epoch) that serve something: the current ones, and those that still drain."""
         return tuple(sorted([*self._current.items(), *self._superseded]))
 
+    @property
+    def current_builds(self) -> list[tuple[str, int]]:
+        """The builds (tree, epoch) that stand or are being built, without those that only drain."""
+        return sorted(self._current.items())
+
+    def builds_at(self, node: str) -> list[tuple[str, int]]:
+        """The builds that a node is part of; those that it is cut off from will never begin there."""
+        without = [name for name in self.current_builds if node not in self._expected[name[0]]]
+        return [name for name in self.builds if name not in without]
+
+    def partial_builds(self) -> list[tuple[str, int]]:
+        """Current builds that do not reach all nodes. How far they deliver is no use: what takes their place, and
+        reaches those they do not, begins where they began."""
+        return [name for name in self.current_builds if self.cut_off(name[0])]
+
     def links(self) -> list[tuple[str, str]]:
         """The links that are there, with both their ends."""
         pairs = ((link.one, link.other) for link in self.network.links)
@@ -83,6 +98,10 @@ class TreeKeeper:
         """The epoch under which a tree is, or is being, built."""
         return self._current[tree]
 
+    def is_current(self, tree: str, epoch: int) -> bool:
+        """Whether this is the build of a tree that stands or is being built."""
+        return self._current.get(tree) == epoch
+
     def expected(self, tree: str) -> Mapping[str, str | None]:
         """The parent that every node of the tree should have (the root: None)."""
         return self._expected[tree]
@@ -90,6 +109,10 @@ class TreeKeeper:
     def cut_off(self, tree: str) -> tuple[str, ...]:
         """Nodes that are not lost themselves but that the root can no longer reach."""
         return tuple(node for node in self._remaining_nodes() if node not in self._expected[tree])
+
+    def is_whole(self) -> bool:
+        """Whether every tree reaches all nodes that are left."""
+        return not any(self.cut_off(tree) for tree in self._current)
 
     def stands(self, tree: str) -> bool:
         """Whether a tree stands under its current epoch."""
@@ -121,14 +144,14 @@ class TreeKeeper:
 
     def tree_stands(self, tree: str, epoch: int) -> bool:
         """The root tells that its tree stands. False: the news is about a build that was replaced meanwhile."""
-        if self._current.get(tree) != epoch:
+        if not self.is_current(tree, epoch):
             return False
         self._standing.add(tree)
         return True
 
     def tree_broken(self, tree: str, epoch: int) -> Orders:
         """A node tells that a tree lost a link there: it is built anew, unless that has been decided already."""
-        return self._rebuild([tree]) if self._current.get(tree) == epoch else []
+        return self._rebuild([tree]) if self.is_current(tree, epoch) else []
 
     def drained(self, tree: str, epoch: int) -> Orders:
         """Nothing moves along a replaced build any more: have all nodes forget it."""

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
+from headwater.coordinator.daemon.decisions import Decisions
 from headwater.coordinator.daemon.inputs import (
     Answered,
     Asked,
@@ -404,7 +405,7 @@ class Machine:
                 self._order(self.coordinator.request(operation.steps[0], operation.number), out)
             except ConfigError as error:
                 self.current = None
-                self._end(operation, out, 409, self._partly(operation, str(error)))
+                self._end(operation, out, 409, operation.partly(str(error)))
                 continue
             self._look_for_commit(now_us, out)  # in a network without nodes there is none to wait for
 
@@ -423,7 +424,7 @@ class Machine:
                 out.append(Note(f"{outcome.change} was given up: {outcome.refused}"))
             else:
                 self.current = None
-                self._end(operation, out, 409, self._partly(operation, outcome.refused))
+                self._end(operation, out, 409, operation.partly(outcome.refused))
         if any(outcome.refused is None for outcome in outcomes):
             self._configure_first(out)
 
@@ -457,11 +458,10 @@ class Machine:
 
     def _tell_failures(self, out: list[Effect]) -> list[str]:
         """Where the planner has failed since this was last asked: everything goes on without it, and operators hear."""
-        failures = self.coordinator.layings.failures
-        told, failures[:] = list(failures), []
-        self.counts["planner_failures"] += len(told)
-        out += map(Note, told)
-        return told
+        failures = self.coordinator.layings.take_failures()
+        self.counts["planner_failures"] += len(failures)
+        out += map(Note, failures)
+        return failures
 
     def _configure_first(self, out: list[Effect]) -> None:
         configures: list[Effect] = []
@@ -481,7 +481,7 @@ class Machine:
             sentence = f"{self._unfinished()} {after}"
         self.current = None
         self.counts["aborted_changes"] += 1
-        self._end(operation, out, 504, self._partly(operation, sentence))
+        self._end(operation, out, 504, operation.partly(sentence))
 
     def _unfinished(self) -> str:
         """What the coordinator waits for before it can begin a change."""
@@ -490,14 +490,6 @@ class Machine:
         trees = self.coordinator.trees
         building = [tree for tree in trees.roots if not trees.stands(tree)]
         return f"the trees of {listed(building)} were not complete" if building else "the change before was not made"
-
-    @staticmethod
-    def _partly(operation: Operation, sentence: str) -> str:
-        if not operation.made:
-            return f"{sentence}; nothing has been changed"
-        if isinstance(operation.ask, ReplaceRule):
-            return f"{sentence}; the old rule is undeployed, the new one is not deployed: deploy it again"
-        return f"{sentence}; the first {operation.made} of its steps hold, the others do not"
 
     def _end(self, operation: Operation, out: list[Effect], status: int = 200, refused: str | None = None) -> None:
         """Answer all who wait for it."""
@@ -518,24 +510,20 @@ class Machine:
 
     # ---------------------------------------------------------------------------------------------------------- losses
 
-    def _decide(
-        self,
-        ask: Decision,
-        waiter: Waiter,
-        key: str | None,
-        now_us: int,
-        out: list[Effect],
-    ) -> None:
+    def _decide(self, ask: Decision, waiter: Waiter, key: str | None, now_us: int, out: list[Effect]) -> None:
         """What an operator decides holds at once; what follows from it waits for the answers of the nodes."""
         operation = self._operation(ask, waiter, key, now_us)
         try:
-            orders = self._decided(ask, now_us, out)
+            orders = self._decisions().made(ask, now_us)
         except RequestRefused as refused:
             self._end(operation, out, refused.status, refused.sentence)
             return
         except ConfigError as error:
             self._end(operation, out, 404, str(error))
             return
+        match ask:
+            case TakeNodeBack():
+                self._configure(out)  # before it hears of a plan
         if self.begun:
             self._order(orders, out)
         else:
@@ -544,66 +532,14 @@ class Machine:
         out.append(Note(f"an operator decided: {describe(ask)}"))
         self._end(operation, out)
 
-    def _decided(self, ask: Decision, now_us: int, out: list[Effect]) -> Orders:
-        match ask:
-            case GiveUpNode(node):
-                orders = self._give_up(LostNode(node))
-                registration = self.registry.nodes.pop(node, None)
-                self.lost_nodes.setdefault(node, registration.life if registration is not None else None)
-                self.registry.forget_sent(node)
-                return orders
-            case GiveUpLink(one, other):
-                orders = self._give_up(LostLink(min(one, other), max(one, other)))
-                self.lost_links.add((min(one, other), max(one, other)))
-                return orders
-            case TakeLinkBack(one, other):
-                if not self.begun and self.memory.found:
-                    raise RequestRefused(
-                        409, "the coordinator does not know yet what holds; ask again when it is ready"
-                    )
-                self._early = [fact for fact in self._early if fact != LostLink(min(one, other), max(one, other))]
-                orders = self.coordinator.link_back(one, other)
-                self.lost_links.discard((min(one, other), max(one, other)))
-                return orders
-            case TakeNodeBack(node):
-                return self._take_back(node, now_us, out)
-
-    def _give_up(self, fact: LostNode | LostLink) -> Orders:
-        """At once, unless what holds is not known yet: then when it is."""
-        match fact:
-            case LostNode(node):
-                self.coordinator.trees.check_node(node)
-            case LostLink(one, other):
-                self.coordinator.trees.check_link(one, other)
-        if not self.begun:
-            self._early.append(fact)
-            if self.memory.found:
-                return []
-        match fact:
-            case LostNode(node):
-                return self.coordinator.lost_node(node)
-            case LostLink(one, other):
-                return self.coordinator.lost_link(one, other)
-
-    def _take_back(self, node: str, now_us: int, out: list[Effect]) -> Orders:
-        if node not in self.lost_nodes:
-            raise RequestRefused(409, f"{node} was not given up")
-        message = self._returned.get(node)
-        if message is None:
-            raise RequestRefused(
-                409, f"{node} has not registered since it was given up; start it with an empty data folder"
-            )
-        if message.life == self.lost_nodes[node]:
-            raise RequestRefused(
-                409,
-                f"{node} still has the memory of what it did before it was given up, while the others went on without "
-                f"it; start it with an empty data folder",
-            )
-        if not self.begun and self.memory.found:
-            raise RequestRefused(409, "the coordinator does not know yet what holds; ask again when it is ready")
-        del self._returned[node]
-        del self.lost_nodes[node]
-        self._early = [fact for fact in self._early if fact != LostNode(node)]
-        self.registry.register(message, now_us)
-        self._configure(out)
-        return self.coordinator.node_back(node)
+    def _decisions(self) -> Decisions:
+        return Decisions(
+            self.coordinator,
+            self.registry,
+            self.lost_nodes,
+            self.lost_links,
+            self._returned,
+            self._early,
+            begun=self.begun,
+            remembers=bool(self.memory.found),
+        )

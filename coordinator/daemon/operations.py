@@ -101,6 +101,16 @@ class Operation:
             body["warnings"] = list(self.warnings)
         return body
 
+    def partly(self, sentence: str) -> str:
+        """Why it has failed, and what of it holds all the same."""
+        if not self.made:
+            return f"{sentence}; nothing has been changed"
+        match self.ask:
+            case ReplaceRule():
+                return f"{sentence}; the old rule is undeployed, the new one is not deployed: deploy it again"
+            case _:
+                return f"{sentence}; the first {self.made} of its steps hold, the others do not"
+
 
 def already_deployed(names: Sequence[str]) -> str:
     """Why rules cannot be deployed whose names are taken."""

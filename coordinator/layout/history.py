@@ -15,7 +15,7 @@ from headwater.coordinator.layout.cost_watch import Fallen, Watched, watched_sta
 from headwater.coordinator.layout.fallback import all_fallen_back
 from headwater.coordinator.layout.graphs import Draft, Ground, Planner, Routes, at_the_middle, drafted
 from headwater.coordinator.layout.stages import Layout, RuleLayout
-from headwater.coordinator.requests import FallBack
+from headwater.coordinator.requests import Change, FallBack, PlanAnew
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.graphs import Graph, Watch
 from headwater.protocol.messages.plans import CostsMore
@@ -62,7 +62,7 @@ class Layings:
         self.failure: str | None = None
         """Why the newest graph is not what the planner has decided, in a sentence; None: it is."""
         self.failures: list[str] = []
-        """The same of all graphs, until the caller takes them from here to report them."""
+        """The same of all graphs since they were last taken."""
 
     # ---------------------------------------------------------------------------------------------------------- laying
 
@@ -89,6 +89,11 @@ class Layings:
         self._graph, self._told = (tree, epoch), {}
         self.watched = laid.watched
         return laid.graphs
+
+    def take_failures(self) -> list[str]:
+        """Where the planner has failed since this was last asked, in sentences."""
+        failures, self.failures = self.failures, []
+        return failures
 
     def _drawn(
         self, ground: Ground, kept: Layout, layout: Layout, routes: Routes, tree: str, epoch: int, plan: int
@@ -153,7 +158,21 @@ class Layings:
             return None
         return FallBack(watched.stages, watched.home, self.number, watched.sentence(node, report))
 
-    def check(self, change: FallBack) -> None:
+    def check(self, change: Change) -> None:
+        """ConfigError if a change makes no sense now."""
+        match change:
+            case FallBack():
+                self._check_fall_back(change)
+
+    def apply(self, change: Change) -> None:
+        """The next graph is laid out as a change says."""
+        match change:
+            case PlanAnew(planner):
+                self.begin_anew(planner)
+            case FallBack():
+                self.fall_back(change)
+
+    def _check_fall_back(self, change: FallBack) -> None:
         """ConfigError if the stage is not there any more, or has fallen back already."""
         if change.laying != self.number:
             raise ConfigError("everything was laid out anew since it was found that a stage costs too much")

@@ -427,9 +427,7 @@ class Simulation:
 
     def _coordinate(self, orders: Orders) -> None:
         """The coordinator's word reaches a node at once (unless a fault slows it down), or when it is up again."""
-        failures = self.coordinator.layings.failures
-        self.outcome.planner_failures += failures
-        failures.clear()
+        self.outcome.planner_failures += self.coordinator.layings.take_failures()
         for node, order in orders:
             if node in self.nodes and not self._strangers[node]:
                 self._schedule(self._heap, self._spoken.arrival_us("", node, self.now_us), node, Ordered(order))

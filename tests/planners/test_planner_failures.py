@@ -143,7 +143,7 @@ def test_a_layout_that_cannot_be_laid_is_a_failure_of_the_planner_too() -> None:
     coordinator_ = room.machine.coordinator
     graphs = layings.laid(coordinator_._ground(coordinator_.trees.roots[0], None), "n1", 1, 1)
     assert graphs.keys() == set(network.nodes)
-    assert layings.failures == [layings.failure]
+    assert layings.take_failures() == [layings.failure]
     assert layings.laid(ground[0], "n1", 2, 2).keys() == set(network.nodes), "what is kept can be laid again"
 
 
