@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
-from headwater.coordinator.inev.model.measuring import Seen, Stage, with_selectivities
+from headwater.coordinator.inev.model.measuring import MatchCount, Stage, with_selectivities
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.layout.stages import RuleLayout
 from headwater.protocol.pattern import Rule
@@ -32,7 +32,7 @@ def as_measured(
     rates: Mapping[str, Mapping[str, float]],
     layout: Mapping[str, RuleLayout],
     rules: Iterable[Rule],
-    matches: Mapping[Stage, Seen],
+    matches: Mapping[Stage, MatchCount],
     filters: Mapping[str, tuple[float, float]],
 ) -> Statistics:
     """The same with selectivities, as the stages of a layout that runs show them. Matches of roles that are put

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.coordinator.inev.model.measuring import Seen, Stage
+from headwater.coordinator.inev.model.measuring import MatchCount, Stage
 from headwater.protocol.messages.control import decode_statistics
 from headwater.protocol.wire.codec import CodecError
 
@@ -41,7 +41,7 @@ class Whisper:
         return counts
 
 
-class Statistics:
+class NodeStatistics:
     """The last words of every node, laid out as in ``node/observe/statistics.py``; whatever else a node may say
     is passed on as it is and otherwise ignored."""
 
@@ -90,17 +90,19 @@ class Statistics:
                 )
         return rates
 
-    def matches(self, now_us: int) -> dict[Stage, Seen]:
+    def matches(self, now_us: int) -> dict[Stage, MatchCount]:
         """For roles of rules that are put together somewhere: matches of about the last minute, over all nodes."""
-        matches: dict[Stage, Seen] = {}
+        matches: dict[Stage, MatchCount] = {}
         for node, last in sorted(self.last.items()):
             since, before = self._base(node, last, now_us)
             joined_before = before.joined() if before is not None else {}
             seconds = max(LEAST_S, (now_us - since) / 1e6)
             for stage, count_now in last.joined().items():
-                seen = matches.get(stage, Seen(0.0, 0.0, seconds))
+                seen = matches.get(stage, MatchCount(0.0, 0.0, seconds))
                 count = max(0.0, count_now - joined_before.get(stage, 0))
-                matches[stage] = Seen(seen.count + count, seen.per_s + count / seconds, min(seconds, seen.seconds))
+                matches[stage] = MatchCount(
+                    seen.count + count, seen.per_s + count / seconds, min(seconds, seen.seconds)
+                )
         return matches
 
     def _base(self, node: str, last: Whisper, now_us: int) -> tuple[int, Whisper | None]:

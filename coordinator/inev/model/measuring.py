@@ -42,7 +42,7 @@ NOWHERE: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MatchCount:
     """Matches that were counted: in all, per second, and over how many seconds."""
 
     count: float
@@ -53,7 +53,7 @@ class Seen:
 def with_selectivities(
     rules: Iterable[Rule],
     statistics: Statistics,
-    matches: Mapping[Stage, Seen],
+    matches: Mapping[Stage, MatchCount],
     filters: Mapping[str, tuple[float, float]],
 ) -> Statistics:
     """What is given, with the selectivities that were measured in its place. The given rates are those at which
@@ -98,7 +98,7 @@ def _filtered(rule: Rule, filters: Mapping[str, tuple[float, float]]) -> dict[fr
 def _attribute(
     rule: Rule,
     roles: frozenset[str],
-    seen: Seen,
+    seen: MatchCount,
     rates: Mapping[str, Mapping[str, float]],
     shares: dict[frozenset[str], float],
     settled: set[frozenset[str]],

@@ -22,7 +22,7 @@ from typing import Final
 
 from headwater.coordinator.inev.model.patterns import Pattern, leaves, negated, order, repeated
 from headwater.coordinator.inev.model.problem import Ask, EventNetwork, ProblemError, Projection, Query
-from headwater.coordinator.inev.model.sampling import Draw, Shape, drawn, share_of
+from headwater.coordinator.inev.model.sampling import Draw, MatchShape, drawn, share_of
 
 ARRANGED_MAX: Final = 8
 """Arrangements of more types than this are not listed one by one for negations: the gap is taken to be a single one."""
@@ -219,7 +219,7 @@ class PhysicalCosts:
         if draws is None:
             gaps = self._gaps(projection)
             conditions = home.pairs if home.apart is None else home.apart
-            shape = Shape(
+            shape = MatchShape(
                 {name: self.network.total(name) for name in sorted(projection.types)},
                 order(projection.pattern),
                 {types: share for types, share in conditions.items() if types <= projection.types},

@@ -29,7 +29,7 @@ Place = tuple[float, int]
 
 
 @dataclass(frozen=True)
-class Shape:
+class MatchShape:
     """What a match is: one event of each type, in order, within a span or with bounded gaps, that pass conditions."""
 
     rates: Mapping[str, float]
@@ -62,7 +62,7 @@ def share_of(draws: list[Draw], part: float = 1.0) -> float:
     return sum(draw.weight * (1 - (1 - part) ** draw.partners) for draw in draws)
 
 
-def drawn(shape: Shape, type: str, other: str, mean: float, samples: int) -> list[Draw]:
+def drawn(shape: MatchShape, type: str, other: str, mean: float, samples: int) -> list[Draw]:
     """Events of a type, with the number of events of another type in the same matches; ``mean``: matches per event.
 
     At most ``samples`` are drawn, fewer where they say the same.
@@ -103,7 +103,7 @@ def _is_settled(draws: list[Draw]) -> bool:
 class _Orders:
     """The orders in which the types of a shape may follow each other, all equally likely."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: MatchShape) -> None:
         self.types = tuple(shape.rates)
         number = {type: at for at, type in enumerate(self.types)}
         self._later = [0] * len(self.types)
@@ -134,7 +134,7 @@ class _Orders:
 class _Neighbourhood:
     """An event of a type at time 0, and what happens around it."""
 
-    def __init__(self, shape: Shape, type: str, chance: random.Random, orders: _Orders) -> None:
+    def __init__(self, shape: MatchShape, type: str, chance: random.Random, orders: _Orders) -> None:
         self.shape = shape
         self.orders = orders
         self.type = type

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Pull, Transfer, as_born
-from headwater.coordinator.inev.search.search import Bound
+from headwater.coordinator.inev.plan.plans import PlacedTask, Plan, Pull, TaskInput, Transfer, as_born
+from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.coordinator.inev.search.space import Space
 from headwater.protocol.text import plural
 
@@ -17,7 +17,7 @@ NODES_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanningOutcome:
     """A plan with what it is compared with."""
 
     plan: Plan
@@ -40,7 +40,7 @@ class Outcome:
     @property
     def bound_obeyed(self) -> bool | None:
         """None where there is no bound."""
-        return None if self.latency_bound is None else Bound(self.latency_bound).obeyed(self.latency)
+        return None if self.latency_bound is None else LatencyBound(self.latency_bound).obeyed(self.latency)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -55,7 +55,7 @@ class Outcome:
         return (*warnings, slow)
 
 
-def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
+def as_json(outcome: PlanningOutcome, *, numbers: bool) -> dict[str, Any]:
     """The plan as stable JSON. Summing edges times rate over ``transfers`` gives ``cost``. ``numbers``: node names are
 
     the numbers of a case file."""
@@ -131,12 +131,12 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
     }
 
 
-def _place_json(read: Input, names: tuple[Any, ...]) -> Any:
+def _place_json(read: TaskInput, names: tuple[Any, ...]) -> Any:
     return names[read.placement.node] if read.placement.node is not None else read.placement.split_by
 
 
-def _readers(plan: Plan) -> dict[Input, list[str]]:
-    readers: dict[Input, list[str]] = {}
+def _readers(plan: Plan) -> dict[TaskInput, list[str]]:
+    readers: dict[TaskInput, list[str]] = {}
     for task in plan.tasks:
         for read in task.inputs:
             if read in task.pulled:
@@ -160,7 +160,7 @@ def _asking(plan: Plan, transfer: Transfer) -> list[str]:
 # Words --------------------------------------------------------------------------------------------------------------
 
 
-def in_words(outcome: Outcome) -> Iterator[str]:
+def in_words(outcome: PlanningOutcome) -> Iterator[str]:
     """The plan as a person reads it."""
     plan = outcome.plan
     yield f"cost            {plan.cost:,.4g}  ({_unit(plan)}: rate times links, summed)"
@@ -232,7 +232,7 @@ def place(plan: Plan, task: PlacedTask) -> str:
     return f"the {len(task.nodes)} sources of {task.placement.split_by} ({shown}{more})"
 
 
-def _named(read: Input) -> str:
+def _named(read: TaskInput) -> str:
     if read.sent is None:
         return read.projection.text
     return f"{', '.join(sorted(read.sent))} in {read.projection.text}"
@@ -298,8 +298,8 @@ def _why_asked(plan: Plan, task: PlacedTask, pull: Pull, space: Space) -> str:
     )
 
 
-def _streams(plan: Plan) -> Mapping[Input, list[Transfer]]:
-    streams: dict[Input, list[Transfer]] = {}
+def _streams(plan: Plan) -> Mapping[TaskInput, list[Transfer]]:
+    streams: dict[TaskInput, list[Transfer]] = {}
     for transfer in plan.transfers:
         streams.setdefault(transfer.source, []).append(transfer)
     return dict(sorted(streams.items(), key=lambda item: -sum(transfer.cost for transfer in item[1])))

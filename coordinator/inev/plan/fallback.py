@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from headwater.coordinator.inev.plan.plans import FallBack, Input, PlacedTask, Placement, Plan
+from headwater.coordinator.inev.plan.plans import PlacedTask, Placement, Plan, TaskFallBack, TaskInput
 from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
 
 CANDIDATES: Final = 8
@@ -22,7 +22,7 @@ def with_fall_backs(plan: Plan) -> Plan:
     space = Space(plan.problem)
     solution = solution_of(space, plan)
     cost = space.cost(solution)
-    fall_backs: list[FallBack] = []
+    fall_backs: list[TaskFallBack] = []
     for task in plan.tasks:
         key = (space.number(task.projection), _place(space, task.placement))
         if key not in solution.tasks or task.pulls:  # a task that asks cannot tell what would come unasked
@@ -30,17 +30,17 @@ def with_fall_backs(plan: Plan) -> Plan:
         if len(task.nodes) > 1:
             node = best_node(space, solution, key)
             extra = space.cost(gathered(space, solution, {key: node})) - cost
-            fall_backs.append(FallBack(task.projection, task.placement, node, extra))
+            fall_backs.append(TaskFallBack(task.projection, task.placement, node, extra))
         elif key not in solution.finals:
             extra = space.cost(without(space, solution, key)) - cost
-            fall_backs.append(FallBack(task.projection, task.placement, None, extra))
+            fall_backs.append(TaskFallBack(task.projection, task.placement, None, extra))
     return replace(plan, fall_backs=tuple(fall_backs))
 
 
 def solution_of(space: Space, plan: Plan) -> Solution:
     """A plan in the numbers of a space of its problem."""
 
-    def stream(task: PlacedTask, read: Input) -> Stream:
+    def stream(task: PlacedTask, read: TaskInput) -> Stream:
         ask = next((pull.ask for pull in task.pulls if pull.read == read), None)
         if ask is not None:
             return space.pulled(ask)

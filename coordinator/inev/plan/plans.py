@@ -31,7 +31,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class TaskInput:
     """What a task reads: a projection as found at its placement; ``sent`` are the types an output selector leaves."""
 
     projection: Projection
@@ -47,7 +47,7 @@ class Input:
 class Pull:
     """An input that stays at its sources until a task asks for it."""
 
-    read: Input
+    read: TaskInput
     ask: Ask
 
     @property
@@ -63,16 +63,16 @@ class PlacedTask:
     projection: Projection
     placement: Placement
     nodes: tuple[int, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[TaskInput, ...]
     pulls: tuple[Pull, ...] = ()
 
     @property
-    def pulled(self) -> frozenset[Input]:
+    def pulled(self) -> frozenset[TaskInput]:
         return frozenset(pull.read for pull in self.pulls)
 
 
 @dataclass(frozen=True, slots=True)
-class FallBack:
+class TaskFallBack:
     """What takes the place of a task that turns out to cost more than it saves: a node alone, or (None) nothing, and
     its readers read its inputs. ``extra`` is what the plan then costs more, at the rates that it was made for."""
 
@@ -91,7 +91,7 @@ class Transfer:
     does, and "answers"; both with their ``ask``.
     """
 
-    source: Input
+    source: TaskInput
     node: int
     links: int
     rate: float
@@ -136,7 +136,7 @@ class Plan:
     tasks: tuple[PlacedTask, ...]
     finals: Mapping[str, PlacedTask]
     transfers: tuple[Transfer, ...]
-    fall_backs: tuple[FallBack, ...] = ()
+    fall_backs: tuple[TaskFallBack, ...] = ()
     unfiltered: bool = False
     """Whether events travel as they are born, once for all roles of their type, rather than filtered for each role."""
 
@@ -170,17 +170,17 @@ class Plan:
     def vertices(self) -> tuple[Vertex, ...]:
         """The plan as an INEv graph: a vertex for every type at every source, and for every task at every node."""
         network = self.problem.network
-        links: dict[tuple[Input, int], int] = {}
+        links: dict[tuple[TaskInput, int], int] = {}
         for transfer in self.transfers:
             if transfer.kind not in ("requests", "composites"):
                 key = (transfer.source, transfer.node)
                 links[key] = links.get(key, 0) | transfer.links
         readers = dict.fromkeys(read for task in self.tasks for read in task.inputs)
         vertices: list[Vertex] = []
-        position: dict[tuple[Input, int], int] = {}
+        position: dict[tuple[TaskInput, int], int] = {}
         vertex_of: dict[tuple[Projection, Placement, int], Vertex] = {}
         for type in self.problem.types:
-            source = Input(primitive(type), Placement(split_by=type))
+            source = TaskInput(primitive(type), Placement(split_by=type))
             for node in network.sources(type):
                 link_bits = links.get((as_born(source) if self.unfiltered else source, node), 0)
                 position[source, node] = len(vertices)
@@ -191,7 +191,7 @@ class Plan:
                     )
                 )  # fmt: skip
         for task in self.tasks:
-            whole = Input(task.projection, task.placement)
+            whole = TaskInput(task.projection, task.placement)
             sent_as = [
                 read for read in readers if read.projection == task.projection and read.placement == task.placement
             ]
@@ -224,7 +224,7 @@ class Plan:
                 vertices.append(replace(final, links=transfer.links, sent=None, delivers=transfer.query))
         return tuple(vertices)
 
-    def _kept_local(self, read: Input, task: PlacedTask) -> bool:
+    def _kept_local(self, read: TaskInput, task: PlacedTask) -> bool:
         """Whether every node of a task reads only its own part of an input."""
         return task.placement.split_by is not None and read.placement == task.placement and read.sent is None
 
@@ -235,7 +235,7 @@ class Plan:
         return self.problem.network.sources(placement.split_by)
 
 
-def sent_rate(problem: Problem, source: Input, node: int) -> float:
+def sent_rate(problem: Problem, source: TaskInput, node: int) -> float:
     """What a node sends of a projection."""
     split = source.placement.split_by
     part = problem.network.share(split, node) if split is not None else 1.0
@@ -251,10 +251,10 @@ def asking_rate(problem: Problem, ask: Ask, kind: str, node: int) -> float:
     return problem.costs.answered(ask) * problem.network.share(ask.type, node)
 
 
-def as_born(read: Input) -> Input:
+def as_born(read: TaskInput) -> TaskInput:
     """The events of a type of which only those are read that meet the conditions of their role: all of them."""
     type = born_type(read.projection.key)
-    return Input(primitive(type), Placement(split_by=type))
+    return TaskInput(primitive(type), Placement(split_by=type))
 
 
 def transmission_cost(vertex: Vertex, problem: Problem) -> float:
@@ -283,9 +283,9 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
     def placement(place: int) -> Placement:
         return Placement(node=place) if place < space.nodes else Placement(split_by=space.types[place - space.nodes])
 
-    def read(stream: Stream) -> Input:
+    def read(stream: Stream) -> TaskInput:
         sent = frozenset(space.types[number] for number in bit_positions(stream.sent)) if stream.sent > 0 else None
-        return Input(space.projections[stream.projection], placement(stream.place), sent)
+        return TaskInput(space.projections[stream.projection], placement(stream.place), sent)
 
     tasks: dict[tuple[int, int], PlacedTask] = {}
     for task, inputs in solution.tasks.items():
@@ -322,11 +322,11 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
     return Plan(problem, planner, tuple(tasks.values()), finals, tuple(transfers))
 
 
-def _asking(space: Space, stream: Stream, answered: Input, node: int) -> Iterator[Transfer]:
+def _asking(space: Space, stream: Stream, answered: TaskInput, node: int) -> Iterator[Transfer]:
     """What travels because a node asks for events of a type."""
     problem, topology, ask = space.problem, space.topology, space.ask(stream)
     sources = problem.network.sources(ask.type)
-    request = Input(answered.projection, Placement(node=node))
+    request = TaskInput(answered.projection, Placement(node=node))
     request_rate = asking_rate(problem, ask, "requests", node)
     back = {source: topology.reaching(source, space.signature(1 << node)) for source in sources}
     ways: list[tuple[tuple[int, ...], int]] = [((source,), back[source]) for source in sources]

@@ -9,7 +9,7 @@ from headwater.coordinator.inev.model.problem import Problem, Projection, event_
 from headwater.coordinator.inev.model.rules import Statistics, labels_of, problem_from
 from headwater.coordinator.inev.model.topology import Topology
 from headwater.coordinator.inev.plan.fallback import with_fall_backs
-from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Placement, Plan
+from headwater.coordinator.inev.plan.plans import PlacedTask, Placement, Plan, TaskInput
 from headwater.coordinator.inev.search.search import Clock, Search
 from headwater.coordinator.layout.graphs import Ground, Link, Routes, at_the_middle
 from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage
@@ -150,6 +150,6 @@ def _asking(task: PlacedTask, roles: Callable[[Iterable[str]], frozenset[str]]) 
     return (next(iter(master)), pulled) if len(master) == 1 else (None, frozenset())
 
 
-def _task_of(read: Input, tasks: Mapping[tuple[Projection, Placement], PlacedTask]) -> PlacedTask | None:
+def _task_of(read: TaskInput, tasks: Mapping[tuple[Projection, Placement], PlacedTask]) -> PlacedTask | None:
     """The task that gives what is read; None for events as they are."""
     return None if read.projection.primitive else tasks[read.projection, read.placement]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from headwater.coordinator.inev.model.latency import hops_within
 from headwater.coordinator.inev.model.problem import Problem, Query
-from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Vertex
+from headwater.coordinator.inev.plan.plans import PlacedTask, Plan, TaskInput, Vertex
 
 
 def faults(plan: Plan) -> list[str]:
@@ -110,7 +110,7 @@ def request_faults(plan: Plan, task: PlacedTask) -> Iterator[str]:
                     )
 
 
-def _produces(task: PlacedTask, read: Input) -> bool:
+def _produces(task: PlacedTask, read: TaskInput) -> bool:
     return task.projection == read.projection and task.placement == read.placement
 
 
@@ -126,7 +126,7 @@ def _split_faults(task: PlacedTask, split: str, query: Query) -> Iterator[str]:
         yield f"{name} is split by {split} but reads no input that is"
 
 
-def _selector_faults(task: PlacedTask, read: Input, query: Query) -> Iterator[str]:
+def _selector_faults(task: PlacedTask, read: TaskInput, query: Query) -> Iterator[str]:
     if read.sent is None:
         return
     if not read.sent or not read.sent < read.projection.types:

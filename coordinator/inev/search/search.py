@@ -98,7 +98,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LatencyBound:
     """Plans slower than ``at_most`` are refused; ``factor`` weighs work at nodes against hops."""
 
     at_most: float
@@ -109,7 +109,11 @@ class Bound:
 
 
 def inev_plan(
-    problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0, pull: bool = False
+    problem: Problem,
+    budget_s: float | None = None,
+    bound: LatencyBound | None = None,
+    seed: int = 0,
+    pull: bool = False,
 ) -> Plan:
     """The cheapest plan that the search finds; never dearer than centralised, nor with ``pull`` than push-pull.
 
@@ -140,7 +144,7 @@ class Search:
     """The best solution so far, and the attempts to find a better one."""
 
     def __init__(
-        self, problem: Problem, clock: Clock | float | None, bound: Bound | None = None, seed: int = 0,
+        self, problem: Problem, clock: Clock | float | None, bound: LatencyBound | None = None, seed: int = 0,
         patient: bool = True, pull: bool = False,
     ) -> None:  # fmt: skip
         """``clock``: instead of one, the seconds of work of a usual machine; None: until nothing better is found."""
