@@ -31,7 +31,7 @@ from headwater.coordinator.inev.plan.plans import Placement, Plan, TaskInput, Tr
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.search.baselines import central_solution
 from headwater.coordinator.inev.search.space import Space
-from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.layout.ground import Ground
 from headwater.coordinator.shortest_paths import leader
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation

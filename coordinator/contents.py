@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headwater.coordinator.layout.graphs import Ground, Link
+from headwater.coordinator.layout.ground import Ground, Link
 from headwater.coordinator.requests import (
     AddSource,
     AddSubscription,

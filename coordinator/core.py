@@ -16,7 +16,7 @@ from typing import TypeAlias, assert_never
 
 from headwater.coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
 from headwater.coordinator.contents import Contents
-from headwater.coordinator.layout.graphs import Ground, Planner, at_the_middle
+from headwater.coordinator.layout.ground import Ground, Planner, at_the_middle
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.recovery import (
     BrokenTree,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from headwater.coordinator.core import Coordinator
-from headwater.coordinator.layout.graphs import Planner
+from headwater.coordinator.layout.ground import Planner
 from headwater.coordinator.requests import AddSource, AddSubscription
 from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
 from headwater.protocol.network import Network, Sink, Source

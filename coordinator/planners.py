@@ -7,7 +7,7 @@ from typing import Final, Protocol, runtime_checkable
 
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.graphs import Ground, Planner, Routes, at_the_middle
+from headwater.coordinator.layout.ground import Ground, Planner, Routes, at_the_middle
 from headwater.coordinator.layout.stages import Layout
 from headwater.protocol.strategy import strategy_of
 

@@ -11,7 +11,7 @@ from headwater.coordinator.daemon.machine import Machine
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured, Statistics
 from headwater.coordinator.layout import cost_watch, fallback, history, stages
-from headwater.coordinator.layout.graphs import at_the_middle
+from headwater.coordinator.layout.ground import at_the_middle
 from headwater.coordinator.planners import PLANNERS
 from headwater.protocol.state import Format, Vocabulary
 from headwater.protocol.state import OldState as OldState

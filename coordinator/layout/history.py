@@ -13,7 +13,8 @@ from pathlib import Path
 
 from headwater.coordinator.layout.cost_watch import Fallen, Watched, watched_stages
 from headwater.coordinator.layout.fallback import all_fallen_back
-from headwater.coordinator.layout.graphs import Draft, Ground, Planner, Routes, at_the_middle, drafted
+from headwater.coordinator.layout.graphs import Draft, drafted
+from headwater.coordinator.layout.ground import Ground, Planner, Routes, at_the_middle
 from headwater.coordinator.layout.stages import Layout, RuleLayout
 from headwater.coordinator.requests import Change, FallBack, PlanAnew
 from headwater.protocol.errors import ConfigError

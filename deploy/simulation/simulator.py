@@ -15,7 +15,7 @@ from itertools import chain, count
 from typing import Any
 
 from headwater.coordinator.core import Coordinator, Orders
-from headwater.coordinator.layout.graphs import Planner, at_the_middle
+from headwater.coordinator.layout.ground import Planner, at_the_middle
 from headwater.coordinator.requests import Change, DeployRules, FallBack
 from headwater.deploy.simulation.accounts import Accounts
 from headwater.deploy.simulation.checkers import Checkers

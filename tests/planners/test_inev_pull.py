@@ -34,7 +34,7 @@ from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
 from headwater.coordinator.inev.search.search import PUSHED_FIRST, Clock, LatencyBound, Search, inev_plan
 from headwater.coordinator.inev.search.space import Solution, Space
-from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.layout.ground import Ground
 from headwater.deploy.reporting.plan_picture import as_dot, as_svg
 from headwater.node.pull.reach import reach_of
 from headwater.protocol.analysis.bounds import horizon_us

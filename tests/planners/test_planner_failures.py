@@ -14,7 +14,7 @@ from headwater.coordinator.daemon.durable import Durable
 from headwater.coordinator.daemon.inputs import Answered
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.graphs import Ground, Routes
+from headwater.coordinator.layout.ground import Ground, Routes
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
 from headwater.coordinator.requests import AddSubscription, DeployRules, GiveUpNode, PlanAnew

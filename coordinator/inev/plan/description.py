@@ -63,56 +63,9 @@ def as_json(outcome: PlanningOutcome, *, numbers: bool) -> dict[str, Any]:
     names: tuple[Any, ...] = plan.problem.network.names
     if numbers:
         names = tuple(int(name) if name.lstrip("-").isdigit() else name for name in names)
-    links = plan.problem.network.topology.link_names
-    costs = plan.problem.costs
-    readers = _readers(plan)
-    fall_backs = {(fall_back.projection, fall_back.placement): fall_back for fall_back in plan.fall_backs}
-
-    def transfer_json(transfer: Transfer) -> dict[str, Any]:
-        return {
-            "projection": transfer.source.projection.text,
-            "placement": _place_json(transfer.source, names),
-            "from": names[transfer.node],
-            "to": [names[node] for node in transfer.targets],
-            "for": readers.get(transfer.source, []) if transfer.ask is None else _asking(plan, transfer),
-            "edges": [[names[one], names[other]] for one, other in links(transfer.links)],
-            "rate": transfer.rate,
-            "kind": transfer.kind,
-            "asked_by": None if transfer.ask is None else transfer.ask.master or transfer.ask.by.text,
-            "output_selector_types_not_sent": sorted(transfer.source.left_out),
-        }
-
-    def fall_back_json(task: PlacedTask) -> dict[str, Any] | None:
-        fall_back = fall_backs.get((task.projection, task.placement))
-        if fall_back is None:
-            return None
-        node = None if fall_back.node is None else names[fall_back.node]
-        return {"kind": "leave out" if node is None else "single", "node": node, "extra_cost": fall_back.extra}
-
-    def projection_json(task: PlacedTask) -> dict[str, Any]:
-        return {
-            "projection": task.projection.text,
-            "types": sorted(task.projection.types),
-            "queries": [name for name, final in plan.finals.items() if final == task],
-            "placement": "single" if task.placement.node is not None else "multi",
-            "partitioning_type": task.placement.split_by,
-            "nodes": [names[node] for node in task.nodes],
-            "inputs": [read.projection.text for read in task.inputs],
-            "input_placements": [_place_json(read, names) for read in task.inputs],
-            "output_selectors": {
-                read.projection.text: sorted(read.sent) for read in task.inputs if read.sent is not None
-            },
-            "pulled": {pull.ask.type: pull.asked_by for pull in task.pulls},
-            "total_rate": costs.rate(task.projection) if not task.projection.primitive else plan.problem.network.total(
-                task.projection.key
-            ),
-            "selectivity": task.projection.selectivity,
-            "fall_back": fall_back_json(task),
-        }  # fmt: skip
-
     return {
         "planner": plan.planner,
-        "cost_model": costs.name,
+        "cost_model": plan.problem.costs.name,
         "cost": plan.cost,
         "centralized_cost": outcome.centralised.cost,
         "ratio": outcome.ratio,
@@ -125,10 +78,64 @@ def as_json(outcome: PlanningOutcome, *, numbers: bool) -> dict[str, Any]:
         "latency_factor": outcome.latency_factor,
         "seconds": outcome.seconds,
         "queries": [query.name for query in plan.problem.queries],
-        "projections": [projection_json(task) for task in plan.tasks],
-        "transfers": [transfer_json(transfer) for transfer in plan.transfers],
+        "projections": _projections_json(plan, names),
+        "transfers": _transfers_json(plan, names),
         "warnings": list(outcome.warnings),
     }
+
+
+def _projections_json(plan: Plan, names: tuple[Any, ...]) -> list[dict[str, Any]]:
+    costs, network = plan.problem.costs, plan.problem.network
+    fall_backs = {(fall_back.projection, fall_back.placement): fall_back for fall_back in plan.fall_backs}
+
+    def fall_back_json(task: PlacedTask) -> dict[str, Any] | None:
+        fall_back = fall_backs.get((task.projection, task.placement))
+        if fall_back is None:
+            return None
+        node = None if fall_back.node is None else names[fall_back.node]
+        return {"kind": "leave out" if node is None else "single", "node": node, "extra_cost": fall_back.extra}
+
+    return [
+        {
+            "projection": task.projection.text,
+            "types": sorted(task.projection.types),
+            "queries": [name for name, final in plan.finals.items() if final == task],
+            "placement": "single" if task.placement.node is not None else "multi",
+            "partitioning_type": task.placement.split_by,
+            "nodes": [names[node] for node in task.nodes],
+            "inputs": [read.projection.text for read in task.inputs],
+            "input_placements": [_place_json(read, names) for read in task.inputs],
+            "output_selectors": {
+                read.projection.text: sorted(read.sent) for read in task.inputs if read.sent is not None
+            },
+            "pulled": {pull.ask.type: pull.asked_by for pull in task.pulls},
+            "total_rate": network.total(task.projection.key)
+            if task.projection.primitive
+            else costs.rate(task.projection),
+            "selectivity": task.projection.selectivity,
+            "fall_back": fall_back_json(task),
+        }
+        for task in plan.tasks
+    ]
+
+
+def _transfers_json(plan: Plan, names: tuple[Any, ...]) -> list[dict[str, Any]]:
+    link_names, readers = plan.problem.network.topology.link_names, _readers(plan)
+    return [
+        {
+            "projection": transfer.source.projection.text,
+            "placement": _place_json(transfer.source, names),
+            "from": names[transfer.node],
+            "to": [names[node] for node in transfer.targets],
+            "for": readers.get(transfer.source, []) if transfer.ask is None else _asking(plan, transfer),
+            "edges": [[names[one], names[other]] for one, other in link_names(transfer.links)],
+            "rate": transfer.rate,
+            "kind": transfer.kind,
+            "asked_by": None if transfer.ask is None else transfer.ask.master or transfer.ask.by.text,
+            "output_selector_types_not_sent": sorted(transfer.source.left_out),
+        }
+        for transfer in plan.transfers
+    ]
 
 
 def _place_json(read: TaskInput, names: tuple[Any, ...]) -> Any:

@@ -11,7 +11,7 @@ from headwater.coordinator.inev.model.topology import Topology
 from headwater.coordinator.inev.plan.fallback import with_fall_backs
 from headwater.coordinator.inev.plan.plans import PlacedTask, Placement, Plan, TaskInput
 from headwater.coordinator.inev.search.search import Clock, Search
-from headwater.coordinator.layout.graphs import Ground, Link, Routes, at_the_middle
+from headwater.coordinator.layout.ground import Ground, Link, Routes, at_the_middle
 from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.pattern import Rule, types_of
