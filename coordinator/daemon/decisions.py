@@ -30,7 +30,7 @@ class Decisions:
     remembers: bool = field(kw_only=True)
     """Whether there is a memory of an earlier life. Until it has begun with it, what holds is not known."""
 
-    def made(self, decision: Decision, now_us: int) -> Orders:
+    def orders_for(self, decision: Decision, now_us: int) -> Orders:
         """What nodes are ordered because of a decision; RequestRefused or ConfigError if it makes no sense."""
         match decision:
             case GiveUpNode(node):

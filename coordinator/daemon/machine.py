@@ -419,7 +419,7 @@ class Machine:
                 self.counts["changes"] += 1
                 self.counts["fall_backs"] += isinstance(outcome.change, FallBack)
                 if operation is not None:  # otherwise it is what a node that is back takes up again
-                    self._made(operation, outcome, failed, now_us, out)
+                    self._step_holds(operation, outcome, failed, now_us, out)
             elif operation is None:
                 out.append(Note(f"{outcome.change} was given up: {outcome.refused}"))
             else:
@@ -434,7 +434,7 @@ class Machine:
         is_step = operation is not None and operation.started and operation.number == outcome.ticket
         return operation if is_step else None
 
-    def _made(
+    def _step_holds(
         self, operation: Operation, outcome: ChangeOutcome, failed: list[str], now_us: int, out: list[Effect]
     ) -> None:
         """A step holds; go on with the next. ``failed``: where the planner has failed with it."""
@@ -514,7 +514,7 @@ class Machine:
         """What an operator decides holds at once; what follows from it waits for the answers of the nodes."""
         operation = self._operation(ask, waiter, key, now_us)
         try:
-            orders = self._decisions().made(ask, now_us)
+            orders = self._decisions().orders_for(ask, now_us)
         except RequestRefused as refused:
             self._end(operation, out, refused.status, refused.sentence)
             return

@@ -140,8 +140,8 @@ class _Comparison:
         self._home = home
         self._now = now
         self._instead = instead
-        self._made = sorted({flow for name, at in members for flow in draft.flows_of(name, at)})
-        reads = [read for flow in self._made for read in draft.reads_of(flow)]
+        self._outputs = sorted({flow for name, at in members for flow in draft.flows_of(name, at)})
+        reads = [read for flow in self._outputs for read in draft.reads_of(flow)]
         self._reads = list(dict.fromkeys(reads))
         expected_shares = dict(self._stage.home.shares) if home is not None and self._stage.home is not None else {}
         least = min((share for share in expected_shares.values() if share > 0), default=1.0)
@@ -150,7 +150,7 @@ class _Comparison:
 
     def weights(self) -> dict[str, tuple[tuple[str, Weight], ...]] | None:
         """By node what to compare; None if there is nothing to, or if it takes more than the nodes of the stage see."""
-        seen = {_key(self._draft, flow, {}): flow for flow in (*self._made, *(flow for flow, _ in self._reads))}
+        seen = {_key(self._draft, flow, {}): flow for flow in (*self._outputs, *(flow for flow, _ in self._reads))}
         also: dict[Key, list[Key]] = {}
         for key, crossed in self._instead.items():
             if key in seen:
@@ -167,7 +167,7 @@ class _Comparison:
 
     def _at(self, node: str, also: Mapping[Key, list[Key]]) -> Iterator[tuple[str, Weight]]:
         share = self._shares[node]
-        for flow, only_here in [*self._reads, *((flow, True) for flow in self._made)]:
+        for flow, only_here in [*self._reads, *((flow, True) for flow in self._outputs)]:
             key = _key(self._draft, flow, {})
             keys = [key, *also.get(key, ())]
             origins = self._draft.origins_of(flow)
@@ -183,7 +183,7 @@ class _Comparison:
                 continue
             parts = [(self._shares.get(origin, 0.0), origin) for origin in origins]
             now_all = sum(part * self._now[key].get(origin, 0) for part, origin in parts)
-            if flow in self._made and self._home is not None:
+            if flow in self._outputs and self._home is not None:
                 instead_all: float = sum(self._crossed(flow_key, self._home) for flow_key in keys)
             else:
                 instead_all = sum(part * self._crossed(flow_key, origin) for part, origin in parts for flow_key in keys)
@@ -202,4 +202,4 @@ class _Comparison:
         if kind == "events":
             return name
         shown = name if kind == "whole" else " and ".join(sorted(self._draft.stages[name][position].roles))
-        return f"{shown} found" if flow in self._made else f"{shown} of {name}"
+        return f"{shown} found" if flow in self._outputs else f"{shown} of {name}"

@@ -96,7 +96,7 @@ class _Draft:
         """Nodes that get all events of a type."""
         self._pushed: set[tuple[str, Filter]] = set()
         """What of the events of a type comes to a node without being asked for."""
-        self._made: dict[object, FlowName] = {}
+        self._shareable: dict[object, FlowName] = {}
         """Stages that other rules can share, by what they do."""
         self._same: dict[FlowName, FlowName] = {}
         """For stages that are not evaluated by themselves, the ones that find the same."""
@@ -154,8 +154,8 @@ class _Draft:
                     part = Part(partial, planned.since_us, heard)
                     name = ("stage", rule.name, position, heard)
                     key = self._key(part, stage, reads)
-                    if key is not None and self._made.setdefault(key, name) != name:
-                        self._same[name] = self._made[key]
+                    if key is not None and self._shareable.setdefault(key, name) != name:
+                        self._same[name] = self._shareable[key]
                     else:
                         self._place(name, part, stage, reads, drives)
 
@@ -343,15 +343,18 @@ class _Draft:
         seen: set[str] = set()
         for name, _ in task.reads:
             flow = self._flows[name]
-            if isinstance(flow.stream, Part):
-                types = flow.stream.partial.types - set(flow.stream.heard)
-                if len(flow.origins) > 1 or seen & types:
-                    return True
-                seen |= types
-            elif isinstance(flow.stream, Filter):
-                if flow.stream.type in seen:
-                    return True
-                seen.add(flow.stream.type)
+            match flow.stream:
+                case Part() as part:
+                    types = part.partial.types - set(part.heard)
+                    if len(flow.origins) > 1 or seen & types:
+                        return True
+                    seen |= types
+                case Filter(type=event_type):
+                    if event_type in seen:
+                        return True
+                    seen.add(event_type)
+                case Whole():
+                    pass  # composites are no events of a source
         return False
 
     def _taps(self, node: str, name: FlowName, only_here: bool) -> Iterator[Tap]:

@@ -74,7 +74,7 @@ class _Enumeration:
         self.clock = clock
         self.best = search.run()
         self.cost = search.space.cost(self.best)
-        self._found: dict[Task, list[PartialSolution]] = {}
+        self._evaluations: dict[Task, list[PartialSolution]] = {}
         self._brought: dict[tuple[int, int], list[PartialSolution]] = {}
 
     def best_of_all(self) -> Solution:
@@ -133,7 +133,7 @@ class _Enumeration:
         task = (query.projection[whole], place)
         if whole & (whole - 1) == 0:
             return [PartialSolution({}, {}, 0.0)]
-        if task not in self._found:
+        if task not in self._evaluations:
             begin: tuple[Stream, ...] = ()
             covered = 0
             if place >= self.space.nodes:
@@ -143,8 +143,8 @@ class _Enumeration:
             self._cover(query, task, whole, covered, begin, PartialSolution({}, {}, 0.0), ways)
             if self.pull and place < self.space.nodes:
                 ways += self._asking(query, task, whole)
-            self._found[task] = undominated(ways)
-        return self._found[task]
+            self._evaluations[task] = undominated(ways)
+        return self._evaluations[task]
 
     def _cover(
         self, query: QuerySearch, task: Task, whole: int, covered: int, inputs: tuple[Stream, ...],

@@ -55,8 +55,8 @@ def cheapest(
 
 def may_pay(space: Space, ask: Ask) -> bool:
     """Whether asking can cost less than sending everything: a request goes at least as far as an answer."""
-    asked, answered = space.rates_of(ask)
-    return asked + answered < space.problem.network.total(ask.type)
+    request_rate, answer_rate = space.rates_of(ask)
+    return request_rate + answer_rate < space.problem.network.total(ask.type)
 
 
 # Steps from one solution to another ----------------------------------------------------------------------------------

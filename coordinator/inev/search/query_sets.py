@@ -128,12 +128,12 @@ class QuerySets:
     def _ask_row(self, ask: Ask) -> list[float] | None:
         """What it costs on each node; infinity where sending everything is never dearer, None if that is everywhere."""
         space = self.space
-        asked, answered = space.rates_of(ask)
+        request_rate, answer_rate = space.rates_of(ask)
         type = space.type_number[ask.type]
         rate, back, links = space.rates[type], space.row(space.nodes + type, 0), space.asking_links(type)
-        if asked + answered >= rate:
+        if request_rate + answer_rate >= rate:
             return None
-        row = [asked * links[node] + answered * back[node] for node in range(space.nodes)]
+        row = [request_rate * links[node] + answer_rate * back[node] for node in range(space.nodes)]
         row = [price if price < rate * back[node] else math.inf for node, price in enumerate(row)]
         return row if min(row) < math.inf else None
 

@@ -284,9 +284,9 @@ class Space:
 
     def _price_of_asking(self, stream: Stream, targets: int) -> float:
         """Every target asks for itself, and is answered by itself."""
-        asked, answered = self._ask_rates[stream.asked - 1]
+        request_rate, answer_rate = self._ask_rates[stream.asked - 1]
         links, back = self.asking_links(stream.projection), self.row(stream.place, 0)
-        return sum(asked * links[node] + answered * back[node] for node in bit_positions(targets))
+        return sum(request_rate * links[node] + answer_rate * back[node] for node in bit_positions(targets))
 
     def local(self, stream: Stream, place: int) -> bool:
         """Whether a task at a place finds the stream there already, each node its own part."""
