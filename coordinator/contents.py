@@ -116,7 +116,7 @@ class Contents:
         self._retired = []
 
     def _keep_ended(self, ended: PlannedRule) -> None:
-        """Besides a rule that has its name now, unless this one gives another type under the same name."""
+        """Keep an ended rule beside the one that has its name now, unless the two give different types of one name."""
         types = {planned.rule.emits: composite_type(planned.rule) for planned in self.rules.values()}
         name, composite = ended.rule.name, composite_type(ended.rule)
         if types.get(composite.name, composite).declaration() == composite.declaration():
@@ -161,7 +161,7 @@ class Contents:
         return None
 
     def lose(self, node: str) -> list[AddSource | AddSubscription]:
-        """A node is gone, and its sources and sinks with it; what brings them back."""
+        """Remove a lost node's sources and sinks; the changes that bring them back."""
         sources = [number for number, (at, _) in self.sources.items() if at == node]
         sinks = [number for number, (at, _) in self.sinks.items() if at == node]
         back: list[AddSource | AddSubscription] = []

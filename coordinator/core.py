@@ -132,7 +132,7 @@ class Coordinator:
 
     @property
     def rules(self) -> dict[str, PlannedRule]:
-        """The rules of the plan by their names; those that have ended may have others."""
+        """The rules of the plan by their names. A rule that has ended may stand under another name."""
         return self.contents.rules
 
     def horizon_us(self) -> int:
@@ -151,7 +151,7 @@ class Coordinator:
         return [*lost, *self._adopt(None), *self._built(orders)]
 
     def _built(self, orders: Iterable[tuple[str, Order]]) -> Orders:
-        """The orders as they are, or with trees put in place where they would be built."""
+        """The orders; where trees are computed, the start of a tree is replaced by orders that put it in place."""
         placed_orders: Orders = []
         for node, order in orders:
             match order:
@@ -296,7 +296,7 @@ class Coordinator:
         return [node for node in self.nodes() if node not in self._prepared] if self._change is not None else []
 
     def reported(self, node: str, report: ReportToCoordinator) -> Orders:
-        """A node has told something."""
+        """A node has reported; the orders that follow."""
         match report:
             case TreeStands(tree, epoch):
                 if not self.trees.tree_stands(tree, epoch):
@@ -329,7 +329,7 @@ class Coordinator:
                 assert_never(report)
 
     def judged(self, node: str, report: CostsMore) -> FallBack | None:
-        """What follows from a node's word that a stage costs too much; None: nothing, or nothing yet."""
+        """The change that follows from a node's report that a stage costs too much; None: none, or none yet."""
         return self.layings.judged(node, report)
 
     def _commit(self) -> Orders:
@@ -416,7 +416,7 @@ class Coordinator:
         return self._happened(NodeBack(node)) if node in self._gone else []
 
     def unanswered(self) -> list[str]:
-        """Nodes that have not yet told how far trees have delivered, for which a loss waits."""
+        """Nodes whose answer to how far trees have delivered is awaited before a loss is dealt with."""
         return self._question.unanswered(self.nodes())
 
     def _happened(self, fact: Fact) -> Orders:
@@ -498,7 +498,7 @@ class Coordinator:
         return [*again, *((back, False) for left in self._left.values() for back in left)]
 
     def recall_builds(self, builds: Iterable[tuple[tuple[str, int], int, int | None]]) -> None:
-        """What ``served`` told of an earlier coordinator."""
+        """Take over what ``served`` returned for an earlier coordinator."""
         for name, plan, from_us in builds:
             self._plan_of[name], self._from_us[name] = plan, from_us
 
@@ -509,7 +509,7 @@ class Coordinator:
             self._left.setdefault(node, [])
 
     def returns(self, back: Return, *, waits: bool) -> None:
-        """What ``returning`` told of an earlier coordinator."""
+        """Take over what ``returning`` returned for an earlier coordinator."""
         if waits:
             self._waiting.append((back, None))
         else:
@@ -526,5 +526,5 @@ def _comes_late(addressed: tuple[str, Order]) -> bool:
 
 
 def _after(delivered_us: float) -> int | None:
-    """Where a tree begins that goes on after this; None: at the beginning."""
+    """Where a tree begins that goes on after what was delivered; None: at the beginning."""
     return int(min(UNBOUNDED_US, delivered_us)) + 1 if delivered_us > -UNBOUNDED_US else None

@@ -1,5 +1,5 @@
-"""Who lays out the rules of a planned strategy: one row for each, so that a new planned strategy is a row here and one
-in ``protocol.strategy``."""
+"""The planners of planned strategies, one row each: a new planned strategy is a row here and one in
+``protocol.strategy``."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class LinkBack:
 
 @dataclass(frozen=True, slots=True)
 class BrokenTree:
-    """A node tells that a build lost a link there."""
+    """A node reports that a build lost a link there."""
 
     tree: str
     epoch: int
@@ -94,7 +94,7 @@ class Question:
         return bool(self.facts)
 
     def add(self, fact: Fact) -> bool:
-        """Something has happened; whether the question must be asked now."""
+        """Note a fact. Returns whether the question must be asked now."""
         is_first = not self.facts
         if is_first:
             self.number += 1
@@ -107,7 +107,7 @@ class Question:
         return is_first
 
     def answered(self, node: str, report: DeliveredTo) -> None:
-        """A node has told; answers to earlier questions are ignored."""
+        """Take a node's answer. Answers to earlier questions are ignored."""
         if self.facts and report.loss == self.number:
             self._told.add(node)
             self._known[node] = {(watermark.tree, watermark.epoch) for watermark in report.watermarks}
@@ -116,7 +116,7 @@ class Question:
                 self._watermarks[name] = max(watermark.delivered_us, self._watermarks.get(name, watermark.delivered_us))
 
     def unanswered(self, nodes: Iterable[str]) -> list[str]:
-        """Who has not yet told."""
+        """The nodes that have not answered yet."""
         return [node for node in nodes if node not in self._told] if self.facts else []
 
     @property
@@ -125,7 +125,7 @@ class Question:
         return any(isinstance(fact, Relinked) for fact in self.facts)
 
     def taken(self) -> list[Fact]:
-        """All nodes have answered: what is to be dealt with now."""
+        """Close the question, since all nodes have answered; the facts to deal with now."""
         facts, self.facts = self.facts, []
         return facts
 

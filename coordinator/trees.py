@@ -1,4 +1,5 @@
-"""The coordinator's part in processing trees: which there are, under which epoch, and whether they are as they should.
+"""The coordinator's part in processing trees: which there are, under which epoch, and whether
+nodes have built them as computed.
 
 Nothing is sent from here. Methods return orders (``protocol.messages.trees``) with the node each of them is for; the
 order of the list matters per node only.
@@ -85,8 +86,8 @@ class TreeKeeper:
         return [name for name in self.builds if name not in without]
 
     def partial_builds(self) -> list[tuple[str, int]]:
-        """Current builds that do not reach all nodes. How far they deliver is no use: what takes their place, and
-        reaches those they do not, begins where they began."""
+        """Current builds that do not reach all nodes. How far they deliver does not count: the builds that
+        replace them reach the other nodes too, and begin where they began."""
         return [name for name in self.current_builds if self.cut_off(name[0])]
 
     def links(self) -> list[tuple[str, str]]:
@@ -256,7 +257,7 @@ class TreeKeeper:
         return [(other, self._again(other, node)) for other in around]
 
     def links_of(self, node: str) -> Orders:
-        """What a node must know that remembers nothing: which of its links are lost, or have been."""
+        """What a node that remembers nothing must know: which of its links are lost, or have been."""
         orders: Orders = []
         for other in sorted(self._neighbours[node]):
             times = self._times_back.get((min(node, other), max(node, other)))

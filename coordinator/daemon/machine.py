@@ -80,7 +80,7 @@ HISTORY_MAX: Final = 1_000  # changes that are shown; what holds now is in the p
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator may turn."""
+    """What an operator may set."""
 
     change_timeout_us: int = 10_000_000
     """A change that not all nodes have prepared by then is given up."""
@@ -238,7 +238,7 @@ class Machine:
             self._order(self.coordinator.relinked({peer: plan}), out)
 
     def _reset(self, peer: str) -> None:
-        """What was on its way to a node, or from it, is lost. It will register, and tell what it remembers."""
+        """What was on its way to a node, or from it, is lost. The node will register and tell what it remembers."""
         self.registry.await_again(peer)
         self.memory.forget(peer)
         if not self.begun:

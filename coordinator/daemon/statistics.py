@@ -1,4 +1,4 @@
-"""What nodes whisper of themselves, put together. Nothing here is kept over a restart: nodes whisper again."""
+"""What nodes whisper of themselves, put together. Nothing here survives a restart: nodes whisper again."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Whisper:
 
 
 class NodeStatistics:
-    """The last words of every node, laid out as in ``node/observe/statistics.py``; whatever else a node may say
+    """The newest whisper of every node, laid out as in ``node/observe/statistics.py``; whatever else a node may say
     is passed on as it is and otherwise ignored."""
 
     def __init__(self) -> None:

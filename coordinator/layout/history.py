@@ -1,7 +1,6 @@
-"""How rules are laid out now, what of it has fallen back, and what nodes have told of the rest.
+"""How rules are laid out now, what of it has fallen back, and what nodes report of the rest.
 
-A planner may fail, and nothing depends on it that it does not: then what was laid out stays, and what is new is
-evaluated at one node.
+A planner may fail without harm: what was laid out then stays, and new rules are evaluated at one node.
 """
 
 from __future__ import annotations
@@ -126,7 +125,7 @@ class Layings:
             return self._drawn(ground, {}, middle, routes, tree, epoch, plan)
 
     def _kept(self, ground: Ground) -> Layout:
-        """How rules are laid out that ran before; nothing if nodes or links are not the same."""
+        """The layout of the rules that ran before; empty if nodes or links have changed."""
         if (ground.nodes, ground.links) != self._laid_over:
             return {}
         return {
@@ -145,8 +144,8 @@ class Layings:
     # ---------------------------------------------------------------------------------------------------- falling back
 
     def judged(self, node: str, report: CostsMore) -> FallBack | None:
-        """The change that follows from a node's report: when half of the nodes of a stage have told that it costs too
-        much. None for what is not about the newest graph, or was told before."""
+        """The change that follows from a node's report: when half of the nodes of a stage have reported that it costs
+        too much. None for what is not about the newest graph, or was reported before."""
         if (report.tree, report.epoch) != self._graph or not 0 <= report.watch < len(self.watched):
             return None
         watched = self.watched[report.watch]

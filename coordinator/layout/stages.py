@@ -50,7 +50,7 @@ class Stage:
     """For stages that are split: the one node that takes their place if need be (``coordinator.layout.fallback``)."""
 
     def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
-        """Which of the roles of a stage that it reads come from there."""
+        """Of the roles of a stage that it reads, those whose events come from that stage."""
         return frozenset(role for role in roles if (stage, role) not in self.left_out)
 
 
@@ -165,7 +165,8 @@ def heard_types(rule: Rule, stage: Stage, below: int, roles: frozenset[str]) -> 
 
 
 def _selectable(rule: Rule, stages: RuleLayout) -> Iterator[bool]:
-    """Whether what is left out can be: a chain may need all that was put together to decide on what comes beside."""
+    """For each input, whether its reader can do without what is left out: a chain may need all that was
+    put together to decide on what comes beside it."""
     for stage in stages:
         for below in stage.stages:
             heard = heard_types(rule, stage, below, stages[below].roles)
