@@ -27,11 +27,11 @@ from statistics import fmean, stdev
 from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
 from headwater.coordinator.inev.model.problem import primitive
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
+from headwater.coordinator.inev.plan.plans import Placement, Plan, TaskInput, Transfer, plan_from
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.search.baselines import central_solution
 from headwater.coordinator.inev.search.space import Space
-from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.layout.ground import Ground
 from headwater.coordinator.shortest_paths import leader
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation
@@ -394,7 +394,7 @@ def central_plan(plan: Plan, made: Made) -> Plan:
     transfers = [each for each in centre.transfers if each.kind == "composites"]
     for source, rate in zip(made.network.sources, made.per_s, strict=True):
         at = made.network.nodes.index(source.node)
-        read = Input(primitive(source.type), Placement(split_by=source.type))
+        read = TaskInput(primitive(source.type), Placement(split_by=source.type))
         links = topology.spanning([at, node])
         if links:
             transfers.append(Transfer(read, at, links, rate, (node,)))

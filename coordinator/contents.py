@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from headwater.coordinator.layout.ground import Ground, Link
 from headwater.coordinator.requests import (
     AddSource,
     AddSubscription,
@@ -54,11 +55,11 @@ class Contents:
         match change:
             case DeployRules(rules):
                 for rule in rules:
-                    known = self.rules.get(rule.name)
-                    if known is not None and known.until_us is None:
+                    deployed = self.rules.get(rule.name)
+                    if deployed is not None and deployed.until_us is None:
                         raise ConfigError(f"a rule {rule.name!r} is deployed already; undeploy it first")
             case UndeployRule(name):
-                live = sorted(each.rule.name for each in self.rules.values() if each.until_us is None)
+                live = sorted(planned.rule.name for planned in self.rules.values() if planned.until_us is None)
                 if name not in live:
                     raise ConfigError(f"no rule {name!r} is deployed; there are: {', '.join(live)}")
             case EndSubscription(number):
@@ -100,25 +101,25 @@ class Contents:
 
     def forget_before(self, oldest_plan: int) -> None:
         """No tree serves an earlier plan than this."""
-        self._retired = [each for each in self._retired if each.plan > oldest_plan]
+        self._retired = [retired for retired in self._retired if retired.plan > oldest_plan]
 
     def take_back(self, nodes: Collection[str]) -> None:
         """Trees of earlier plans are lost before they have drained: their rest is found by those of the next.
         ``nodes`` are those that are left."""
-        for each in self._retired:
-            if each.source is not None and each.source[0] in nodes:
-                self.sources[each.source[1].number] = each.source
-            if each.sink is not None and each.sink[0] in nodes:
-                self.sinks[each.sink[1].number] = each.sink
-            if each.rule is not None:
-                self._keep_ended(each.rule)
+        for retired in self._retired:
+            if retired.source is not None and retired.source[0] in nodes:
+                self.sources[retired.source[1].number] = retired.source
+            if retired.sink is not None and retired.sink[0] in nodes:
+                self.sinks[retired.sink[1].number] = retired.sink
+            if retired.rule is not None:
+                self._keep_ended(retired.rule)
         self._retired = []
 
     def _keep_ended(self, ended: PlannedRule) -> None:
-        """Besides a rule that has its name now, unless this one gives another type under the same name."""
+        """Keep an ended rule beside the one that has its name now, unless the two give different types of one name."""
         types = {planned.rule.emits: composite_type(planned.rule) for planned in self.rules.values()}
-        name, made = ended.rule.name, composite_type(ended.rule)
-        if types.get(made.name, made).declaration() == made.declaration():
+        name, composite = ended.rule.name, composite_type(ended.rule)
+        if types.get(composite.name, composite).declaration() == composite.declaration():
             self.rules[name if name not in self.rules else f"{name} until {ended.until_us}"] = ended
 
     def apply(self, change: Change, from_us: int, plan: int) -> int | None:
@@ -145,9 +146,9 @@ class Contents:
                 self.next_sink = max(self.next_sink, number + 1)
                 return number
             case EndSubscription(number):
-                node, known = self.sinks[number]
-                self.sinks[number] = (node, replace(known, until_us=last))
-                if known.subscription.type not in waiting:
+                node, planned_sink = self.sinks[number]
+                self.sinks[number] = (node, replace(planned_sink, until_us=last))
+                if planned_sink.subscription.type not in waiting:
                     self._retire(plan, sink=number)
             case AddSource(source, _, again):
                 number = self.next_source if again is None else again
@@ -160,7 +161,7 @@ class Contents:
         return None
 
     def lose(self, node: str) -> list[AddSource | AddSubscription]:
-        """A node is gone, and its sources and sinks with it; what brings them back."""
+        """Remove a lost node's sources and sinks; the changes that bring them back."""
         sources = [number for number, (at, _) in self.sources.items() if at == node]
         sinks = [number for number, (at, _) in self.sinks.items() if at == node]
         back: list[AddSource | AddSubscription] = []
@@ -182,13 +183,13 @@ class Contents:
             yield NotedSink(node, sink)
         for name, rule in self.rules.items():
             yield NotedRule(name, rule)
-        for each in self._retired:
-            if each.source is not None:
-                yield NotedSource(*each.source, each.plan)
-            if each.sink is not None:
-                yield NotedSink(*each.sink, each.plan)
-            if each.rule is not None:
-                yield NotedRule(each.rule.rule.name, each.rule, each.plan)
+        for retired in self._retired:
+            if retired.source is not None:
+                yield NotedSource(*retired.source, retired.plan)
+            if retired.sink is not None:
+                yield NotedSink(*retired.sink, retired.plan)
+            if retired.rule is not None:
+                yield NotedRule(retired.rule.rule.name, retired.rule, retired.plan)
 
     def recall(self, pieces: Iterable[Noted]) -> None:
         """Become what another coordinator has noted."""
@@ -209,6 +210,15 @@ class Contents:
                     self._retired.append(_Retired(plan, sink=(node, sink)))
                 case NotedRule(_, rule, int(plan)):
                     self._retired.append(_Retired(plan, rule=rule))
+
+    def ground(self, nodes: Sequence[str], links: Iterable[Link], from_us: int | None) -> Ground:
+        """What rules are laid over: these nodes and links, with the sources and sinks that are at them."""
+        sources: dict[str, tuple[str, ...]] = {}
+        for node, source in self.sources.values():
+            if node in nodes and node not in sources.get(source.type, ()):
+                sources[source.type] = (*sources.get(source.type, ()), node)
+        sinks = tuple((node, sink.subscription.type) for node, sink in self.sinks.values() if node in nodes)
+        return Ground(tuple(nodes), tuple(links), sources, sinks, tuple(self.rules.values()), from_us)
 
     def as_sinks(self) -> tuple[Sink, ...]:
         """The sinks as a network has them."""

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, assert_never
-from zlib import crc32
 
 from headwater.coordinator.contents import UNBOUNDED_US as UNBOUNDED_US
-from headwater.coordinator.contents import Contents, composite_type
-from headwater.coordinator.layout.graphs import Ground, Planner, at_the_middle
+from headwater.coordinator.contents import Contents
+from headwater.coordinator.layout.ground import Ground, Planner, at_the_middle
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.recovery import (
     BrokenTree,
@@ -29,18 +28,17 @@ from headwater.coordinator.recovery import (
     Question,
     Rejoined,
     Relinked,
+    renews_all,
 )
 from headwater.coordinator.requests import (
-    AddSource,
-    AddSubscription,
     Change,
     ChangeOutcome,
-    EndSource,
-    EndSubscription,
     FallBack,
-    PlanAnew,
-    UndeployRule,
+    Return,
+    as_return,
+    preparation,
 )
+from headwater.coordinator.shares import Shares
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
@@ -55,11 +53,9 @@ from headwater.protocol.messages.plans import (
     PlannedRule,
     PlannedSink,
     PlannedSource,
-    PlannedTree,
     Prepare,
     Prepared,
     ReportToCoordinator,
-    Share,
     TellDelivered,
     TreeBroken,
     TreeDrained,
@@ -67,7 +63,6 @@ from headwater.protocol.messages.plans import (
 )
 from headwater.protocol.messages.trees import ForgetTree, StartTree
 from headwater.protocol.network import Network
-from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import strategy_of
 
 Orders: TypeAlias = list[tuple[str, Order]]
@@ -116,7 +111,7 @@ class Coordinator:
         self._begun = False
         self._question = Question()
         self._gone: set[str] = set()
-        self._left: dict[str, list[AddSource | AddSubscription]] = {}
+        self._left: dict[str, list[Return]] = {}
         """What each lost node takes up again if it comes back."""
         self._plan_of: dict[tuple[str, int], int] = {}
         """The plan that each build of a tree serves."""
@@ -137,7 +132,7 @@ class Coordinator:
 
     @property
     def rules(self) -> dict[str, PlannedRule]:
-        """The rules of the plan by their names; those that have ended may have others."""
+        """The rules of the plan by their names. A rule that has ended may stand under another name."""
         return self.contents.rules
 
     def horizon_us(self) -> int:
@@ -156,49 +151,35 @@ class Coordinator:
         return [*lost, *self._adopt(None), *self._built(orders)]
 
     def _built(self, orders: Iterable[tuple[str, Order]]) -> Orders:
-        """The orders as they are, or with trees put in place where they would be built."""
-        found: Orders = []
+        """The orders; where trees are computed, the start of a tree is replaced by orders that put it in place."""
+        placed_orders: Orders = []
         for node, order in orders:
-            if self._computed_trees and isinstance(order, StartTree):
-                found += self.trees.placed(order.tree)
-            else:
-                found.append((node, order))
-        return found
+            match order:
+                case StartTree(tree) if self._computed_trees:
+                    placed_orders += self.trees.placed(tree)
+                case _:
+                    placed_orders.append((node, order))
+        return placed_orders
 
     def _adopt(self, from_us: int | None) -> Orders:
         self.plan_from_us = from_us
-        return [(node, Adopt(self._share(node, from_us))) for node in self.nodes()]
+        return self._adopting(self.nodes())
 
-    def _share(self, node: str, from_us: int | None) -> Share:
-        rules = [planned for planned in self.rules.values() if node in self._homes(planned.rule)]
-        return Share(
+    def _adopting(self, nodes: Iterable[str]) -> Orders:
+        """Tell nodes their shares of the plan."""
+        shares = Shares(
             self.plan,
-            self.strategy,
-            self.network.types,
-            tuple(composite_type(planned.rule) for planned in self.rules.values()),
-            self.horizon_us(),
-            from_us,
-            tuple(PlannedTree(*name, self._from_us[name]) for name in self._builds_at(node)),
+            self.plan_from_us,
             self._oldest_plan(),
-            tuple(source for at, source in self.sources.values() if at == node),
-            tuple(sink for at, sink in self.sinks.values() if at == node),
-            tuple(rules),
-            tuple(PlannedTree(*name, self._from_us[name]) for name in self._partial_builds()),
-            tuple(graphs[node] for name, graphs in self._graphs.items() if node in graphs),
-            max((source.lateness_us for _, source in self.sources.values()), default=0),
+            self.network,
+            self.strategy,
+            self.nodes(),
+            self.contents,
+            self.trees,
+            self._from_us,
+            self._graphs,
         )
-
-    def _builds_at(self, node: str) -> list[tuple[str, int]]:
-        """The builds that a node is part of; those that it is cut off from will never begin there."""
-        return [name for name in self.trees.builds if name not in self._builds_without(node)]
-
-    def _builds_without(self, node: str) -> list[tuple[str, int]]:
-        return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if node not in self.trees.expected(tree)]
-
-    def _partial_builds(self) -> list[tuple[str, int]]:
-        """Builds that do not reach all nodes. How far they deliver is no use: what takes their place, and reaches those
-        they do not, begins where they began."""
-        return [(tree, self.trees.epoch(tree)) for tree in self.trees.roots if self.trees.cut_off(tree)]
+        return [(node, Adopt(shares.of(node))) for node in nodes]
 
     def _oldest_plan(self) -> int:
         """The earliest plan that a tree still serves or drains."""
@@ -217,35 +198,16 @@ class Coordinator:
 
     def _lay_graphs(self) -> None:
         """Graphs for builds that are new. Nodes have been told of the others."""
-        current = {(tree, self.trees.epoch(tree)) for tree in self.trees.roots}
+        current = self.trees.current_builds
         self._graphs = {name: graphs for name, graphs in self._graphs.items() if name in current}
-        for tree, epoch in sorted(current - self._graphs.keys()):
+        for tree, epoch in [name for name in current if name not in self._graphs]:
             ground = self._ground(tree, self._from_us[tree, epoch])
             self._graphs[tree, epoch] = self.layings.laid(ground, tree, epoch, self.plan)
 
     def _ground(self, tree: str, from_us: int | None) -> Ground:
-        nodes = tuple(node for node in self.network.nodes if node in self.trees.expected(tree))
-        sources: dict[str, tuple[str, ...]] = {}
-        for node, source in self.sources.values():
-            if node in nodes and node not in sources.get(source.type, ()):
-                sources[source.type] = (*sources.get(source.type, ()), node)
-        sinks = tuple((node, sink.subscription.type) for node, sink in self.sinks.values() if node in nodes)
-        links = tuple(link for link in self.trees.links() if link[0] in nodes and link[1] in nodes)
-        return Ground(nodes, links, sources, sinks, tuple(self.rules.values()), from_us)
-
-    def _homes(self, rule: Rule) -> set[str]:
-        """Where a rule is kept: at the one root, or by its name at one of the nodes that every tree reaches. Where the
-        network has fallen apart there is none: each tree then finds the rule at a node of its own part."""
-        if self.trees.leader is not None:
-            return {self.trees.leader}
-        reached = [sorted(self.trees.expected(tree)) for tree in self.trees.roots]
-        everywhere = sorted(set(self.nodes()).intersection(*reached))
-        place = crc32(rule.name.encode())
-        return {nodes[place % len(nodes)] for nodes in ([everywhere] if everywhere else reached)}
-
-    def _cut_off(self) -> set[str]:
-        """Nodes that a tree does not reach."""
-        return {node for tree in self.trees.roots for node in self.trees.cut_off(tree)}
+        nodes = [node for node in self.network.nodes if node in self.trees.expected(tree)]
+        links = [link for link in self.trees.links() if link[0] in nodes and link[1] in nodes]
+        return self.contents.ground(nodes, links, from_us)
 
     # --------------------------------------------------------------------------------------------------------- changes
 
@@ -258,8 +220,8 @@ class Coordinator:
 
     def take_outcomes(self) -> list[ChangeOutcome]:
         """What became of changes since this was last asked."""
-        taken, self._outcomes = self._outcomes, []
-        return taken
+        outcomes, self._outcomes = self._outcomes, []
+        return outcomes
 
     @property
     def held_from(self) -> list[tuple[Change, int]]:
@@ -273,15 +235,14 @@ class Coordinator:
 
     def declare(self, types: Iterable[EventType]) -> None:
         """Nodes are told of these event types with the next plan."""
-        known = {known.name: known for known in self.network.types}
+        declared_types = {event_type.name: event_type for event_type in self.network.types}
         for declared in types:
-            known.setdefault(declared.name, declared)
-        self.network = replace(self.network, types=tuple(known.values()))
+            declared_types.setdefault(declared.name, declared)
+        self.network = replace(self.network, types=tuple(declared_types.values()))
 
     def _check(self, change: Change) -> None:
         self.contents.check(change, self.nodes())
-        if isinstance(change, FallBack):
-            self.layings.check(change)
+        self.layings.check(change)
 
     def _next_change(self) -> Orders:
         while self._change is None and self._waiting and not self._question.is_open and self.trees.all_stand():
@@ -298,8 +259,7 @@ class Coordinator:
         self._change, self._ticket = change, ticket
         self._changes += 1
         self._prepared = {}
-        freeze = isinstance(change, AddSource)
-        hold = isinstance(change, UndeployRule | EndSubscription | EndSource)
+        freeze, hold = preparation(change)
         return [(node, Prepare(self._changes, freeze, hold)) for node in self.nodes()]
 
     def abort(self) -> Orders:
@@ -336,7 +296,7 @@ class Coordinator:
         return [node for node in self.nodes() if node not in self._prepared] if self._change is not None else []
 
     def reported(self, node: str, report: ReportToCoordinator) -> Orders:
-        """A node has told something."""
+        """A node has reported; the orders that follow."""
         match report:
             case TreeStands(tree, epoch):
                 if not self.trees.tree_stands(tree, epoch):
@@ -363,13 +323,13 @@ class Coordinator:
                 self._question.answered(node, report)
                 return self._recover_if_told()
             case CostsMore():
-                found = self.judged(node, report)
-                return [] if found is None else self.request(found)
+                fall_back = self.judged(node, report)
+                return [] if fall_back is None else self.request(fall_back)
             case _:
                 assert_never(report)
 
     def judged(self, node: str, report: CostsMore) -> FallBack | None:
-        """What follows from a node's word that a stage costs too much; None: nothing, or nothing yet."""
+        """The change that follows from a node's report that a stage costs too much; None: none, or none yet."""
         return self.layings.judged(node, report)
 
     def _commit(self) -> Orders:
@@ -377,18 +337,14 @@ class Coordinator:
         change = self._change
         assert change is not None
         self._change = None
-        promised = max(each.promised_us for each in self._prepared.values())
+        promised = max(prepared.promised_us for prepared in self._prepared.values())
         from_us = int(promised) + 1 if promised > -UNBOUNDED_US else -UNBOUNDED_US
         # A source that has ended promises nothing any more, and the greatest promise may have been its own.
         self.changed_us = from_us = max(from_us, self.changed_us)
         self.plan += 1
         self.contents.let_go(from_us, self.plan)
         number = self.contents.apply(change, from_us, self.plan)
-        match change:
-            case PlanAnew(planner):
-                self.layings.begin_anew(planner)
-            case FallBack():
-                self.layings.fall_back(change)
+        self.layings.apply(change)
         self._outcomes.append(ChangeOutcome(change, self._ticket, from_us, number))
         orders = self.trees.renew(self._network_now())
         self._note_builds(dict.fromkeys(self.trees.roots, from_us))
@@ -409,9 +365,12 @@ class Coordinator:
         self.trees.check_node(node)
         if node in self._gone:
             return []
+        self._lose(node)
+        return self._happened(LostNode(node))
+
+    def _lose(self, node: str) -> None:
         self._gone.add(node)
         self._left[node] = self.contents.lose(node)
-        return self._happened(LostNode(node))
 
     def rejoined(self, node: str) -> Orders:
         """A node is here with an empty memory: all trees are rebuilt, and it gets its share of the plan."""
@@ -428,13 +387,13 @@ class Coordinator:
         """
         self._begun = True
         behind = [node for node, plan in plans.items() if 0 < plan < self.plan]
-        orders: Orders = [(node, Adopt(self._share(node, self.plan_from_us))) for node in behind]
+        orders = self._adopting(behind)
         facts: list[Fact] = [Relinked(node) if plan else Rejoined(node) for node, plan in plans.items()]
         was_open = self._question.is_open
         for fact in [*lost, *facts]:
-            if isinstance(fact, LostNode) and fact.node not in self._gone:
-                self._gone.add(fact.node)
-                self._left[fact.node] = self.contents.lose(fact.node)
+            match fact:
+                case LostNode(node) if node not in self._gone:
+                    self._lose(node)
             self._question.add(fact)
         if not was_open:
             orders += self._put_off()
@@ -446,7 +405,7 @@ class Coordinator:
         """A lost link is there again: trees that are built from now on use it; nothing is rebuilt for it, unless nodes
         were cut off."""
         self.trees.check_link(one, other)
-        if self._question.is_open or (self._begun and self._cut_off()):
+        if self._question.is_open or (self._begun and not self.trees.is_whole()):
             return self._happened(LinkBack(one, other))
         return list(self.trees.link_back(one, other))
 
@@ -457,7 +416,7 @@ class Coordinator:
         return self._happened(NodeBack(node)) if node in self._gone else []
 
     def unanswered(self) -> list[str]:
-        """Nodes that have not yet told how far trees have delivered, for which a loss waits."""
+        """Nodes whose answer to how far trees have delivered is awaited before a loss is dealt with."""
         return self._question.unanswered(self.nodes())
 
     def _happened(self, fact: Fact) -> Orders:
@@ -477,15 +436,13 @@ class Coordinator:
         if not self._question.is_open or self._question.unanswered(self.nodes()):
             return []
         over: Orders = []
-        if any(isinstance(fact, Relinked) for fact in self._question.facts):  # that they have drained may be lost, too
+        if self._question.lost_news:
             for name in [name for name in self.trees.superseded if self._question.is_over(*name)]:
                 over += self.trees.drained(*name)
-        delivered = self._question.delivered(self.trees.builds, self._from_us, self._partial_builds())
+        delivered = self._question.delivered(self.trees.builds, self._from_us, self.trees.partial_builds())
         facts = self._question.taken()
-        everything = bool(self.trees.superseded) or any(
-            isinstance(fact, Rejoined | Relinked | NodeBack) for fact in facts
-        )
-        everything = everything or (bool(self._cut_off()) and any(isinstance(fact, LinkBack) for fact in facts))
+        is_whole = self.trees.is_whole()
+        everything = bool(self.trees.superseded) or any(renews_all(fact, is_whole=is_whole) for fact in facts)
         self.contents.forget_before(self._oldest_plan())
         self.contents.take_back(self.nodes())
         orders = [*over, *(order for fact in facts for order in self._let_happen(fact))]
@@ -497,15 +454,17 @@ class Coordinator:
         # The tree of a new leader takes the place of that of the lost one.
         least = min(delivered.values(), default=-float("inf"))
         self._note_builds({tree: _after(delivered.get(tree, least)) for tree in self.trees.roots})
-        current = [(tree, self.trees.epoch(tree)) for tree in self.trees.roots]
-        wanted: Orders = [
-            (node, order)
-            for node, order in orders
-            if node not in self._gone
-            and not (isinstance(order, StartTree) and (order.tree, order.epoch) not in current)
-        ]
-        wanted.sort(key=lambda each: not isinstance(each[1], ForgetTree))  # so that no node reports these as broken
+        wanted = [(node, order) for node, order in orders if node not in self._gone and self._still_holds(order)]
+        wanted.sort(key=_comes_late)
         return [*self._adopt(None), *self._built(wanted), *self._next_change()]
+
+    def _still_holds(self, order: Order) -> bool:
+        """Whether an order is not to start a build that another has replaced meanwhile."""
+        match order:
+            case StartTree(tree, epoch):
+                return self.trees.is_current(tree, epoch)
+            case _:
+                return True
 
     def _let_happen(self, fact: Fact) -> Orders:
         match fact:
@@ -532,18 +491,14 @@ class Coordinator:
         """The builds of trees that there are, each with the plan that it serves and from when on."""
         return [(name, self._plan_of[name], self._from_us[name]) for name in self.trees.builds]
 
-    def returning(self) -> list[tuple[AddSource | AddSubscription, bool]]:
+    def returning(self) -> list[tuple[Return, bool]]:
         """What lost nodes take up again if they come back, and (true) what those that are back have yet to."""
-        asked = [*(change for change, _ in self._waiting), *([self._change] if self._change is not None else [])]
-        again = [
-            (change, True)
-            for change in asked
-            if isinstance(change, AddSource | AddSubscription) and change.number is not None
-        ]
+        requested = [*(change for change, _ in self._waiting), *([self._change] if self._change is not None else [])]
+        again = [(back, True) for change in requested if (back := as_return(change)) is not None]
         return [*again, *((back, False) for left in self._left.values() for back in left)]
 
     def recall_builds(self, builds: Iterable[tuple[tuple[str, int], int, int | None]]) -> None:
-        """What ``served`` told of an earlier coordinator."""
+        """Take over what ``served`` returned for an earlier coordinator."""
         for name, plan, from_us in builds:
             self._plan_of[name], self._from_us[name] = plan, from_us
 
@@ -553,15 +508,23 @@ class Coordinator:
             self._gone.add(node)
             self._left.setdefault(node, [])
 
-    def returns(self, back: AddSource | AddSubscription, *, waits: bool) -> None:
-        """What ``returning`` told of an earlier coordinator."""
+    def returns(self, back: Return, *, waits: bool) -> None:
+        """Take over what ``returning`` returned for an earlier coordinator."""
         if waits:
             self._waiting.append((back, None))
         else:
-            node = back.source.node if isinstance(back, AddSource) else back.sink.node
-            self._left.setdefault(node, []).append(back)
+            self._left.setdefault(back.node, []).append(back)
+
+
+def _comes_late(addressed: tuple[str, Order]) -> bool:
+    """Builds are forgotten before others are started, so that no node reports them as broken."""
+    match addressed:
+        case (_, ForgetTree()):
+            return False
+        case _:
+            return True
 
 
 def _after(delivered_us: float) -> int | None:
-    """Where a tree begins that goes on after this; None: at the beginning."""
+    """Where a tree begins that goes on after what was delivered; None: at the beginning."""
     return int(min(UNBOUNDED_US, delivered_us)) + 1 if delivered_us > -UNBOUNDED_US else None

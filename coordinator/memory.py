@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from headwater.coordinator.core import Coordinator
-from headwater.coordinator.layout.graphs import Planner
+from headwater.coordinator.layout.ground import Planner
 from headwater.coordinator.requests import AddSource, AddSubscription
 from headwater.protocol.messages.recovery import Noted, NotedBuild, NotedLoss, NotedPlan, NotedReturn, NotedTypes
 from headwater.protocol.network import Network, Sink, Source
@@ -40,19 +40,19 @@ def recalled(network: Network, pieces: Iterable[Noted], lay_out: Planner, *, fal
     remember (``relinked``)."""
     pieces = list(pieces)
     types = next((piece.types for piece in pieces if isinstance(piece, NotedTypes)), network.types)
-    found = Coordinator(replace(network, types=types), network.strategy, lay_out=lay_out, falls_back=falls_back)
-    found.contents.recall(pieces)
-    found.trees.recall(pieces, replace(found.network, sinks=found.contents.as_sinks()))
+    coordinator = Coordinator(replace(network, types=types), network.strategy, lay_out=lay_out, falls_back=falls_back)
+    coordinator.contents.recall(pieces)
+    coordinator.trees.recall(pieces, replace(coordinator.network, sinks=coordinator.contents.as_sinks()))
     for piece in pieces:
         match piece:
             case NotedPlan(plan, from_us, changed_us=changed_us):
-                found.plan, found.plan_from_us, found.changed_us = plan, from_us, changed_us
+                coordinator.plan, coordinator.plan_from_us, coordinator.changed_us = plan, from_us, changed_us
             case NotedReturn(number, Source() as source, _, _, waits):
-                found.returns(AddSource(source, number=number), waits=waits)
+                coordinator.returns(AddSource(source, number=number), waits=waits)
             case NotedReturn(number, _, node, Subscription() as subscription, waits):
-                found.returns(AddSubscription(Sink(node, subscription), number=number), waits=waits)
-    found.recall_builds(
+                coordinator.returns(AddSubscription(Sink(node, subscription), number=number), waits=waits)
+    coordinator.recall_builds(
         ((piece.tree, piece.epoch), piece.plan, piece.from_us) for piece in pieces if isinstance(piece, NotedBuild)
     )
-    found.recall_losses(piece.node for piece in pieces if isinstance(piece, NotedLoss))
-    return found
+    coordinator.recall_losses(piece.node for piece in pieces if isinstance(piece, NotedLoss))
+    return coordinator

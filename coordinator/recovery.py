@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, assert_never
 
 from headwater.protocol.messages.plans import DeliveredTo
 
@@ -55,13 +55,27 @@ class LinkBack:
 
 @dataclass(frozen=True, slots=True)
 class BrokenTree:
-    """A node tells that a build lost a link there."""
+    """A node reports that a build lost a link there."""
 
     tree: str
     epoch: int
 
 
 Fact: TypeAlias = LostLink | LostNode | Rejoined | Relinked | NodeBack | LinkBack | BrokenTree
+
+
+def renews_all(fact: Fact, *, is_whole: bool) -> bool:
+    """Whether all trees are built anew for it, and not only those that it breaks. ``is_whole``: every tree reaches all
+    nodes."""
+    match fact:
+        case Rejoined() | Relinked() | NodeBack():
+            return True
+        case LinkBack():
+            return not is_whole
+        case LostLink() | LostNode() | BrokenTree():
+            return False
+        case _:
+            assert_never(fact)
 
 
 class Question:
@@ -80,19 +94,20 @@ class Question:
         return bool(self.facts)
 
     def add(self, fact: Fact) -> bool:
-        """Something has happened; whether the question must be asked now."""
+        """Note a fact. Returns whether the question must be asked now."""
         is_first = not self.facts
         if is_first:
             self.number += 1
             self._told, self._watermarks, self._known = set(), {}, {}
         if fact not in self.facts:
             self.facts.append(fact)
-        if isinstance(fact, Rejoined | NodeBack):
-            self._told.add(fact.node)  # it knows nothing
+        match fact:
+            case Rejoined(node) | NodeBack(node):
+                self._told.add(node)  # it knows nothing
         return is_first
 
     def answered(self, node: str, report: DeliveredTo) -> None:
-        """A node has told; answers to earlier questions are ignored."""
+        """Take a node's answer. Answers to earlier questions are ignored."""
         if self.facts and report.loss == self.number:
             self._told.add(node)
             self._known[node] = {(watermark.tree, watermark.epoch) for watermark in report.watermarks}
@@ -101,29 +116,34 @@ class Question:
                 self._watermarks[name] = max(watermark.delivered_us, self._watermarks.get(name, watermark.delivered_us))
 
     def unanswered(self, nodes: Iterable[str]) -> list[str]:
-        """Who has not yet told."""
+        """The nodes that have not answered yet."""
         return [node for node in nodes if node not in self._told] if self.facts else []
 
+    @property
+    def lost_news(self) -> bool:
+        """Whether what nodes had told may be lost, too, such as that a tree has drained."""
+        return any(isinstance(fact, Relinked) for fact in self.facts)
+
     def taken(self) -> list[Fact]:
-        """All nodes have answered: what is to be dealt with now."""
+        """Close the question, since all nodes have answered; the facts to deal with now."""
         facts, self.facts = self.facts, []
         return facts
 
     def is_over(self, tree: str, epoch: int) -> bool:
         """Whether a build that was replaced has drained, although no node may say so: its root, which is the first
         to let go of it, does not know it any more. If the root knows nothing at all, whether the others do not."""
-        known = [self._known[tree]] if tree in self._known else list(self._known.values())
-        return not any((tree, epoch) in each for each in known)
+        answers = [self._known[tree]] if tree in self._known else list(self._known.values())
+        return not any((tree, epoch) in answer for answer in answers)
 
     def delivered(
         self, builds: Collection[TreeName], begun: Mapping[TreeName, int | None], partial: Collection[TreeName] = ()
     ) -> dict[str, float]:
         """For every tree up to where all its builds have delivered. What one node knows is true for all, and ``begun``
         says from where on each build had to deliver at all. ``partial`` ones have not delivered what they should."""
-        found: dict[str, float] = {}
+        watermarks: dict[str, float] = {}
         for name in builds:
             from_us = begun.get(name)
             least = -float("inf") if from_us is None else from_us - 1
             watermark = least if name in partial else max(least, self._watermarks.get(name, least))
-            found[name[0]] = min(watermark, found.get(name[0], watermark))
-        return found
+            watermarks[name[0]] = min(watermark, watermarks.get(name[0], watermark))
+        return watermarks

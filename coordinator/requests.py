@@ -9,10 +9,10 @@ about nodes and links hold at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias, assert_never
 
 from headwater.coordinator.layout.fallback import StageName
-from headwater.coordinator.layout.graphs import Planner
+from headwater.coordinator.layout.ground import Planner
 from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import EventType
 from headwater.protocol.network import Sink, Source
@@ -55,6 +55,10 @@ class AddSubscription:
     number: int | None = None
     """The number it has had before; None: the next."""
 
+    @property
+    def node(self) -> str:
+        return self.sink.node
+
 
 @dataclass(frozen=True, slots=True)
 class EndSubscription:
@@ -84,6 +88,10 @@ class AddSource:
     """Where its events come from; None where there are no nodes to configure, as in a simulation."""
     number: int | None = None
     """The number it has had before; None: the next."""
+
+    @property
+    def node(self) -> str:
+        return self.source.node
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +172,9 @@ Change: TypeAlias = (
 )  # fmt: skip
 """What the core makes: each holds from an event time on."""
 
+Return: TypeAlias = AddSource | AddSubscription
+"""What a node that was lost takes up again, under the number it had."""
+
 Decision: TypeAlias = GiveUpNode | GiveUpLink | TakeNodeBack | TakeLinkBack
 """What holds at once."""
 
@@ -187,6 +198,36 @@ class ChangeOutcome:
     """Of the source or the subscription that it has added."""
     refused: str | None = None
     """Why it will not be made; None: it holds."""
+
+
+class Preparation(NamedTuple):
+    """What nodes do from when they are asked to prepare a change until it is decided."""
+
+    freeze: bool = False
+    """They promise nothing more: events of new sources must not come too late."""
+    hold: bool = False
+    """They deliver nothing later than what they acknowledge: it may not be wanted any more."""
+
+
+def preparation(change: Change) -> Preparation:
+    match change:
+        case AddSource():
+            return Preparation(freeze=True)
+        case UndeployRule() | EndSubscription() | EndSource():
+            return Preparation(hold=True)
+        case DeployRules() | AddSubscription() | PlanAnew() | FallBack() | TidyUp():
+            return Preparation()
+        case _:
+            assert_never(change)
+
+
+def as_return(change: Change) -> Return | None:
+    """The change if it brings back what a lost node had; None: it does not."""
+    match change:
+        case AddSource(number=int()) | AddSubscription(number=int()):
+            return change
+        case _:
+            return None
 
 
 def describe(request: Request) -> str:  # noqa: C901, PLR0912 (one case for each request)

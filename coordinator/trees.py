@@ -1,4 +1,5 @@
-"""The coordinator's part in processing trees: which there are, under which epoch, and whether they are as they should.
+"""The coordinator's part in processing trees: which there are, under which epoch, and whether
+nodes have built them as computed.
 
 Nothing is sent from here. Methods return orders (``protocol.messages.trees``) with the node each of them is for; the
 order of the list matters per node only.
@@ -74,6 +75,21 @@ class TreeKeeper:
         """All builds (tree, epoch) that serve something: the current ones, and those that still drain."""
         return tuple(sorted([*self._current.items(), *self._superseded]))
 
+    @property
+    def current_builds(self) -> list[tuple[str, int]]:
+        """The builds (tree, epoch) that stand or are being built, without those that only drain."""
+        return sorted(self._current.items())
+
+    def builds_at(self, node: str) -> list[tuple[str, int]]:
+        """The builds that a node is part of; those that it is cut off from will never begin there."""
+        without = [name for name in self.current_builds if node not in self._expected[name[0]]]
+        return [name for name in self.builds if name not in without]
+
+    def partial_builds(self) -> list[tuple[str, int]]:
+        """Current builds that do not reach all nodes. How far they deliver does not count: the builds that
+        replace them reach the other nodes too, and begin where they began."""
+        return [name for name in self.current_builds if self.cut_off(name[0])]
+
     def links(self) -> list[tuple[str, str]]:
         """The links that are there, with both their ends."""
         pairs = ((link.one, link.other) for link in self.network.links)
@@ -83,6 +99,10 @@ class TreeKeeper:
         """The epoch under which a tree is, or is being, built."""
         return self._current[tree]
 
+    def is_current(self, tree: str, epoch: int) -> bool:
+        """Whether this is the build of a tree that stands or is being built."""
+        return self._current.get(tree) == epoch
+
     def expected(self, tree: str) -> Mapping[str, str | None]:
         """The parent that every node of the tree should have (the root: None)."""
         return self._expected[tree]
@@ -90,6 +110,10 @@ class TreeKeeper:
     def cut_off(self, tree: str) -> tuple[str, ...]:
         """Nodes that are not lost themselves but that the root can no longer reach."""
         return tuple(node for node in self._remaining_nodes() if node not in self._expected[tree])
+
+    def is_whole(self) -> bool:
+        """Whether every tree reaches all nodes that are left."""
+        return not any(self.cut_off(tree) for tree in self._current)
 
     def stands(self, tree: str) -> bool:
         """Whether a tree stands under its current epoch."""
@@ -121,14 +145,14 @@ class TreeKeeper:
 
     def tree_stands(self, tree: str, epoch: int) -> bool:
         """The root tells that its tree stands. False: the news is about a build that was replaced meanwhile."""
-        if self._current.get(tree) != epoch:
+        if not self.is_current(tree, epoch):
             return False
         self._standing.add(tree)
         return True
 
     def tree_broken(self, tree: str, epoch: int) -> Orders:
         """A node tells that a tree lost a link there: it is built anew, unless that has been decided already."""
-        return self._rebuild([tree]) if self._current.get(tree) == epoch else []
+        return self._rebuild([tree]) if self.is_current(tree, epoch) else []
 
     def drained(self, tree: str, epoch: int) -> Orders:
         """Nothing moves along a replaced build any more: have all nodes forget it."""
@@ -165,13 +189,13 @@ class TreeKeeper:
         self._lost_links.add(link)
         if one in self._lost_nodes or other in self._lost_nodes:
             return []  # no tree uses it now, nor when the node is back
-        known = self.roots
+        roots_before = self.roots
         orders: Orders = [(one, DropLink(other)), (other, DropLink(one)), *self._replace_leader()]
         concerned = [
             tree
             for tree in self.roots
-            if (tree in known and tree not in self._standing)
-            or (tree in known and self._traits.planned)  # streams may flow over any link
+            if (tree in roots_before and tree not in self._standing)
+            or (tree in roots_before and self._traits.planned)  # streams may flow over any link
             or other == self._expected[tree].get(one)
             or one == self._expected[tree].get(other)
         ]
@@ -179,15 +203,15 @@ class TreeKeeper:
 
     def _replace_leader(self) -> Orders:
         """The network has fallen apart, and the leader is not where most nodes are: another takes its place."""
-        known = self.leader
-        if known is None or known not in self._begun:
+        old = self.leader
+        if old is None or old not in self._begun:
             return []
-        reached = shortest_path_tree(self.network, known, self._lost_links, self._lost_nodes)
+        reached = shortest_path_tree(self.network, old, self._lost_links, self._lost_nodes)
         better = leader(self.network, self._lost_links, self._lost_nodes)
         if len(shortest_path_tree(self.network, better, self._lost_links, self._lost_nodes)) <= len(reached):
             return []
-        orders = self._end(known)
-        orders += [order for name in self.superseded if name[0] == known for order in self.drained(*name)]
+        orders = self._end(old)
+        orders += [order for name in self.superseded if name[0] == old for order in self.drained(*name)]
         self._next_epoch(better)
         return [*orders, self._start(better)]
 
@@ -233,7 +257,7 @@ class TreeKeeper:
         return [(other, self._again(other, node)) for other in around]
 
     def links_of(self, node: str) -> Orders:
-        """What a node must know that remembers nothing: which of its links are lost, or have been."""
+        """What a node that remembers nothing must know: which of its links are lost, or have been."""
         orders: Orders = []
         for other in sorted(self._neighbours[node]):
             times = self._times_back.get((min(node, other), max(node, other)))
@@ -381,16 +405,16 @@ class TreeKeeper:
 
 
 def _differences(row: Mapping[str, Any], parent: str | None, children: tuple[str, ...]) -> list[str]:
-    found: list[str] = []
+    differences: list[str] = []
     if row["state"] == "broken":
-        found.append("lost a link of the tree")
+        differences.append("lost a link of the tree")
     elif row["state"] == "building":
-        found.append(f"still waits for {', '.join(row['waiting_for'])}")
+        differences.append(f"still waits for {', '.join(row['waiting_for'])}")
     if row["parent"] != parent:
-        found.append(f"has parent {row['parent'] or 'none'}, should have {parent or 'none'}")
+        differences.append(f"has parent {row['parent'] or 'none'}, should have {parent or 'none'}")
     reported = set(row["children"])
     if missing := sorted(set(children) - reported):
-        found.append(f"lacks the children {', '.join(missing)}")
+        differences.append(f"lacks the children {', '.join(missing)}")
     if extra := sorted(reported - set(children)):
-        found.append(f"has the children {', '.join(extra)}, which are not its own")
-    return found
+        differences.append(f"has the children {', '.join(extra)}, which are not its own")
+    return differences

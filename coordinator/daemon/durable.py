@@ -5,10 +5,24 @@ from __future__ import annotations
 import logging
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, assert_never
 
 from headwater.coordinator.daemon import saving
-from headwater.coordinator.daemon.inputs import Answered, Heard, Input, Note, Outdated, PeerMet, PeerReset, Reborn, Tell
+from headwater.coordinator.daemon.inputs import (
+    Answered,
+    Asked,
+    Effect,
+    Heard,
+    Input,
+    Note,
+    Outdated,
+    PeerMet,
+    PeerReset,
+    Reborn,
+    Started,
+    Tell,
+    Tick,
+)
 from headwater.coordinator.daemon.machine import Machine
 from headwater.coordinator.daemon.saving import StateError
 from headwater.protocol.links import PeerState
@@ -100,15 +114,7 @@ class Durable:
 
     def apply(self, received: Input, now_us: int) -> Outputs:
         """Take one input; what follows from it."""
-        if isinstance(received, Heard):
-            self.links[received.peer].received(received.last_seq, received.payloads)
-        elif isinstance(received, PeerMet):
-            link = self.links[received.peer]
-            link.life, link.era = received.life, received.era
-        elif isinstance(received, PeerReset):
-            self.links[received.peer] = LinkState(received.life)
-        elif isinstance(received, Reborn):
-            self._begin_anew()
+        self._note_link(received)
         out = Outputs()
         try:
             effects = self.machine.handle(received, now_us)
@@ -122,18 +128,40 @@ class Durable:
             return out
         self._since.append((now_us, received))
         for effect in effects:
-            if isinstance(effect, Tell):
-                payload = control.encode(effect.message)
-                self.links[effect.node].unacknowledged.append(payload)
-                out.sends.setdefault(effect.node, []).append(payload)
-            elif isinstance(effect, Answered):
-                out.answers.append(effect)
-            elif isinstance(effect, Note):
-                out.notes.append(effect.sentence)
-            elif isinstance(effect, Outdated):
-                out.notes.append(effect.sentence)
-                out.outdated = True
+            self._put_out(effect, out)
         return out
+
+    def _note_link(self, received: Input) -> None:
+        """What an input says of the link that it came over."""
+        match received:
+            case Heard(peer, last_seq, payloads):
+                self.links[peer].received(last_seq, payloads)
+            case PeerMet(peer, life, era):
+                self.links[peer].life, self.links[peer].era = life, era
+            case PeerReset(peer, life):
+                self.links[peer] = LinkState(life)
+            case Reborn():
+                self._begin_anew()
+            case Started() | Asked() | Tick():
+                pass  # they come over no link
+            case _:
+                assert_never(received)
+
+    def _put_out(self, effect: Effect, out: Outputs) -> None:
+        match effect:
+            case Tell(node, message):
+                payload = control.encode(message)
+                self.links[node].unacknowledged.append(payload)
+                out.sends.setdefault(node, []).append(payload)
+            case Answered():
+                out.answers.append(effect)
+            case Note(sentence):
+                out.notes.append(sentence)
+            case Outdated(sentence):
+                out.notes.append(sentence)
+                out.outdated = True
+            case _:
+                assert_never(effect)
 
     def _step_back(self) -> None:
         self.machine = saving.restored_machine(self._base)

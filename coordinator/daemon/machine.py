@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
+from headwater.coordinator.daemon.decisions import Decisions
 from headwater.coordinator.daemon.inputs import (
     Answered,
     Asked,
@@ -33,8 +34,8 @@ from headwater.coordinator.daemon.memory import Memory, found_sentence, noted_ne
 from headwater.coordinator.daemon.operations import Operation, RequestPlanner, RequestRefused, Waiter, event_time
 from headwater.coordinator.daemon.registry import Registry
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.memory import noted, recalled
+from headwater.coordinator.planners import planner_of, statistics_of
 from headwater.coordinator.recovery import LostLink, LostNode
 from headwater.coordinator.requests import (
     AddClientSubscription,
@@ -79,7 +80,7 @@ HISTORY_MAX: Final = 1_000  # changes that are shown; what holds now is in the p
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an operator may turn."""
+    """What an operator may set."""
 
     change_timeout_us: int = 10_000_000
     """A change that not all nodes have prepared by then is given up."""
@@ -99,11 +100,11 @@ class Past:
 class Machine:
     """One network and everything that was decided about it."""
 
-    def __init__(self, setup: Setup, settings: Settings | None = None, found: Iterable[Noted] = ()) -> None:
-        """``found`` is what is left of the memory of an earlier life."""
+    def __init__(self, setup: Setup, settings: Settings | None = None, pieces: Iterable[Noted] = ()) -> None:
+        """``pieces`` are what is left of the memory of an earlier life."""
         self.setup = setup
         self.settings = settings or Settings()
-        self._lay_out = InevPlanner(setup.statistics)
+        self._lay_out = planner_of(setup.network.strategy, setup.statistics)
         self.coordinator = Coordinator(
             setup.network, setup.network.strategy, lay_out=self._lay_out, falls_back=setup.falls_back
         )
@@ -124,7 +125,7 @@ class Machine:
         self._answers: dict[str, Answered] = {}
         """The answer for each key that a client has given."""
         self._planner = RequestPlanner(self.coordinator, self.registry)
-        self.memory = Memory(found)
+        self.memory = Memory(pieces)
         self._early: list[LostNode | LostLink] = []
         """What an operator has given up before the nodes were told a plan."""
         self.is_outdated = False
@@ -237,7 +238,7 @@ class Machine:
             self._order(self.coordinator.relinked({peer: plan}), out)
 
     def _reset(self, peer: str) -> None:
-        """What was on its way to a node, or from it, is lost. It will register, and tell what it remembers."""
+        """What was on its way to a node, or from it, is lost. The node will register and tell what it remembers."""
         self.registry.await_again(peer)
         self.memory.forget(peer)
         if not self.begun:
@@ -251,8 +252,7 @@ class Machine:
     @property
     def planned_for(self) -> Statistics:
         """What the planner knew when it last placed rules."""
-        lay_out = self.coordinator.layings.lay_out
-        return lay_out.statistics if isinstance(lay_out, InevPlanner) else self.setup.statistics
+        return statistics_of(self.coordinator.layings.lay_out) or self.setup.statistics
 
     def unsettled(self) -> str | None:
         """Why it is not known yet what holds, in a sentence; None: it is. What nodes remember may differ from what the
@@ -284,16 +284,16 @@ class Machine:
 
     def _recall(self) -> None:
         """Become what the newest memory says. Nodes hear of it when all of them have registered."""
-        found = self.memory.found
-        if why_not_ours(found, self.setup) is not None:
+        pieces = self.memory.found
+        if why_not_ours(pieces, self.setup) is not None:
             return
-        self.coordinator = recalled(self.setup.network, found, self._lay_out, falls_back=self.setup.falls_back)
-        self.registry.recall(found)
+        self.coordinator = recalled(self.setup.network, pieces, self._lay_out, falls_back=self.setup.falls_back)
+        self.registry.recall(pieces)
         self._planner = RequestPlanner(self.coordinator, self.registry)
         self.lost_nodes = {fact.node: None for fact in self._early if isinstance(fact, LostNode)}
         self.lost_links = {(fact.one, fact.other) for fact in self._early if isinstance(fact, LostLink)}
         self._answers.clear()
-        for piece in found:
+        for piece in pieces:
             match piece:
                 case NotedPlan(operations=operations):
                     self._operations = max(self._operations, operations)
@@ -304,12 +304,16 @@ class Machine:
                 case NotedAnswer(key, status, body):
                     self._answers[key] = Answered("", status, json.loads(body))
         for node in self.lost_nodes.keys() & self.registry.nodes.keys():
-            known = self.registry.nodes.pop(node)
-            self._returned[node] = Register(node, known.life, known.address, known.http, known.version)
+            registration = self.registry.nodes.pop(node)
+            self._returned[node] = Register(
+                node, registration.life, registration.address, registration.http, registration.version
+            )
 
     def _remind(self, out: list[Effect]) -> None:
         """With a plan, or what is said of links, nodes are told what to keep, before anything follows from it."""
-        orders = (each.message.order for each in out if isinstance(each, Tell) and isinstance(each.message, Ordered))
+        orders = (
+            effect.message.order for effect in out if isinstance(effect, Tell) and isinstance(effect.message, Ordered)
+        )
         if not any(isinstance(order, Adopt | DropLink | UseLink) for order in orders) or self.coordinator.unanswered():
             return
         answers = list(self._answers.items())[-KEYS_NOTED:]
@@ -317,7 +321,7 @@ class Machine:
             noted_network(self.setup, self.registry.run),
             *self.registry.noted(),
             *noted(self.coordinator, self._operations, self.lost_nodes),
-            *(NotedAnswer(key, known.status, json.dumps(known.body, sort_keys=True)) for key, known in answers),
+            *(NotedAnswer(key, answer.status, json.dumps(answer.body, sort_keys=True)) for key, answer in answers),
         ]
         keepers = [node for node in self.coordinator.nodes() if node in self.registry.sent]
         out[:0] = [Tell(node, message) for node, message in self.memory.news(pieces, keepers)]
@@ -337,8 +341,8 @@ class Machine:
     def _asked(self, asked: Asked, now_us: int, out: list[Effect]) -> None:
         waiter = Waiter(asked.request)
         if asked.key is not None:
-            if (known := self._answers.get(asked.key)) is not None:
-                out.append(Answered(asked.request, known.status, known.body))
+            if (answer := self._answers.get(asked.key)) is not None:
+                out.append(Answered(asked.request, answer.status, answer.body))
                 return
             if (operation := self._under_way(asked.key)) is not None:
                 operation.waiters.append(waiter)
@@ -401,7 +405,7 @@ class Machine:
                 self._order(self.coordinator.request(operation.steps[0], operation.number), out)
             except ConfigError as error:
                 self.current = None
-                self._end(operation, out, 409, self._partly(operation, str(error)))
+                self._end(operation, out, 409, operation.partly(str(error)))
                 continue
             self._look_for_commit(now_us, out)  # in a network without nodes there is none to wait for
 
@@ -415,12 +419,12 @@ class Machine:
                 self.counts["changes"] += 1
                 self.counts["fall_backs"] += isinstance(outcome.change, FallBack)
                 if operation is not None:  # otherwise it is what a node that is back takes up again
-                    self._made(operation, outcome, failed, now_us, out)
+                    self._step_holds(operation, outcome, failed, now_us, out)
             elif operation is None:
                 out.append(Note(f"{outcome.change} was given up: {outcome.refused}"))
             else:
                 self.current = None
-                self._end(operation, out, 409, self._partly(operation, outcome.refused))
+                self._end(operation, out, 409, operation.partly(outcome.refused))
         if any(outcome.refused is None for outcome in outcomes):
             self._configure_first(out)
 
@@ -430,7 +434,7 @@ class Machine:
         is_step = operation is not None and operation.started and operation.number == outcome.ticket
         return operation if is_step else None
 
-    def _made(
+    def _step_holds(
         self, operation: Operation, outcome: ChangeOutcome, failed: list[str], now_us: int, out: list[Effect]
     ) -> None:
         """A step holds; go on with the next. ``failed``: where the planner has failed with it."""
@@ -454,11 +458,10 @@ class Machine:
 
     def _tell_failures(self, out: list[Effect]) -> list[str]:
         """Where the planner has failed since this was last asked: everything goes on without it, and operators hear."""
-        failures = self.coordinator.layings.failures
-        told, failures[:] = list(failures), []
-        self.counts["planner_failures"] += len(told)
-        out += map(Note, told)
-        return told
+        failures = self.coordinator.layings.take_failures()
+        self.counts["planner_failures"] += len(failures)
+        out += map(Note, failures)
+        return failures
 
     def _configure_first(self, out: list[Effect]) -> None:
         configures: list[Effect] = []
@@ -478,7 +481,7 @@ class Machine:
             sentence = f"{self._unfinished()} {after}"
         self.current = None
         self.counts["aborted_changes"] += 1
-        self._end(operation, out, 504, self._partly(operation, sentence))
+        self._end(operation, out, 504, operation.partly(sentence))
 
     def _unfinished(self) -> str:
         """What the coordinator waits for before it can begin a change."""
@@ -487,14 +490,6 @@ class Machine:
         trees = self.coordinator.trees
         building = [tree for tree in trees.roots if not trees.stands(tree)]
         return f"the trees of {listed(building)} were not complete" if building else "the change before was not made"
-
-    @staticmethod
-    def _partly(operation: Operation, sentence: str) -> str:
-        if not operation.made:
-            return f"{sentence}; nothing has been changed"
-        if isinstance(operation.ask, ReplaceRule):
-            return f"{sentence}; the old rule is undeployed, the new one is not deployed: deploy it again"
-        return f"{sentence}; the first {operation.made} of its steps hold, the others do not"
 
     def _end(self, operation: Operation, out: list[Effect], status: int = 200, refused: str | None = None) -> None:
         """Answer all who wait for it."""
@@ -515,24 +510,20 @@ class Machine:
 
     # ---------------------------------------------------------------------------------------------------------- losses
 
-    def _decide(
-        self,
-        ask: Decision,
-        waiter: Waiter,
-        key: str | None,
-        now_us: int,
-        out: list[Effect],
-    ) -> None:
+    def _decide(self, ask: Decision, waiter: Waiter, key: str | None, now_us: int, out: list[Effect]) -> None:
         """What an operator decides holds at once; what follows from it waits for the answers of the nodes."""
         operation = self._operation(ask, waiter, key, now_us)
         try:
-            orders = self._decided(ask, now_us, out)
+            orders = self._decisions().orders_for(ask, now_us)
         except RequestRefused as refused:
             self._end(operation, out, refused.status, refused.sentence)
             return
         except ConfigError as error:
             self._end(operation, out, 404, str(error))
             return
+        match ask:
+            case TakeNodeBack():
+                self._configure(out)  # before it hears of a plan
         if self.begun:
             self._order(orders, out)
         else:
@@ -541,66 +532,14 @@ class Machine:
         out.append(Note(f"an operator decided: {describe(ask)}"))
         self._end(operation, out)
 
-    def _decided(self, ask: Decision, now_us: int, out: list[Effect]) -> Orders:
-        match ask:
-            case GiveUpNode(node):
-                orders = self._give_up(LostNode(node))
-                known = self.registry.nodes.pop(node, None)
-                self.lost_nodes.setdefault(node, known.life if known is not None else None)
-                self.registry.forget_sent(node)
-                return orders
-            case GiveUpLink(one, other):
-                orders = self._give_up(LostLink(min(one, other), max(one, other)))
-                self.lost_links.add((min(one, other), max(one, other)))
-                return orders
-            case TakeLinkBack(one, other):
-                if not self.begun and self.memory.found:
-                    raise RequestRefused(
-                        409, "the coordinator does not know yet what holds; ask again when it is ready"
-                    )
-                self._early = [each for each in self._early if each != LostLink(min(one, other), max(one, other))]
-                orders = self.coordinator.link_back(one, other)
-                self.lost_links.discard((min(one, other), max(one, other)))
-                return orders
-            case TakeNodeBack(node):
-                return self._take_back(node, now_us, out)
-
-    def _give_up(self, fact: LostNode | LostLink) -> Orders:
-        """At once, unless what holds is not known yet: then when it is."""
-        match fact:
-            case LostNode(node):
-                self.coordinator.trees.check_node(node)
-            case LostLink(one, other):
-                self.coordinator.trees.check_link(one, other)
-        if not self.begun:
-            self._early.append(fact)
-            if self.memory.found:
-                return []
-        match fact:
-            case LostNode(node):
-                return self.coordinator.lost_node(node)
-            case LostLink(one, other):
-                return self.coordinator.lost_link(one, other)
-
-    def _take_back(self, node: str, now_us: int, out: list[Effect]) -> Orders:
-        if node not in self.lost_nodes:
-            raise RequestRefused(409, f"{node} was not given up")
-        message = self._returned.get(node)
-        if message is None:
-            raise RequestRefused(
-                409, f"{node} has not registered since it was given up; start it with an empty data folder"
-            )
-        if message.life == self.lost_nodes[node]:
-            raise RequestRefused(
-                409,
-                f"{node} still has the memory of what it did before it was given up, while the others went on without "
-                f"it; start it with an empty data folder",
-            )
-        if not self.begun and self.memory.found:
-            raise RequestRefused(409, "the coordinator does not know yet what holds; ask again when it is ready")
-        del self._returned[node]
-        del self.lost_nodes[node]
-        self._early = [each for each in self._early if each != LostNode(node)]
-        self.registry.register(message, now_us)
-        self._configure(out)
-        return self.coordinator.node_back(node)
+    def _decisions(self) -> Decisions:
+        return Decisions(
+            self.coordinator,
+            self.registry,
+            self.lost_nodes,
+            self.lost_links,
+            self._returned,
+            self._early,
+            begun=self.begun,
+            remembers=bool(self.memory.found),
+        )

@@ -32,8 +32,8 @@ class _Recalled:
 class Memory:
     """Nodes keep the newest state of the coordinator that it has told a plan of."""
 
-    def __init__(self, found: Iterable[Noted] = ()) -> None:
-        self.found = tuple(found)
+    def __init__(self, pieces: Iterable[Noted] = ()) -> None:
+        self.found = tuple(pieces)
         """The newest memory of an earlier life that has turned up; empty if there is none."""
         self.told: dict[str, Noted] = {}
         """What nodes were last told to keep."""
@@ -45,9 +45,9 @@ class Memory:
 
     def recalls(self, node: str, message: Recall) -> None:
         """A node tells a part of what it keeps; that this is all shows when it registers."""
-        known = self._recalled.setdefault(node, _Recalled())
-        known.plan, known.config = message.plan, message.config
-        known.pieces.update((key_of(piece), piece) for piece in message.pieces)
+        recalled = self._recalled.setdefault(node, _Recalled())
+        recalled.plan, recalled.config = message.plan, message.config
+        recalled.pieces.update((key_of(piece), piece) for piece in message.pieces)
 
     def registered(self, node: str) -> bool:
         """Whether what the node has told is newer than everything that has turned up so far."""
@@ -68,8 +68,8 @@ class Memory:
 
     def newest(self, node: str) -> int:
         """The newest plan that a node has heard of, be it only to keep it."""
-        known = self._told_by(node)
-        return max(known.plan, plan_of(known.pieces.values()))
+        recalled = self._told_by(node)
+        return max(recalled.plan, plan_of(recalled.pieces.values()))
 
     def config(self, node: str) -> int:
         """The version of the configuration that a node has."""
@@ -106,23 +106,23 @@ def noted_network(setup: Setup, run: str) -> NotedNetwork:
 
 def why_not_ours(pieces: Iterable[Noted], setup: Setup) -> str | None:
     """Why a memory cannot be that of this network, in a sentence; None: it can."""
-    theirs = next((piece for piece in pieces if isinstance(piece, NotedNetwork)), None)
-    if theirs is None:
+    remembered = next((piece for piece in pieces if isinstance(piece, NotedNetwork)), None)
+    if remembered is None:
         return None
-    ours = noted_network(setup, theirs.run)
-    if theirs == ours:
+    ours = noted_network(setup, remembered.run)
+    if remembered == ours:
         return None
-    if theirs.strategy != ours.strategy:
-        what = f"the strategy is {theirs.strategy}, not {ours.strategy}"
-    elif theirs.nodes != ours.nodes:
-        what = f"the nodes are {listed(theirs.nodes)}"
-    elif theirs.links != ours.links:
-        what = f"the links are {listed(theirs.links)}"
+    if remembered.strategy != ours.strategy:
+        difference = f"the strategy is {remembered.strategy}, not {ours.strategy}"
+    elif remembered.nodes != ours.nodes:
+        difference = f"the nodes are {listed(remembered.nodes)}"
+    elif remembered.links != ours.links:
+        difference = f"the links are {listed(remembered.links)}"
     else:
-        what = f"its sources {'replay traces' if theirs.replayed else 'live in the time of the clock'}"
+        difference = f"its sources {'replay traces' if remembered.replayed else 'live in the time of the clock'}"
     return (
-        f"the nodes remember another network than the network file describes: {what}; start the coordinator with an "
-        f"empty data folder and the file of the network that runs, or everything with empty data folders"
+        f"the nodes remember another network than the network file describes: {difference}; start the coordinator "
+        f"with an empty data folder and the file of the network that runs, or everything with empty data folders"
     )
 
 

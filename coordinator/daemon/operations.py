@@ -87,19 +87,29 @@ class Operation:
 
     def body(self) -> dict[str, Any]:
         """What is told of it when it holds."""
-        found: dict[str, Any] = {"change": self.number, "what": self.what(), "holds_from_us": self.holds_from_us}
+        body: dict[str, Any] = {"change": self.number, "what": self.what(), "holds_from_us": self.holds_from_us}
         match self.ask:
             case DeployRules(rules):
-                found["rules"] = [rule.name for rule in rules]
+                body["rules"] = [rule.name for rule in rules]
             case ReplaceRule(rule):
-                found["rules"] = [rule.name]
+                body["rules"] = [rule.name]
         if self.subscription is not None:
-            found["subscription"] = self.subscription
+            body["subscription"] = self.subscription
         if self.source is not None:
-            found["source"] = self.source
+            body["source"] = self.source
         if self.warnings:
-            found["warnings"] = list(self.warnings)
-        return found
+            body["warnings"] = list(self.warnings)
+        return body
+
+    def partly(self, sentence: str) -> str:
+        """Why it has failed, and what of it holds all the same."""
+        if not self.made:
+            return f"{sentence}; nothing has been changed"
+        match self.ask:
+            case ReplaceRule():
+                return f"{sentence}; the old rule is undeployed, the new one is not deployed: deploy it again"
+            case _:
+                return f"{sentence}; the first {self.made} of its steps hold, the others do not"
 
 
 def already_deployed(names: Sequence[str]) -> str:
@@ -154,8 +164,8 @@ class RequestPlanner:
         for number, kept in sorted(self._registry.sinks.items()):
             config = kept.config
             if kept.node == node and config.subscription == subscription and config.destination == ClientTo(client):
-                known = self._coordinator.sinks.get(number)
-                if known is not None and known[1].until_us is None:
+                sink = self._coordinator.sinks.get(number)
+                if sink is not None and sink[1].until_us is None:
                     return number
         return None
 
@@ -191,9 +201,9 @@ class RequestPlanner:
         none of them ever reads what it was not checked with."""
         live = self.live_rules()
         changed = [rule for rule in rules if live.get(rule.name) != self._renewed(rule, by=0)]
-        known = [rule.name for rule in rules if rule.name in live]
-        if known and not replaces:
-            raise RequestRefused(409, already_deployed(known))
+        deployed = [rule.name for rule in rules if rule.name in live]
+        if deployed and not replaces:
+            raise RequestRefused(409, already_deployed(deployed))
         for rule in changed:
             self._check_rule(rule)
         ended = [UndeployRule(rule.name) for rule in reversed(changed) if rule.name in live]
@@ -249,13 +259,13 @@ class RequestPlanner:
             )
 
     def _check_sink(self, number: int) -> None:
-        known = self._coordinator.sinks.get(number)
-        if known is None or known[1].until_us is not None:
+        sink = self._coordinator.sinks.get(number)
+        if sink is None or sink[1].until_us is not None:
             raise RequestRefused(404, f"there is no subscription {number}")
 
     def _check_source_number(self, number: int) -> None:
-        known = self._coordinator.sources.get(number)
-        if known is None or known[1].until_us is not None:
+        source = self._coordinator.sources.get(number)
+        if source is None or source[1].until_us is not None:
             raise RequestRefused(404, f"there is no source {number}")
 
     def _check_planned(self) -> None:
@@ -267,6 +277,6 @@ class RequestPlanner:
             )
 
     def _other_types(self, name: str) -> str:
-        known: dict[str, EventType | None] = dict(self._registry.types)
-        known.update((rule.emits, None) for rule in self.live_rules().values())
-        return suggestion(name, sorted(known), "event types") or "there is no event type at all"
+        types: dict[str, EventType | None] = dict(self._registry.types)
+        types.update((rule.emits, None) for rule in self.live_rules().values())
+        return suggestion(name, sorted(types), "event types") or "there is no event type at all"

@@ -32,10 +32,10 @@ from headwater.coordinator.daemon.inputs import (
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.daemon.replanning import as_measured, moved
 from headwater.coordinator.daemon.saving import HOW_TO_GO_ON, OldState, StateError
-from headwater.coordinator.daemon.statistics import Statistics
+from headwater.coordinator.daemon.statistics import NodeStatistics
 from headwater.coordinator.inev.model.measuring import unmeasured
-from headwater.coordinator.inev.model.rules import Statistics as Known
-from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.planners import planner_of
 from headwater.coordinator.requests import GiveUpNode, PlanAnew, Request
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.journal import Journal
@@ -80,7 +80,7 @@ class CoordinatorDaemon:
         self.settings = settings
         self.folder = folder
         self.loop = asyncio.get_running_loop()
-        self.statistics = Statistics()
+        self.statistics = NodeStatistics()
         self.counts: Counter[str] = Counter()
         """Of this process: what came over HTTP, and what was refused there."""
         self.last_heard_us: dict[str, int] = {}
@@ -207,7 +207,7 @@ class CoordinatorDaemon:
                 log.info("planning anew: %s", "; ".join(why[:3]))
                 await self.ask(self.plan_anew())
 
-    def measured(self) -> Known:
+    def measured(self) -> Statistics:
         """What is known of rates and selectivities: as measured, and elsewhere as given."""
         machine, now_us = self.machine, self.now_us()
         rules = [planned.rule for planned in machine.coordinator.rules.values() if planned.until_us is None]
@@ -218,11 +218,11 @@ class CoordinatorDaemon:
 
     def plan_anew(self) -> PlanAnew:
         """The request to place everything for what is known now. What is not known is said, and assumed."""
-        found = self.measured()
+        statistics = self.measured()
         rules = [planned.rule for planned in self.machine.coordinator.rules.values() if planned.until_us is None]
-        for sentence in unmeasured(rules, found):
+        for sentence in unmeasured(rules, statistics):
             log.warning(sentence)
-        return PlanAnew(InevPlanner(found))
+        return PlanAnew(planner_of(self.machine.coordinator.strategy, statistics))
 
     async def _beat(self) -> None:
         """Give up nodes that were silent for longer than the network file allows."""

@@ -54,7 +54,7 @@ class Registry:
         self._dialled: dict[tuple[str, str], str] = {}
         self.replayed = any(source.replayed for source in setup.network.sources)
         """Whether events keep the times of traces. Nodes take it as their idea of time, so it stays for good."""
-        self.types: dict[str, EventType] = {each.name: each for each in setup.network.types}
+        self.types: dict[str, EventType] = {event_type.name: event_type for event_type in setup.network.types}
         self.nodes: dict[str, Registration] = {}
         self.sources: dict[int, KeptSource] = {}
         """Sources that a node must know, those that have ended and still drain included."""
@@ -83,9 +83,9 @@ class Registry:
 
     def register(self, message: Register, now_us: int) -> bool:
         """Note what a node tells of itself. True: it has another life than before, and so another memory."""
-        known = self.nodes.get(message.name)
-        is_new_life = known is not None and known.life != message.life
-        since_us = now_us if known is None or is_new_life else known.since_us
+        registration = self.nodes.get(message.name)
+        is_new_life = registration is not None and registration.life != message.life
+        since_us = now_us if registration is None or is_new_life else registration.since_us
         self.nodes[message.name] = Registration(message.life, message.address, message.http, message.version, since_us)
         self._awaited.discard(message.name)
         if is_new_life:
@@ -120,7 +120,7 @@ class Registry:
                 case NotedNetwork(run=run):
                     self.run = run
                 case NotedTypes(types):
-                    self.types = {each.name: each for each in types}
+                    self.types = {event_type.name: event_type for event_type in types}
                 case NotedFeed(number, source, feed):
                     self.add_source(number, source, feed)
                 case NotedDestination(number, node, subscription, destination):
@@ -192,8 +192,8 @@ class Registry:
     def _peer(self, node: str, peer: str) -> PeerConfig:
         link = self._neighbours[node][peer]
         dials = node < peer  # one of the two must, and both ends must agree on who
-        known = self.nodes.get(peer)
-        address = self._dialled.get((node, peer)) or (known.address if known is not None else None)
+        registration = self.nodes.get(peer)
+        address = self._dialled.get((node, peer)) or (registration.address if registration is not None else None)
         return PeerConfig(
             peer, address if dials else None, self._keys.get(peer), dials, link.delay_us, link.bandwidth_bps
         )

@@ -10,9 +10,9 @@ from headwater.coordinator.daemon import inputs, machine, memory, operations, re
 from headwater.coordinator.daemon.machine import Machine
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured, Statistics
-from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout import cost_watch, fallback, history, stages
-from headwater.coordinator.layout.graphs import at_the_middle
+from headwater.coordinator.layout.ground import at_the_middle
+from headwater.coordinator.planners import PLANNERS
 from headwater.protocol.state import Format, Vocabulary
 from headwater.protocol.state import OldState as OldState
 from headwater.protocol.state import StateError as StateError
@@ -49,7 +49,7 @@ def vocabulary() -> Vocabulary:
         **by_name(registry.Registry, registry.Registration, registry.KeptSource, registry.KeptSink),
         **by_name(core.Coordinator, contents.Contents, contents._Retired, trees.TreeKeeper),
         **by_name(history.Layings, stages.Home, stages.Stage, fallback.StageName, cost_watch.Watched),
-        **by_name(InevPlanner, Statistics, Measured, LatencyTerms),
+        **by_name(*PLANNERS.values(), Statistics, Measured, LatencyTerms),
     }
     return Vocabulary(classes, made=MADE, named={"at_the_middle": at_the_middle})
 
@@ -84,7 +84,7 @@ def restored(data: bytes) -> Any:
 
 
 def restored_machine(data: bytes) -> Machine:
-    found = restored(data)
-    if not isinstance(found, Machine):
+    state = restored(data)
+    if not isinstance(state, Machine):
         raise StateError("this is no saved state of a coordinator")
-    return found
+    return state

@@ -1,4 +1,4 @@
-"""What nodes whisper of themselves, put together. Nothing here is kept over a restart: nodes whisper again."""
+"""What nodes whisper of themselves, put together. Nothing here survives a restart: nodes whisper again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.coordinator.inev.model.measuring import Seen, Stage
+from headwater.coordinator.inev.model.measuring import MatchCount, Stage
 from headwater.protocol.messages.control import decode_statistics
 from headwater.protocol.wire.codec import CodecError
 
@@ -20,29 +20,29 @@ WHISPER_BYTES_MAX: Final = 1 << 20  # of one node; a node with a thousand predic
 @dataclass(frozen=True, slots=True)
 class Whisper:
     heard_us: int
-    told: dict[str, Any]
+    figures: dict[str, Any]
 
     def joined(self) -> dict[Stage, float]:
         """Matches so far, by rule and roles."""
-        found: dict[Stage, float] = {}
-        for entry in _list(self.told.get("joined")):
+        matches: dict[Stage, float] = {}
+        for entry in _list(self.figures.get("joined")):
             if isinstance(entry, Mapping):
                 stage = (str(entry.get("rule")), frozenset(map(str, _list(entry.get("roles")))))
-                found[stage] = found.get(stage, 0) + _number(entry.get("matches"))
-        return found
+                matches[stage] = matches.get(stage, 0) + _number(entry.get("matches"))
+        return matches
 
     def born(self) -> dict[str, float]:
         """Events so far, by type."""
-        found: dict[str, float] = {}
-        for entry in _list(self.told.get("events")):
+        counts: dict[str, float] = {}
+        for entry in _list(self.figures.get("events")):
             if isinstance(entry, Mapping):
                 name = str(entry.get("type"))
-                found[name] = found.get(name, 0) + _number(entry.get("born"))
-        return found
+                counts[name] = counts.get(name, 0) + _number(entry.get("born"))
+        return counts
 
 
-class Statistics:
-    """The last words of every node, laid out as in ``node/observe/statistics.py``; whatever else a node may say
+class NodeStatistics:
+    """The newest whisper of every node, laid out as in ``node/observe/statistics.py``; whatever else a node may say
     is passed on as it is and otherwise ignored."""
 
     def __init__(self) -> None:
@@ -55,14 +55,14 @@ class Statistics:
             self.refused += 1
             return
         try:
-            told = decode_statistics(payload)
+            message = decode_statistics(payload)
         except CodecError:
             self.refused += 1
             return
-        whisper = Whisper(now_us, plain(told))
+        whisper = Whisper(now_us, plain(message))
         before = self.last.get(node)
         earlier = self._earlier.setdefault(node, deque(maxlen=EARLIER_MAX))
-        if before is not None and before.told.get("since_us") != whisper.told.get("since_us"):
+        if before is not None and before.figures.get("since_us") != whisper.figures.get("since_us"):
             earlier.clear()  # it counts from nothing again
         self.last[node] = whisper
         earlier.append(whisper)
@@ -71,55 +71,58 @@ class Statistics:
         self.last.pop(node, None)
         self._earlier.pop(node, None)
 
-    def told(self, node: str) -> dict[str, Any]:
-        found = self.last.get(node)
-        return found.told if found is not None else {}
+    def figures(self, node: str) -> dict[str, Any]:
+        """What a node whispered last; empty if it has not."""
+        last = self.last.get(node)
+        return last.figures if last is not None else {}
 
     # ------------------------------------------------------------------------------------------------- put together
 
     def rates(self, now_us: int) -> dict[str, dict[str, float]]:
         """Events per second of about the last minute, by type and then by node."""
-        found: dict[str, dict[str, float]] = {}
+        rates: dict[str, dict[str, float]] = {}
         for node, last in sorted(self.last.items()):
             since, before = self._base(node, last, now_us)
             born_before = before.born() if before is not None else {}
             for name, born in last.born().items():
-                found.setdefault(name, {})[node] = max(0.0, born - born_before.get(name, 0)) / max(
+                rates.setdefault(name, {})[node] = max(0.0, born - born_before.get(name, 0)) / max(
                     LEAST_S, (now_us - since) / 1e6
                 )
-        return found
+        return rates
 
-    def matches(self, now_us: int) -> dict[Stage, Seen]:
+    def matches(self, now_us: int) -> dict[Stage, MatchCount]:
         """For roles of rules that are put together somewhere: matches of about the last minute, over all nodes."""
-        found: dict[Stage, Seen] = {}
+        matches: dict[Stage, MatchCount] = {}
         for node, last in sorted(self.last.items()):
             since, before = self._base(node, last, now_us)
             joined_before = before.joined() if before is not None else {}
             seconds = max(LEAST_S, (now_us - since) / 1e6)
-            for stage, matches in last.joined().items():
-                known = found.get(stage, Seen(0.0, 0.0, seconds))
-                count = max(0.0, matches - joined_before.get(stage, 0))
-                found[stage] = Seen(known.count + count, known.per_s + count / seconds, min(seconds, known.seconds))
-        return found
+            for stage, count_now in last.joined().items():
+                seen = matches.get(stage, MatchCount(0.0, 0.0, seconds))
+                count = max(0.0, count_now - joined_before.get(stage, 0))
+                matches[stage] = MatchCount(
+                    seen.count + count, seen.per_s + count / seconds, min(seconds, seen.seconds)
+                )
+        return matches
 
     def _base(self, node: str, last: Whisper, now_us: int) -> tuple[int, Whisper | None]:
         """From when on a rate is measured, and what was told by then (None: nothing). A node that has
         nothing new to say is silent, so the last whisper from before the window holds at its beginning."""
         window_us = now_us - RATE_WINDOW_US
-        before = [each for each in self._earlier[node] if each.heard_us <= window_us]
+        before = [whisper for whisper in self._earlier[node] if whisper.heard_us <= window_us]
         if before:
             return window_us, before[-1]
         first = self._earlier[node][0]
         if first is not last:
             return first.heard_us, first
-        lived_us = _number(last.told.get("time_us")) - _number(last.told.get("since_us"))
+        lived_us = _number(last.figures.get("time_us")) - _number(last.figures.get("since_us"))
         return int(last.heard_us - max(0.0, lived_us)), None
 
     def selectivities(self) -> list[dict[str, Any]]:
         """For every predicate, over all nodes: how much it has seen and let pass."""
         sums: dict[tuple[str, str], list[float]] = {}
         for last in self.last.values():
-            for entry in _list(last.told.get("predicates")):
+            for entry in _list(last.figures.get("predicates")):
                 if isinstance(entry, Mapping):
                     total = sums.setdefault((str(entry.get("kind", "")), str(entry.get("text", ""))), [0, 0])
                     total[0] += _number(entry.get("seen"))
@@ -138,33 +141,31 @@ class Statistics:
     def filters(self) -> dict[str, tuple[float, float]]:
         """For every condition on single events, as text: how many it has seen and let pass."""
         return {
-            each["predicate"]: (each["seen"], each["passed"])
-            for each in self.selectivities()
-            if each["kind"] == "filter"
+            row["predicate"]: (row["seen"], row["passed"]) for row in self.selectivities() if row["kind"] == "filter"
         }
 
     def watermark_lag_s(self, node: str) -> float | None:
         """How far the watermark that is furthest behind lay behind the node's clock; None: no stream has one."""
-        told = self.told(node)
-        streams = [entry for entry in _list(told.get("streams")) if isinstance(entry, Mapping)]
+        figures = self.figures(node)
+        streams = [entry for entry in _list(figures.get("streams")) if isinstance(entry, Mapping)]
         watermarks = [watermark for entry in streams if isinstance(watermark := entry.get("watermark"), int | float)]
-        if not watermarks or "time_us" not in told:
+        if not watermarks or "time_us" not in figures:
             return None
-        return max(0.0, (_number(told["time_us"]) - min(watermarks)) / 1e6)
+        return max(0.0, (_number(figures["time_us"]) - min(watermarks)) / 1e6)
 
     def is_up(self, node: str, neighbour: str) -> bool | None:
         """Whether the link is up as the node sees it; None: it has not said."""
-        up = self.told(node).get("up")
+        up = self.figures(node).get("up")
         return bool(up[neighbour]) if isinstance(up, Mapping) and neighbour in up else None
 
     def traffic(self, node: str) -> dict[str, dict[str, dict[str, int]]]:
         """What a node has sent, by neighbour and then by kind."""
-        found: dict[str, dict[str, dict[str, int]]] = {}
-        for neighbour, kinds in _items(self.told(node).get("links")):
-            found[neighbour] = {
+        traffic: dict[str, dict[str, dict[str, int]]] = {}
+        for neighbour, kinds in _items(self.figures(node).get("links")):
+            traffic[neighbour] = {
                 kind: {name: int(count) for name, count in _numbers(counts)} for kind, counts in _items(kinds)
             }
-        return found
+        return traffic
 
 
 def plain(value: Any) -> Any:
@@ -172,7 +173,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(entry) for entry in value]
     if isinstance(value, float):
         return value if value - value == 0 else None  # JSON has neither infinities nor NaN
     return value if isinstance(value, str | int | bool) or value is None else repr(value)

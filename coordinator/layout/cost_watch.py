@@ -16,7 +16,8 @@ from itertools import islice
 from typing import Final, TypeAlias
 
 from headwater.coordinator.layout.fallback import StageName, all_fallen_back, home_of, name_of
-from headwater.coordinator.layout.graphs import Draft, FlowName, Routes, drafted
+from headwater.coordinator.layout.graphs import Draft, FlowName, drafted
+from headwater.coordinator.layout.ground import Routes
 from headwater.coordinator.layout.stages import Stage
 from headwater.protocol.graphs import Weight
 from headwater.protocol.messages.plans import CostsMore
@@ -50,7 +51,7 @@ class Watched:
         """In words."""
         return ", ".join(dict.fromkeys(name.what() for name in self.stages))
 
-    def told(self, node: str, report: CostsMore) -> str:
+    def sentence(self, node: str, report: CostsMore) -> str:
         """What a node has measured and what its stage should save, in words; the counts are as many as the weights."""
         seconds = max(1, report.over_us) / 1e6
         rates: dict[str, float] = {}
@@ -98,10 +99,10 @@ def _evaluated_once(draft: Draft) -> list[list[tuple[str, int]]]:
     for rule, stages in draft.stages.items():
         for position in range(len(stages)):
             flows, members = set(draft.flows_of(rule, position)), [(rule, position)]
-            for known in [each for each in groups if each[0] & flows]:
-                groups.remove(known)
-                flows |= known[0]
-                members = known[1] + members
+            for overlapping in [group for group in groups if group[0] & flows]:
+                groups.remove(overlapping)
+                flows |= overlapping[0]
+                members = overlapping[1] + members
             groups.append((flows, members))
     return [members for _, members in groups]
 
@@ -139,34 +140,34 @@ class _Comparison:
         self._home = home
         self._now = now
         self._instead = instead
-        self._made = sorted({flow for name, at in members for flow in draft.flows_of(name, at)})
-        reads = [read for flow in self._made for read in draft.reads_of(flow)]
+        self._outputs = sorted({flow for name, at in members for flow in draft.flows_of(name, at)})
+        reads = [read for flow in self._outputs for read in draft.reads_of(flow)]
         self._reads = list(dict.fromkeys(reads))
-        given = dict(self._stage.home.shares) if home is not None and self._stage.home is not None else {}
-        least = min((share for share in given.values() if share > 0), default=1.0)
-        shares = {node: given.get(node, 0.0) or least for node in self._stage.nodes}
+        expected_shares = dict(self._stage.home.shares) if home is not None and self._stage.home is not None else {}
+        least = min((share for share in expected_shares.values() if share > 0), default=1.0)
+        shares = {node: expected_shares.get(node, 0.0) or least for node in self._stage.nodes}
         self._shares = {node: share / sum(shares.values()) for node, share in shares.items()}
 
     def weights(self) -> dict[str, tuple[tuple[str, Weight], ...]] | None:
         """By node what to compare; None if there is nothing to, or if it takes more than the nodes of the stage see."""
-        seen = {_key(self._draft, flow, {}): flow for flow in (*self._made, *(flow for flow, _ in self._reads))}
+        seen = {_key(self._draft, flow, {}): flow for flow in (*self._outputs, *(flow for flow, _ in self._reads))}
         also: dict[Key, list[Key]] = {}
         for key, crossed in self._instead.items():
             if key in seen:
                 continue
             before = self._now.get(key, {})
             if any(links > before.get(origin, 0) for origin, links in crossed.items()):
-                like = next((each for each in seen if each[:4] == key[:4]), None)
+                like = next((seen_key for seen_key in seen if seen_key[:4] == key[:4]), None)
                 if like is None:
                     return None
                 also.setdefault(like, []).append(key)
-        found = {node: tuple(self._at(node, also)) for node in self._stage.nodes}
-        is_told = all(any(weight.now > weight.instead for _, weight in weights) for weights in found.values())
-        return found if is_told else None
+        by_node = {node: tuple(self._at(node, also)) for node in self._stage.nodes}
+        can_tell = all(any(weight.now > weight.instead for _, weight in weights) for weights in by_node.values())
+        return by_node if can_tell else None
 
     def _at(self, node: str, also: Mapping[Key, list[Key]]) -> Iterator[tuple[str, Weight]]:
         share = self._shares[node]
-        for flow, only_here in [*self._reads, *((flow, True) for flow in self._made)]:
+        for flow, only_here in [*self._reads, *((flow, True) for flow in self._outputs)]:
             key = _key(self._draft, flow, {})
             keys = [key, *also.get(key, ())]
             origins = self._draft.origins_of(flow)
@@ -174,16 +175,18 @@ class _Comparison:
             if not only_here or len(self._stage.nodes) == 1:
                 for origin in origins:
                     now = self._now[key].get(origin, 0)
-                    instead = sum(self._crossed(each, origin) - self._extra(each, key, origin) for each in keys)
+                    instead = sum(
+                        self._crossed(flow_key, origin) - self._extra(flow_key, key, origin) for flow_key in keys
+                    )
                     if now or instead:
                         yield name, Weight(self._draft.tap(node, flow, origin), float(now), float(instead))
                 continue
             parts = [(self._shares.get(origin, 0.0), origin) for origin in origins]
             now_all = sum(part * self._now[key].get(origin, 0) for part, origin in parts)
-            if flow in self._made and self._home is not None:
-                instead_all: float = sum(self._crossed(each, self._home) for each in keys)
+            if flow in self._outputs and self._home is not None:
+                instead_all: float = sum(self._crossed(flow_key, self._home) for flow_key in keys)
             else:
-                instead_all = sum(part * self._crossed(each, origin) for part, origin in parts for each in keys)
+                instead_all = sum(part * self._crossed(flow_key, origin) for part, origin in parts for flow_key in keys)
             if now_all or instead_all:
                 yield name, Weight(self._draft.tap(node, flow, node), now_all / share, instead_all / share)
 
@@ -198,5 +201,5 @@ class _Comparison:
         kind, name, position, _ = flow
         if kind == "events":
             return name
-        what = name if kind == "whole" else " and ".join(sorted(self._draft.stages[name][position].roles))
-        return f"{what} found" if flow in self._made else f"{what} of {name}"
+        shown = name if kind == "whole" else " and ".join(sorted(self._draft.stages[name][position].roles))
+        return f"{shown} found" if flow in self._outputs else f"{shown} of {name}"

@@ -34,8 +34,8 @@ def name_of(rule: str, stage: Stage) -> StageName:
 
 def position_of(name: StageName, stages: RuleLayout) -> int | None:
     """Where a stage is in the layout of its rule; None if it is not there any more."""
-    found = (position for position, stage in enumerate(stages) if name_of(name.rule, stage) == name)
-    return next(found, None)
+    positions = (position for position, stage in enumerate(stages) if name_of(name.rule, stage) == name)
+    return next(positions, None)
 
 
 def home_of(stages: RuleLayout, position: int) -> tuple[bool, str | None]:
@@ -54,7 +54,7 @@ def fallen_back(stages: RuleLayout, position: int, home: str | None) -> RuleLayo
     if home is not None:
         gathered = replace(stage, nodes=(home,), split=None, home=None)
         return (*stages[:position], gathered, *stages[position + 1 :])
-    return tuple(_without(each, position, stage, stages) if position in each.stages else each for each in stages)
+    return tuple(_without(other, position, stage, stages) if position in other.stages else other for other in stages)
 
 
 def _without(reader: Stage, position: int, stage: Stage, stages: RuleLayout) -> Stage:
@@ -63,7 +63,7 @@ def _without(reader: Stage, position: int, stage: Stage, stages: RuleLayout) -> 
     unsent = {role for at, role in reader.left_out if at == position}
     left_out = {(at, role) for at, role in reader.left_out if at != position} | stage.left_out
     left_out |= {(below, role) for below in stage.stages for role in unsent & stages[below].roles}
-    inside = [below for each in reader.stages for below in (stage.stages if each == position else (each,))]
+    inside = [below for read in reader.stages for below in (stage.stages if read == position else (read,))]
     return replace(
         reader,
         stages=tuple(sorted(set(inside))),
@@ -76,11 +76,11 @@ def all_fallen_back(
     layout: Mapping[str, RuleLayout], names: Iterable[StageName], home: str | None
 ) -> dict[str, RuleLayout] | None:
     """The layouts of the rules whose stages fall back; None if one of the stages is not there any more."""
-    found: dict[str, RuleLayout] = {}
+    replaced: dict[str, RuleLayout] = {}
     for name in names:
-        stages = found.get(name.rule, layout.get(name.rule, ()))
+        stages = replaced.get(name.rule, layout.get(name.rule, ()))
         position = position_of(name, stages)
         if position is None:
             return None
-        found[name.rule] = fallen_back(stages, position, home)
-    return found
+        replaced[name.rule] = fallen_back(stages, position, home)
+    return replaced

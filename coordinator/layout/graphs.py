@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headwater.coordinator.layout.stages import Layout, RuleLayout, Stage, at_one_node, divided, heard_types
+from headwater.coordinator.layout.ground import Ground, Link, Routes
+from headwater.coordinator.layout.stages import Layout, RuleLayout, Stage, divided, heard_types
 from headwater.protocol.analysis.bounds import horizon_us
-from headwater.protocol.analysis.dependencies import in_dependency_order
 from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.analysis.projection import anonymous, beside_all_of, project
 from headwater.protocol.errors import RuleError
@@ -24,80 +24,9 @@ from headwater.protocol.graphs import (
     Tap,
     stream_number,
 )
-from headwater.protocol.messages.plans import PlannedRule
-from headwater.protocol.pattern import Rule, leaves, types_of
+from headwater.protocol.pattern import Rule, leaves
 from headwater.protocol.streams import Filter, Part, Stream, Whole, filter_of, whole_streams
 from headwater.protocol.traversal import breadth_first
-
-Link: TypeAlias = tuple[str, str]
-Routes: TypeAlias = Callable[[str, Stream, frozenset[str]], Iterable[Link]]
-"""The links of a tree that joins an origin of a stream with all who read it."""
-
-
-@dataclass(frozen=True)
-class Ground:
-    """What a graph is laid over: the nodes and links that are there, and what is to be detected and delivered."""
-
-    nodes: tuple[str, ...]
-    links: tuple[Link, ...]
-    sources: Mapping[str, tuple[str, ...]]
-    """By type, the nodes at which its events are born."""
-    sinks: tuple[tuple[str, str], ...]
-    """Nodes with the types that a sink there wants."""
-    rules: tuple[PlannedRule, ...]
-    from_us: int | None = None
-    """Where the plan begins; None: with the first event."""
-
-    def wanted_rules(self) -> list[PlannedRule]:
-        """The rules whose composites reach a sink, directly or through others, after those that they read."""
-        wanted = {name for _, name in self.sinks}
-        found: dict[Rule, PlannedRule] = {}
-        while more := [each for each in self.rules if each.rule.emits in wanted and each.rule not in found]:
-            for each in more:
-                found[each.rule] = each
-                wanted |= types_of(each.rule.pattern)
-        return [found[rule] for rule in in_dependency_order(sorted(found, key=lambda rule: rule.name))]
-
-
-def shortest_routes(ground: Ground) -> Routes:
-    """Along a tree of shortest paths from the origin."""
-    around: dict[str, list[str]] = {node: [] for node in ground.nodes}
-    for one, other in ground.links:
-        around[one].append(other)
-        around[other].append(one)
-    trees: dict[str, dict[str, str]] = {}
-
-    def tree(origin: str) -> dict[str, str]:
-        if origin not in trees:
-            trees[origin] = breadth_first(origin, lambda node: sorted(around[node]))
-        return trees[origin]
-
-    def routes(origin: str, stream: Stream, readers: frozenset[str]) -> Iterable[Link]:
-        links: set[Link] = set()
-        for node in readers:
-            while node != origin:
-                links.add((tree(origin)[node], node))
-                node = tree(origin)[node]
-        return links
-
-    return routes
-
-
-Planner: TypeAlias = Callable[[Ground, Layout], tuple[Layout, Routes]]
-"""Decides what is evaluated where, and along which links streams flow. It is told how rules are laid out that ran
-before, on the same nodes: they may stay as they are."""
-
-
-def at_the_middle(ground: Ground, kept: Layout) -> tuple[Layout, Routes]:
-    """Everything at the node that is nearest to all others by links."""
-    routes = shortest_routes(ground)
-
-    def distance(node: str) -> int:
-        return sum(len(set(routes(node, Filter(""), frozenset((other,))))) for other in ground.nodes)
-
-    middle = min(ground.nodes, key=lambda node: (distance(node), node))
-    return {each.rule.name: at_one_node(each.rule, middle) for each in ground.rules}, routes
-
 
 FlowName: TypeAlias = tuple[str, str, int, tuple[str, ...]]
 """What kind of flow, of which type or rule, for stages which of them; and the conditions of a filter, or the types that
@@ -155,7 +84,8 @@ class _Draft:
         self._ground = ground
         self._rules = ground.wanted_rules()
         self._stages = {
-            each.rule.name: divided(each.rule, layout[each.rule.name], ground.sources) for each in self._rules
+            planned.rule.name: divided(planned.rule, layout[planned.rule.name], ground.sources)
+            for planned in self._rules
         }
         self._flows: dict[FlowName, _Flow] = {}
         self._tasks: list[_Task] = []
@@ -166,7 +96,7 @@ class _Draft:
         """Nodes that get all events of a type."""
         self._pushed: set[tuple[str, Filter]] = set()
         """What of the events of a type comes to a node without being asked for."""
-        self._made: dict[object, FlowName] = {}
+        self._shareable: dict[object, FlowName] = {}
         """Stages that other rules can share, by what they do."""
         self._same: dict[FlowName, FlowName] = {}
         """For stages that are not evaluated by themselves, the ones that find the same."""
@@ -201,15 +131,15 @@ class _Draft:
                 flow.origins = {node: BornHere(stream) for node in self._ground.sources[name]}
 
     def _evaluate(self) -> None:
-        bounds = [(each.rule, each.since_us, each.until_us) for each in self._rules]
+        bounds = [(planned.rule, planned.since_us, planned.until_us) for planned in self._rules]
         streams = whole_streams(bounds, horizon_us, self._ground.from_us)
         for planned, whole in zip(self._rules, streams, strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             drives = any(stage.pulled for stage in stages)
             wanted: list[set[tuple[str, ...]]] = [set() for _ in stages]
             for stage in stages:
-                for each in stage.stages:
-                    wanted[each].add(heard_types(rule, stage, each, stages[each].roles))
+                for below in stage.stages:
+                    wanted[below].add(heard_types(rule, stage, below, stages[below].roles))
             for position, stage in enumerate(stages):
                 reads = self._reads(rule, stage, stages)
                 if position == len(stages) - 1:
@@ -224,8 +154,8 @@ class _Draft:
                     part = Part(partial, planned.since_us, heard)
                     name = ("stage", rule.name, position, heard)
                     key = self._key(part, stage, reads)
-                    if key is not None and self._made.setdefault(key, name) != name:
-                        self._same[name] = self._made[key]
+                    if key is not None and self._shareable.setdefault(key, name) != name:
+                        self._same[name] = self._shareable[key]
                     else:
                         self._place(name, part, stage, reads, drives)
 
@@ -238,15 +168,15 @@ class _Draft:
             for flow in self._flows_of(types[role], self._filter_for(rule, role, stage))
             if role not in stage.pulled or flow[0] != "events"
         ]
-        for each in stage.stages:
-            heard = heard_types(rule, stage, each, stages[each].roles)
-            below = self._same.get(("stage", rule.name, each, heard), ("stage", rule.name, each, heard))
-            everywhere.append((below, stage.split in stages[each].roles))
-        asked = {self._filters[rule.name, role] for role in stage.pulled}
-        found: dict[str, _Reads] = {}
+        for position in stage.stages:
+            heard = heard_types(rule, stage, position, stages[position].roles)
+            below = self._same.get(("stage", rule.name, position, heard), ("stage", rule.name, position, heard))
+            everywhere.append((below, stage.split in stages[position].roles))
+        filters = {self._filters[rule.name, role] for role in stage.pulled}
+        reads: dict[str, _Reads] = {}
         for node in stage.nodes:
             pushed, waits = list(everywhere), []
-            for needed in sorted(asked, key=repr):
+            for needed in sorted(filters, key=repr):
                 flow = self._comes_anyway(needed, node)
                 if flow is not None:
                     pushed.append((flow, False))
@@ -254,21 +184,21 @@ class _Draft:
                     pushed.append((_events(needed), True))
                 else:
                     waits.append(needed)
-            found[node] = _Reads(tuple(dict.fromkeys(pushed)), tuple(waits), stage.master if waits else None)
-        return found
+            reads[node] = _Reads(tuple(dict.fromkeys(pushed)), tuple(waits), stage.master if waits else None)
+        return reads
 
     def _place(
         self, name: FlowName, stream: Whole | Part, stage: Stage, reads: Mapping[str, _Reads], drives: bool
     ) -> None:
-        made = self._flows[name] = _Flow(stream)
+        flow = self._flows[name] = _Flow(stream)
         for node in stage.nodes:
             number = len(self._tasks)
-            made.origins[node] = MadeBy(number)
+            flow.origins[node] = MadeBy(number)
             here = [*reads[node].pushed, *((self._asked(needed, number), False) for needed in reads[node].asked)]
             self._tasks.append(_Task(node, number, stream, here, reads[node].master, drives))
-            for flow, only_here in here:
+            for read, only_here in here:
                 if not only_here:
-                    self._flows[flow].readers.add(node)
+                    self._flows[read].readers.add(node)
 
     def _comes_anyway(self, needed: Filter, node: str) -> FlowName | None:
         """The flow that brings events to a node, for another reader, without being asked; None: there is none."""
@@ -290,11 +220,11 @@ class _Draft:
         if pattern is None:
             return None
         rule, types = part.partial.rule, _types(part.partial.rule)
-        read = [
-            (frozenset(each.pushed), frozenset(each.asked), None if each.master is None else types[each.master])
-            for each in (reads[node] for node in stage.nodes)
+        inputs = [
+            (frozenset(read.pushed), frozenset(read.asked), None if read.master is None else types[read.master])
+            for read in (reads[node] for node in stage.nodes)
         ]
-        return pattern, part.since_us, part.heard, stage.nodes, tuple(read), horizon_us(rule)
+        return pattern, part.since_us, part.heard, stage.nodes, tuple(inputs), horizon_us(rule)
 
     def _filter_for(self, rule: Rule, role: str, stage: Stage) -> Filter:
         """What a stage reads of the events of a role."""
@@ -374,12 +304,12 @@ class _Draft:
         in its place."""
         if position == len(self._stages[rule]) - 1:
             return [("whole", rule, 0, ())]
-        made = [name for name in (*self._flows, *self._same) if name[:3] == ("stage", rule, position)]
-        return sorted(self._same.get(name, name) for name in made)
+        names = [name for name in (*self._flows, *self._same) if name[:3] == ("stage", rule, position)]
+        return sorted(self._same.get(name, name) for name in names)
 
-    def reads_of(self, made: FlowName) -> list[tuple[FlowName, bool]]:
+    def reads_of(self, flow: FlowName) -> list[tuple[FlowName, bool]]:
         """What is read to make a flow; (true) each node reads only what arises there."""
-        task = next(iter(self._flows[made].origins.values()))
+        task = next(iter(self._flows[flow].origins.values()))
         assert isinstance(task, MadeBy)
         return self._tasks[task.task].reads
 
@@ -400,28 +330,31 @@ class _Draft:
 
     def links(self, routes: Routes) -> dict[FlowName, dict[str, int]]:
         """For every flow, by origin: how many links its events cross."""
-        found: dict[FlowName, dict[str, int]] = {}
+        crossed: dict[FlowName, dict[str, int]] = {}
         for name, flow in self._flows.items():
             for origin in flow.origins:
                 readers = frozenset(flow.readers - {origin})
                 links = len(list(_directed(origin, routes(origin, flow.stream, readers)))) if readers else 0
-                found.setdefault(name, {})[origin] = links
-        return found
+                crossed.setdefault(name, {})[origin] = links
+        return crossed
 
     def _overlap(self, task: _Task) -> bool:
         """Whether the same event may come in several ways: what is put together at several nodes shares events."""
         seen: set[str] = set()
         for name, _ in task.reads:
             flow = self._flows[name]
-            if isinstance(flow.stream, Part):
-                types = flow.stream.partial.types - set(flow.stream.heard)
-                if len(flow.origins) > 1 or seen & types:
-                    return True
-                seen |= types
-            elif isinstance(flow.stream, Filter):
-                if flow.stream.type in seen:
-                    return True
-                seen.add(flow.stream.type)
+            match flow.stream:
+                case Part() as part:
+                    types = part.partial.types - set(part.heard)
+                    if len(flow.origins) > 1 or seen & types:
+                        return True
+                    seen |= types
+                case Filter(type=event_type):
+                    if event_type in seen:
+                        return True
+                    seen.add(event_type)
+                case Whole():
+                    pass  # composites are no events of a source
         return False
 
     def _taps(self, node: str, name: FlowName, only_here: bool) -> Iterator[Tap]:

@@ -1,7 +1,6 @@
-"""How rules are laid out now, what of it has fallen back, and what nodes have told of the rest.
+"""How rules are laid out now, what of it has fallen back, and what nodes report of the rest.
 
-A planner may fail, and nothing depends on it that it does not: then what was laid out stays, and what is new is
-evaluated at one node.
+A planner may fail without harm: what was laid out then stays, and new rules are evaluated at one node.
 """
 
 from __future__ import annotations
@@ -13,9 +12,10 @@ from pathlib import Path
 
 from headwater.coordinator.layout.cost_watch import Fallen, Watched, watched_stages
 from headwater.coordinator.layout.fallback import all_fallen_back
-from headwater.coordinator.layout.graphs import Draft, Ground, Planner, Routes, at_the_middle, drafted
+from headwater.coordinator.layout.graphs import Draft, drafted
+from headwater.coordinator.layout.ground import Ground, Planner, Routes, at_the_middle
 from headwater.coordinator.layout.stages import Layout, RuleLayout
-from headwater.coordinator.requests import FallBack
+from headwater.coordinator.requests import Change, FallBack, PlanAnew
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.graphs import Graph, Watch
 from headwater.protocol.messages.plans import CostsMore
@@ -62,7 +62,7 @@ class Layings:
         self.failure: str | None = None
         """Why the newest graph is not what the planner has decided, in a sentence; None: it is."""
         self.failures: list[str] = []
-        """The same of all graphs, until the caller takes them from here to report them."""
+        """The same of all graphs since they were last taken."""
 
     # ---------------------------------------------------------------------------------------------------------- laying
 
@@ -74,36 +74,41 @@ class Layings:
             layout, routes = self.lay_out(ground, kept)
             if self._stays:
                 layout = {**layout, **kept}
-            found = self._drawn(ground, kept, layout, routes, tree, epoch, plan)
+            laid = self._drawn(ground, kept, layout, routes, tree, epoch, plan)
         except Exception as error:
-            found = self._without_planner(ground, tree, epoch, plan)
-            self.failure = _failed(error, ground, found)
+            laid = self._without_planner(ground, tree, epoch, plan)
+            self.failure = _failed(error, ground, laid)
             self.failures.append(self.failure)
         self._stays, self._former = False, None
-        if not found.kept:
+        if not laid.kept:
             self.number += 1
-        self.fallen = found.fallen
-        self._laid_out = {each.rule: found.layout[each.rule.name] for each in ground.rules}
+        self.fallen = laid.fallen
+        self._laid_out = {planned.rule: laid.layout[planned.rule.name] for planned in ground.rules}
         self._laid_over = ground.nodes, ground.links
-        self.as_run = dict(found.draft.stages)
+        self.as_run = dict(laid.draft.stages)
         self._graph, self._told = (tree, epoch), {}
-        self.watched = found.watched
-        return found.graphs
+        self.watched = laid.watched
+        return laid.graphs
+
+    def take_failures(self) -> list[str]:
+        """Where the planner has failed since this was last asked, in sentences."""
+        failures, self.failures = self.failures, []
+        return failures
 
     def _drawn(
         self, ground: Ground, kept: Layout, layout: Layout, routes: Routes, tree: str, epoch: int, plan: int
     ) -> _Laid:
         """A layout with all that follows from it; nothing is changed here yet."""
         fallen = {
-            stage: what
-            for stage, what in self.fallen.items()
+            stage: words
+            for stage, words in self.fallen.items()
             if stage[0] in kept and layout.get(stage[0]) == kept[stage[0]]
         }
         draft = drafted(ground, layout)
         graphs = draft.graphs(routes, tree, epoch, plan)
         watched = tuple(watched_stages(draft, routes, fallen.keys())) if self._watches else ()
-        for number, each in enumerate(watched):
-            for node, weights in each.weights.items():
+        for number, watched_stage in enumerate(watched):
+            for node, weights in watched_stage.weights.items():
                 watch = Watch(number, tuple(weight for _, weight in weights))
                 graphs[node] = replace(graphs[node], watches=(*graphs[node].watches, watch))
         return _Laid(kept, layout, draft, graphs, watched, fallen)
@@ -120,10 +125,14 @@ class Layings:
             return self._drawn(ground, {}, middle, routes, tree, epoch, plan)
 
     def _kept(self, ground: Ground) -> Layout:
-        """How rules are laid out that ran before; nothing if nodes or links are not the same."""
+        """The layout of the rules that ran before; empty if nodes or links have changed."""
         if (ground.nodes, ground.links) != self._laid_over:
             return {}
-        return {each.rule.name: self._laid_out[each.rule] for each in ground.rules if each.rule in self._laid_out}
+        return {
+            planned.rule.name: self._laid_out[planned.rule]
+            for planned in ground.rules
+            if planned.rule in self._laid_out
+        }
 
     def begin_anew(self, lay_out: Planner) -> None:
         """The next graph is what this planner makes of it; if it fails, what was in force stays."""
@@ -135,21 +144,35 @@ class Layings:
     # ---------------------------------------------------------------------------------------------------- falling back
 
     def judged(self, node: str, report: CostsMore) -> FallBack | None:
-        """The change that follows from a node's report: when half of the nodes of a stage have told that it costs too
-        much. None for what is not about the newest graph, or was told before."""
+        """The change that follows from a node's report: when half of the nodes of a stage have reported that it costs
+        too much. None for what is not about the newest graph, or was reported before."""
         if (report.tree, report.epoch) != self._graph or not 0 <= report.watch < len(self.watched):
             return None
         watched = self.watched[report.watch]
-        told = self._told.setdefault(report.watch, set())
-        if node in told or not watched.fits(node, report):
+        reporters = self._told.setdefault(report.watch, set())
+        if node in reporters or not watched.fits(node, report):
             return None
-        before = len(told)
-        told.add(node)
-        if 2 * before >= len(watched.nodes) or 2 * len(told) < len(watched.nodes):
+        before = len(reporters)
+        reporters.add(node)
+        if 2 * before >= len(watched.nodes) or 2 * len(reporters) < len(watched.nodes):
             return None
-        return FallBack(watched.stages, watched.home, self.number, watched.told(node, report))
+        return FallBack(watched.stages, watched.home, self.number, watched.sentence(node, report))
 
-    def check(self, change: FallBack) -> None:
+    def check(self, change: Change) -> None:
+        """ConfigError if a change makes no sense now."""
+        match change:
+            case FallBack():
+                self._check_fall_back(change)
+
+    def apply(self, change: Change) -> None:
+        """The next graph is laid out as a change says."""
+        match change:
+            case PlanAnew(planner):
+                self.begin_anew(planner)
+            case FallBack():
+                self.fall_back(change)
+
+    def _check_fall_back(self, change: FallBack) -> None:
         """ConfigError if the stage is not there any more, or has fallen back already."""
         if change.laying != self.number:
             raise ConfigError("everything was laid out anew since it was found that a stage costs too much")
@@ -171,18 +194,18 @@ class Layings:
         self._stays = True
 
 
-def _failed(error: Exception, ground: Ground, found: _Laid) -> str:
+def _failed(error: Exception, ground: Ground, laid: _Laid) -> str:
     """What a planner did wrong, and what is done instead, in a sentence."""
-    new = [each.rule.name for each in ground.wanted_rules() if each.rule.name not in found.kept]
-    instead = list(_instead(found, new))
+    new = [planned.rule.name for planned in ground.wanted_rules() if planned.rule.name not in laid.kept]
+    instead = list(_instead(laid, new))
     return f"the planner failed (a bug: {_where(error)}); {' and '.join(instead) or 'nothing was to be laid out'}"
 
 
-def _instead(found: _Laid, new: list[str]) -> Iterator[str]:
-    if found.kept:
+def _instead(laid: _Laid, new: list[str]) -> Iterator[str]:
+    if laid.kept:
         yield "what was laid out before stays as it is"
     if new:
-        (node,) = found.layout[new[0]][0].nodes
+        (node,) = laid.layout[new[0]][0].nodes
         yield f"{', '.join(new)} {'is' if len(new) == 1 else 'are'} evaluated at {node} alone"
 
 

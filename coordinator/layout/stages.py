@@ -50,7 +50,7 @@ class Stage:
     """For stages that are split: the one node that takes their place if need be (``coordinator.layout.fallback``)."""
 
     def taken(self, stage: int, roles: frozenset[str]) -> frozenset[str]:
-        """Which of the roles of a stage that it reads come from there."""
+        """Of the roles of a stage that it reads, those whose events come from that stage."""
         return frozenset(role for role in roles if (stage, role) not in self.left_out)
 
 
@@ -76,16 +76,16 @@ def divided(rule: Rule, layout: RuleLayout, sources: Mapping[str, Sequence[str]]
         return whole
     splitting = _splitting(rule, sources)
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
-    known: list[Stage] = []
+    runnable: list[Stage] = []
     stands_for: list[tuple[tuple[int, ...], frozenset[str]]] = []
     """For each proposed stage those that take its place, and the roles that are read as events instead."""
     for position, stage in enumerate(layout):
-        read = [stands_for[each] for each in stage.stages]
-        stages = tuple(dict.fromkeys(each for found, _ in read for each in found))
-        events = stage.events.union(*(found for _, found in read))
+        read = [stands_for[below] for below in stage.stages]
+        stages = tuple(dict.fromkeys(below for positions, _ in read for below in positions))
+        events = stage.events.union(*(roles for _, roles in read))
         is_last = position == len(layout) - 1
         groups = ((*stage.roles,),) if is_last else joinable_components(rule, stage.roles)
-        made: list[int] = []
+        replacements: list[int] = []
         passed: set[str] = set()
         for group in map(frozenset, groups):
             if len(group) == 1 and not is_last:
@@ -93,30 +93,37 @@ def divided(rule: Rule, layout: RuleLayout, sources: Mapping[str, Sequence[str]]
                 continue
             split = stage.split if stage.split in group & splitting else None
             inside = tuple(
-                each
-                for each in stages
-                if known[each].roles <= group and (split not in known[each].roles or known[each].split == split)
+                below
+                for below in stages
+                if runnable[below].roles <= group
+                and (split not in runnable[below].roles or runnable[below].split == split)
             )
-            brought = frozenset[str]().union(*(known[each].roles for each in inside))
+            brought = frozenset[str]().union(*(runnable[below].roles for below in inside))
             nodes = stage.nodes[:1] if split is None else tuple(sources[types[split]])
             read_as_events = (group & events) | (group - brought)
             proposed = {
-                (each, role) for old, role in stage.left_out for each in stands_for[old][0] if role in read_as_events
+                (below, role) for old, role in stage.left_out for below in stands_for[old][0] if role in read_as_events
             }
             left_out: set[tuple[int, str]] = set()
-            for each in inside:
-                left_out |= _left_out(each, known[each], split, {role for at, role in proposed if at == each}, types)
-            inside = tuple(each for each in inside if any((each, role) not in left_out for role in known[each].roles))
-            left_out = {(each, role) for each, role in left_out if each in inside}
-            made.append(len(known))
+            for below in inside:
+                left_out |= _left_out(
+                    below, runnable[below], split, {role for at, role in proposed if at == below}, types
+                )
+            inside = tuple(
+                below for below in inside if any((below, role) not in left_out for role in runnable[below].roles)
+            )
+            left_out = {(below, role) for below, role in left_out if below in inside}
+            replacements.append(len(runnable))
             home = stage.home if split is not None else None
             master, pulled = _awakened(rule, stage, read_as_events - {split}, group, types, sources)
-            known.append(Stage(group, nodes, split, inside, read_as_events, frozenset(left_out), master, pulled, home))
-        stands_for.append((tuple(made), frozenset(passed)))
-    found = _used(tuple(known))
-    if isinstance(rule.pattern.root, Chain) and (_overlap(found) or not all(_selectable(rule, found))):
+            runnable.append(
+                Stage(group, nodes, split, inside, read_as_events, frozenset(left_out), master, pulled, home)
+            )
+        stands_for.append((tuple(replacements), frozenset(passed)))
+    used = _used(tuple(runnable))
+    if isinstance(rule.pattern.root, Chain) and (_overlap(used) or not all(_selectable(rule, used))):
         return whole
-    return found
+    return used
 
 
 def _left_out(
@@ -158,11 +165,12 @@ def heard_types(rule: Rule, stage: Stage, below: int, roles: frozenset[str]) -> 
 
 
 def _selectable(rule: Rule, stages: RuleLayout) -> Iterator[bool]:
-    """Whether what is left out can be: a chain may need all that was put together to decide on what comes beside."""
+    """For each input, whether its reader can do without what is left out: a chain may need all that was
+    put together to decide on what comes beside it."""
     for stage in stages:
-        for each in stage.stages:
-            heard = heard_types(rule, stage, each, stages[each].roles)
-            yield not heard or beside_all_of(project(rule, stages[each].roles), heard) is not None
+        for below in stage.stages:
+            heard = heard_types(rule, stage, below, stages[below].roles)
+            yield not heard or beside_all_of(project(rule, stages[below].roles), heard) is not None
 
 
 def _used(stages: RuleLayout) -> RuleLayout:
@@ -175,8 +183,8 @@ def _used(stages: RuleLayout) -> RuleLayout:
     return tuple(
         replace(
             stages[old],
-            stages=tuple(number[each] for each in stages[old].stages),
-            left_out=frozenset((number[each], role) for each, role in stages[old].left_out),
+            stages=tuple(number[below] for below in stages[old].stages),
+            left_out=frozenset((number[below], role) for below, role in stages[old].left_out),
         )
         for old in sorted(needed)
     )
@@ -187,22 +195,22 @@ def _splitting(rule: Rule, sources: Mapping[str, Sequence[str]]) -> set[str]:
     no other role."""
     root = rule.pattern.root
     if isinstance(root, Chain):
-        each = [step.leaf.role for step in root.steps if isinstance(step, Selection) and step.policy == "each"]
-        found = {root.anchor.role, *each}
+        selected = [step.leaf.role for step in root.steps if isinstance(step, Selection) and step.policy == "each"]
+        bound_once = {root.anchor.role, *selected}
     else:
-        found = set(always_bound(root)) if rule.pattern.skip == "any" else set()
+        bound_once = set(always_bound(root)) if rule.pattern.skip == "any" else set()
     types = [leaf.type for leaf in leaves(root)]
     return {
         leaf.role
         for leaf in leaves(root)
-        if leaf.role in found and types.count(leaf.type) == 1 and sources.get(leaf.type)
+        if leaf.role in bound_once and types.count(leaf.type) == 1 and sources.get(leaf.type)
     }
 
 
 def _overlap(stages: RuleLayout) -> bool:
     """Whether some stage gets events of a role in two ways: it would see some whose other parts were withheld."""
     for stage in stages:
-        brought = [*stage.events, *(role for each in stage.stages for role in stage.taken(each, stages[each].roles))]
+        brought = [*stage.events, *(role for below in stage.stages for role in stage.taken(below, stages[below].roles))]
         if len(brought) > len(set(brought)):
             return True
     return False

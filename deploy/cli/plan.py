@@ -16,14 +16,14 @@ from headwater.coordinator.inev.model.costs import estimate
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, USUAL, LatencyTerms
 from headwater.coordinator.inev.model.problem import Problem
-from headwater.coordinator.inev.plan.description import Outcome, as_json, in_words
+from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json, in_words
 from headwater.coordinator.inev.plan.fallback import with_fall_backs
 from headwater.coordinator.inev.plan.plans import Plan
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import Bound, inev_plan
+from headwater.coordinator.inev.search.search import LatencyBound, inev_plan
 from headwater.deploy.cli.common import say
 from headwater.deploy.network.file import read_network
 from headwater.deploy.network.problem import network_problem
@@ -154,13 +154,13 @@ def _network_problem(given: Path, sample: bool, statistics: Path | None) -> tupl
 
 def planned(
     problem: Problem, planner: str, budget_s: float | None, terms: LatencyTerms, seed: int, *, pull: bool
-) -> Outcome:
+) -> PlanningOutcome:
     """Plans, and compares with centralised evaluation."""
     centre = centralised(problem)
     central_latency = latency(centre, terms.factor)
     limit = terms.limit(central_latency)
     start = time.perf_counter()
-    bound = None if limit is None else Bound(limit, terms.factor)
+    bound = None if limit is None else LatencyBound(limit, terms.factor)
     failed = None
     try:
         found = _checked(_plan(problem, planner, budget_s, bound, seed, centre, pull=pull))
@@ -170,7 +170,7 @@ def planned(
         found, failed = centre, _failed(planner, error)
     seconds = time.perf_counter() - start
     exact = planner == "exact" and failed is None
-    return Outcome(
+    return PlanningOutcome(
         plan=found,
         centralised=centre,
         lower_bound=found.cost if exact else estimate(problem),
@@ -201,7 +201,14 @@ def _failed(planner: str, error: Exception) -> str:
 
 
 def _plan(
-    problem: Problem, planner: str, budget_s: float | None, bound: Bound | None, seed: int, centre: Plan, *, pull: bool
+    problem: Problem,
+    planner: str,
+    budget_s: float | None,
+    bound: LatencyBound | None,
+    seed: int,
+    centre: Plan,
+    *,
+    pull: bool,
 ) -> Plan:
     if planner == "inev":
         return inev_plan(problem, budget_s, bound, seed, pull)

@@ -187,11 +187,11 @@ def _planning(plan: Plan, strategy: str) -> dict[str, Any]:
     """The planner that decides what is evaluated where, for a strategy that needs one."""
     if not strategy_of(strategy).planned:
         return {}
-    from headwater.coordinator.inev.plan.rollout import InevPlanner
+    from headwater.coordinator.planners import planner_of
     from headwater.deploy.network.problem import statistics_of
     from headwater.deploy.network.sampled_statistics import sampled
 
-    lay_out = InevPlanner(statistics_of(plan.file, sampled(plan.file, plan.seed)))
+    lay_out = planner_of(strategy, statistics_of(plan.file, sampled(plan.file, plan.seed)))
     return {"lay_out": lay_out, "falls_back": plan.file.falls_back}
 
 

@@ -15,7 +15,7 @@ from itertools import chain, count
 from typing import Any
 
 from headwater.coordinator.core import Coordinator, Orders
-from headwater.coordinator.layout.graphs import Planner, at_the_middle
+from headwater.coordinator.layout.ground import Planner, at_the_middle
 from headwater.coordinator.requests import Change, DeployRules, FallBack
 from headwater.deploy.simulation.accounts import Accounts
 from headwater.deploy.simulation.checkers import Checkers
@@ -427,9 +427,7 @@ class Simulation:
 
     def _coordinate(self, orders: Orders) -> None:
         """The coordinator's word reaches a node at once (unless a fault slows it down), or when it is up again."""
-        failures = self.coordinator.layings.failures
-        self.outcome.planner_failures += failures
-        failures.clear()
+        self.outcome.planner_failures += self.coordinator.layings.take_failures()
         for node, order in orders:
             if node in self.nodes and not self._strangers[node]:
                 self._schedule(self._heap, self._spoken.arrival_us("", node, self.now_us), node, OrderReceived(order))

@@ -6,7 +6,8 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from headwater.coordinator.layout.graphs import _Draft, laid, shortest_routes
+from headwater.coordinator.layout.graphs import _Draft, laid
+from headwater.coordinator.layout.ground import shortest_routes
 from headwater.coordinator.layout.stages import divided
 from headwater.node.core import NodeCore
 from headwater.node.effects import MessageReceived, OrderReceived, Send, TimerFired

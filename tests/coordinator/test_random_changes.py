@@ -11,7 +11,7 @@ from headwater.coordinator.daemon.api.texts import read_rules
 from headwater.coordinator.daemon.durable import Durable
 from headwater.coordinator.daemon.inputs import Asked, Heard, Input, PeerReset, Reborn, Setup, Tick
 from headwater.coordinator.daemon.machine import Machine, Settings
-from headwater.coordinator.layout.graphs import at_the_middle
+from headwater.coordinator.layout.ground import at_the_middle
 from headwater.coordinator.memory import recalled
 from headwater.coordinator.requests import (
     AddSource,

@@ -7,10 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from headwater.coordinator.planners import PLANNERS
 from headwater.coordinator.trees import TreeKeeper
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Network
-from headwater.protocol.strategy import ALL, CENTRAL, DEFAULT_STRATEGY, STRATEGIES, TREE_STRATEGIES, strategy_of
+from headwater.protocol.strategy import (
+    ALL,
+    CENTRAL,
+    DEFAULT_STRATEGY,
+    PLANNED_STRATEGIES,
+    STRATEGIES,
+    TREE_STRATEGIES,
+    strategy_of,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -18,6 +27,10 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_row_is_found_by_its_name():
     assert [strategy_of(row.name) for row in ALL] == list(ALL)
     assert len(set(STRATEGIES)) == len(ALL)
+
+
+def test_every_planned_strategy_has_a_planner_and_no_other_has_one():
+    assert tuple(PLANNERS) == PLANNED_STRATEGIES
 
 
 def test_the_rows_say_what_the_strategies_do():

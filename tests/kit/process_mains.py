@@ -12,7 +12,6 @@ from typing import Any
 import aiohttp.web  # noqa: F401 (imported once, before the processes are forked)
 import uvloop
 
-import headwater.coordinator.daemon.machine
 import headwater.coordinator.daemon.process
 import headwater.node.daemon.daemon
 import headwater.node.edge.lines
@@ -21,6 +20,7 @@ from headwater.coordinator.daemon.folder import DataFolder
 from headwater.coordinator.daemon.inputs import Setup
 from headwater.coordinator.daemon.process import CoordinatorDaemon, ProcessSettings
 from headwater.coordinator.layout.stages import Layout
+from headwater.coordinator.planners import PLANNERS
 from headwater.node.core import NodeSettings
 from headwater.node.daemon.daemon import DaemonSettings, NodeDaemon
 from headwater.node.daemon.process import recovered, set_up_logging
@@ -53,7 +53,7 @@ def coordinator_main(
         vars(headwater.coordinator.daemon.process)["SNAPSHOT_BYTES"] = snapshot_bytes
     if layout is not None:
         FixedPlanner.layout = layout
-        vars(headwater.coordinator.daemon.machine)["InevPlanner"] = FixedPlanner
+        PLANNERS.update(dict.fromkeys(PLANNERS, FixedPlanner))
 
     async def run() -> None:
         network, feeds, destinations, durability, told = about

@@ -13,7 +13,7 @@ from headwater.coordinator.daemon.saving import vocabulary
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout.fallback import home_of, name_of
-from headwater.coordinator.layout.graphs import Ground, Link, Planner, Routes, shortest_routes
+from headwater.coordinator.layout.ground import Ground, Link, Planner, Routes, shortest_routes
 from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage, at_one_node
 from headwater.coordinator.requests import FallBack
 from headwater.deploy.simulation.happenings import Decide

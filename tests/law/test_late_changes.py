@@ -14,7 +14,7 @@ import pytest
 
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.graphs import Planner, at_the_middle
+from headwater.coordinator.layout.ground import Planner, at_the_middle
 from headwater.coordinator.requests import AddSubscription, Change, DeployRules, EndSubscription, PlanAnew, UndeployRule
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.deploy.simulation.simulator import Simulation, simulate

@@ -17,7 +17,7 @@ from headwater.coordinator.inev.model.case_files import case_from
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.problem import Problem, event_network
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
-from headwater.coordinator.inev.plan.description import Outcome, as_json
+from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json
 from headwater.coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
@@ -67,7 +67,7 @@ def searched(problem: Problem) -> Plan:
 
 
 def told(plan: Plan) -> dict[str, Any]:
-    outcome = Outcome(plan, centralised(plan.problem), 0.0, "estimate", latency(plan), None, 0.0, 1.0, 0.0)
+    outcome = PlanningOutcome(plan, centralised(plan.problem), 0.0, "estimate", latency(plan), None, 0.0, 1.0, 0.0)
     return dict(json.loads(json.dumps(as_json(outcome, numbers=False))))
 
 

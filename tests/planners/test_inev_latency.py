@@ -20,7 +20,7 @@ from headwater.coordinator.inev.plan.plans import Plan, plan_from
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import best_centre, central_solution, centralised
-from headwater.coordinator.inev.search.search import Bound, Clock, Search
+from headwater.coordinator.inev.search.search import Clock, LatencyBound, Search
 from headwater.coordinator.inev.search.space import Space
 from headwater.deploy.cli.command import main
 from headwater.deploy.network.file import NetworkFileError, read_network
@@ -36,7 +36,7 @@ def planned(made: Made, terms: LatencyTerms) -> Plan:
     return plan
 
 
-def within(problem: Problem, bound: Bound) -> Plan:
+def within(problem: Problem, bound: LatencyBound) -> Plan:
     search = Search(problem, Clock(400, count().__next__), bound)
     return plan_from(search.space, search.run(), "inev")
 
@@ -74,7 +74,7 @@ def test_networks_are_planned_with_a_bound_where_none_is_given() -> None:
 @pytest.mark.parametrize("seed", range(1, 9))
 def test_where_nothing_is_fast_enough_the_fastest_plan_is_given(seed: int) -> None:
     problem = planned(random_network(seed), LatencyTerms(OFF)).problem
-    plan = within(problem, Bound(0.25))
+    plan = within(problem, LatencyBound(0.25))
     assert faults(plan) == []
     assert 0.25 < latency(plan) <= latency(centralised(problem))
 
@@ -90,9 +90,9 @@ def test_another_node_is_the_centre_where_the_cheapest_is_too_far() -> None:
     }
     problem = case_from(line, "line").problem
     assert latency(centralised(problem), 0.0) == 4
-    plan = within(problem, Bound(2.0, 0.0))
+    plan = within(problem, LatencyBound(2.0, 0.0))
     assert (latency(plan, 0.0), plan.cost) == (2, 2 * 9 + 2 * 1)
-    assert latency(within(problem, Bound(3.0, 0.0)), 0.0) == 3
+    assert latency(within(problem, LatencyBound(3.0, 0.0)), 0.0) == 3
 
 
 def test_delivery_to_the_sinks_takes_time() -> None:

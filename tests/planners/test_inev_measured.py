@@ -15,7 +15,7 @@ from headwater.coordinator.inev.model.patterns import order, parse
 from headwater.coordinator.inev.model.physical import PhysicalCosts
 from headwater.coordinator.inev.model.problem import EventNetwork, Query, event_network
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
-from headwater.coordinator.inev.model.sampling import Shape, drawn, share_of
+from headwater.coordinator.inev.model.sampling import MatchShape, drawn, share_of
 from headwater.protocol.events import EventType
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules
@@ -108,7 +108,7 @@ def test_the_share_of_events_in_matches_of_three_types_is_drawn(text: str) -> No
 
 
 def test_counting_and_looking_for_matches_agree() -> None:
-    shape = Shape(RATES, frozenset({("A", "B"), ("B", "C"), ("A", "C")}), {frozenset("AB"): PASSING}, WINDOW_S)
+    shape = MatchShape(RATES, frozenset({("A", "B"), ("B", "C"), ("A", "C")}), {frozenset("AB"): PASSING}, WINDOW_S)
     query = Query("q", parse("SEQ(A, B, C)"), {frozenset("AB"): PASSING}, WINDOW_S)
     mean = PhysicalCosts(network()).rate(query.projection(frozenset("ABC"))) / RATES["B"]
     counted = share_of(drawn(shape, "B", "A", mean, 4000), 0.5)
@@ -120,8 +120,8 @@ def test_an_event_that_agrees_with_two_makes_these_agree() -> None:
     """With ten values a B that agrees with an A and a C does so more often where both ask for the same value."""
     before = frozenset({("A", "B"), ("B", "C"), ("A", "C")})
     pairs = [frozenset("AB"), frozenset("BC"), frozenset("AC")]
-    alike = Shape(RATES, before, {}, WINDOW_S, alike=dict.fromkeys(pairs, ("", 10)))
-    alone = Shape(RATES, before, dict.fromkeys(pairs, 0.1), WINDOW_S)
+    alike = MatchShape(RATES, before, {}, WINDOW_S, alike=dict.fromkeys(pairs, ("", 10)))
+    alone = MatchShape(RATES, before, dict.fromkeys(pairs, 0.1), WINDOW_S)
     assert share_of(drawn(alike, "B", "A", 1e9, 20_000)) > 3 * share_of(drawn(alone, "B", "A", 1e9, 20_000))
 
 

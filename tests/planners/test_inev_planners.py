@@ -14,14 +14,14 @@ from benchmarks.inev_cases import random_case
 from headwater.coordinator.inev.model.case_files import Case, case_from, read_case
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.problem import Problem, ProblemError
-from headwater.coordinator.inev.plan.description import Outcome, as_json
+from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json
 from headwater.coordinator.inev.plan.plans import Plan, plan_from, transmission_cost
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.paper import paper_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import Bound, Clock, Search, inev_plan
+from headwater.coordinator.inev.search.search import Clock, LatencyBound, Search, inev_plan
 from headwater.coordinator.inev.search.space import Solution, Stream
 
 CASES = Path(__file__).parent / "inev_cases"
@@ -30,7 +30,7 @@ BUDGET_S = 3.0
 
 def told(plan: Plan) -> dict[str, Any]:
     """A plan as the command prints it."""
-    outcome = Outcome(plan, centralised(plan.problem), 0.0, "estimate", 0.0, None, 0.0, 1.0, 0.0)
+    outcome = PlanningOutcome(plan, centralised(plan.problem), 0.0, "estimate", 0.0, None, 0.0, 1.0, 0.0)
     return json.loads(json.dumps(as_json(outcome, numbers=True)))
 
 
@@ -262,10 +262,10 @@ def test_plans_obey_a_latency_bound() -> None:
     free = inev_plan(problem, BUDGET_S)
     assert latency(free) > centre
     for limit in (centre, (centre + latency(free)) / 2):
-        held = inev_plan(problem, BUDGET_S, Bound(limit))
+        held = inev_plan(problem, BUDGET_S, LatencyBound(limit))
         assert latency(held) <= limit * (1 + 1e-9)
         assert free.cost <= held.cost <= centralised(problem).cost
-    assert inev_plan(problem, BUDGET_S, Bound((centre + latency(free)) / 2)).cost < centralised(problem).cost
+    assert inev_plan(problem, BUDGET_S, LatencyBound((centre + latency(free)) / 2)).cost < centralised(problem).cost
 
 
 def test_what_is_wrong_with_a_plan_is_said() -> None:

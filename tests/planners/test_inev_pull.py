@@ -25,16 +25,16 @@ from headwater.coordinator.inev.model.patterns import parse
 from headwater.coordinator.inev.model.physical import PhysicalCosts
 from headwater.coordinator.inev.model.problem import Ask, EventNetwork, Problem, Query, event_network, primitive
 from headwater.coordinator.inev.model.rules import Statistics, problem_from
-from headwater.coordinator.inev.plan.description import Outcome, as_json, in_words
+from headwater.coordinator.inev.plan.description import PlanningOutcome, as_json, in_words
 from headwater.coordinator.inev.plan.plans import Plan, plan_from
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.plan.well_formed import faults
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import PUSHED_FIRST, Bound, Clock, Search, inev_plan
+from headwater.coordinator.inev.search.search import PUSHED_FIRST, Clock, LatencyBound, Search, inev_plan
 from headwater.coordinator.inev.search.space import Solution, Space
-from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.layout.ground import Ground
 from headwater.deploy.reporting.plan_picture import as_dot, as_svg
 from headwater.node.pull.reach import reach_of
 from headwater.protocol.analysis.bounds import horizon_us
@@ -74,8 +74,8 @@ def guarded(rates: dict[str, dict[str, float]]) -> Problem:
     return physical(around(rates), Query("q", parse("NSEQ(A, N, B)"), {frozenset("AN"): 0.5}, 1.0), (0,))
 
 
-def told(plan: Plan) -> Outcome:
-    return Outcome(plan, centralised(plan.problem), 0.0, "estimate", 0.0, None, 0.0, 1.0, 0.0)
+def told(plan: Plan) -> PlanningOutcome:
+    return PlanningOutcome(plan, centralised(plan.problem), 0.0, "estimate", 0.0, None, 0.0, 1.0, 0.0)
 
 
 def printed(plan: Plan) -> dict[str, Any]:
@@ -343,7 +343,7 @@ def test_asking_takes_the_way_there_and_back_and_obeys_a_latency_bound() -> None
     free = inev_plan(problem, BUDGET_S, pull=True)
     assert latency(free, 0.0) == 2
     assert latency(inev_plan(problem, BUDGET_S), 0.0) == 1
-    held = inev_plan(problem, BUDGET_S, Bound(1.0, 0.0), pull=True)
+    held = inev_plan(problem, BUDGET_S, LatencyBound(1.0, 0.0), pull=True)
     assert pulls(held) == []
     assert latency(held, 0.0) == 1
     assert held.cost == pytest.approx(10.0)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from headwater.coordinator.daemon.replanning import as_measured
-from headwater.coordinator.daemon.statistics import Statistics as Whispered
-from headwater.coordinator.inev.model.measuring import MATCHES_LEAST, Seen, unmeasured, with_selectivities
+from headwater.coordinator.daemon.statistics import NodeStatistics as Whispered
+from headwater.coordinator.inev.model.measuring import MATCHES_LEAST, MatchCount, unmeasured, with_selectivities
 from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.layout.stages import Stage, at_one_node
@@ -33,11 +33,13 @@ FILTERED = sase("Filtered: SEQ(A a, B b) WHERE a.v > 5 AND a.v = b.v WITHIN 2 s 
 SAME = sase("Same: SEQ(A a, B b, C c) WHERE SAME[v] WITHIN 2 s RETURN R()")
 
 
-def seen(per_s: float, seconds: float = 100.0) -> Seen:
-    return Seen(per_s * seconds, per_s, seconds)
+def seen(per_s: float, seconds: float = 100.0) -> MatchCount:
+    return MatchCount(per_s * seconds, per_s, seconds)
 
 
-def shares(rule: Rule, matches: Mapping[str, Seen], given: Mapping[str, float] | None = None, **filters: Any) -> Any:
+def shares(
+    rule: Rule, matches: Mapping[str, MatchCount], given: Mapping[str, float] | None = None, **filters: Any
+) -> Any:
     """By roles, written as one word."""
     written = {frozenset(roles): share for roles, share in (given or {}).items()}
     counted = {(rule.name, frozenset(roles)): each for roles, each in matches.items()}
@@ -77,14 +79,14 @@ def test_conditions_on_single_events_are_counted_by_their_filters() -> None:
 
 def test_what_was_never_seen_stays_as_it_was_and_is_said() -> None:
     assert shares(PAIR, {}, {"ab": 0.3}) == {"ab": 0.3}
-    assert shares(PAIR, {"abc": Seen(1.0, 0.1, 0.1)}, {"ab": 0.3}) == {"ab": 0.3}, "one match is no measurement"
+    assert shares(PAIR, {"abc": MatchCount(1.0, 0.1, 0.1)}, {"ab": 0.3}) == {"ab": 0.3}, "one match is no measurement"
     (sentence,) = unmeasured([PAIR], Statistics(RATES))
     assert "no selectivity is given for a.v = b.v, so 0.1 is assumed" in sentence
     assert not unmeasured([PAIR], Statistics(RATES, {"Pair": {frozenset("ab"): 0.3}}))
 
 
 def test_where_matches_were_due_and_none_came_the_condition_is_strict() -> None:
-    found = shares(PAIR, {"ab": Seen(0.0, 0.0, 100.0)})
+    found = shares(PAIR, {"ab": MatchCount(0.0, 0.0, 100.0)})
     assert found["ab"] == pytest.approx(0.5 / (32 * 100))
     assert MATCHES_LEAST < 32 * 0.1 * 100
 

@@ -14,7 +14,7 @@ from headwater.coordinator.daemon.durable import Durable
 from headwater.coordinator.daemon.inputs import Answered
 from headwater.coordinator.daemon.machine import Machine, Settings
 from headwater.coordinator.inev.plan.rollout import InevPlanner
-from headwater.coordinator.layout.graphs import Ground, Routes
+from headwater.coordinator.layout.ground import Ground, Routes
 from headwater.coordinator.layout.history import Layings
 from headwater.coordinator.layout.stages import Layout, Stage, at_one_node
 from headwater.coordinator.requests import AddSubscription, DeployRules, GiveUpNode, PlanAnew
@@ -143,7 +143,7 @@ def test_a_layout_that_cannot_be_laid_is_a_failure_of_the_planner_too() -> None:
     coordinator_ = room.machine.coordinator
     graphs = layings.laid(coordinator_._ground(coordinator_.trees.roots[0], None), "n1", 1, 1)
     assert graphs.keys() == set(network.nodes)
-    assert layings.failures == [layings.failure]
+    assert layings.take_failures() == [layings.failure]
     assert layings.laid(ground[0], "n1", 2, 2).keys() == set(network.nodes), "what is kept can be laid again"
 
 

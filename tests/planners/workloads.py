@@ -11,7 +11,7 @@ from typing import Final
 
 from headwater.coordinator.inev.model.latency_bounds import LatencyTerms
 from headwater.coordinator.inev.model.rules import Statistics
-from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.layout.ground import Ground
 from headwater.protocol.events import EventType
 from headwater.protocol.languages import Source as Text
 from headwater.protocol.languages import parse_rules

@@ -15,21 +15,21 @@ from headwater.protocol.languages.diagnostics import suggestion
 EXAMPLE: Final = 'write "stdout", "client", {"file": PATH}, {"mqtt": TOPIC}, {"webhook": URL} or {"client": NAME}'
 
 
-def destination_of(to: DestinationWord | NamedDestination | None, known: Broker | None) -> Destination:
-    """What a body stands for; RequestRefused where it makes no sense. ``known`` is the broker of the network. A
-    name that is left out is empty and comes with the number of the subscription."""
+def destination_of(to: DestinationWord | NamedDestination | None, network_broker: Broker | None) -> Destination:
+    """What a body stands for; RequestRefused where it makes no sense. ``network_broker`` serves topics that name
+    none. A name that is left out is empty and comes with the number of the subscription."""
     if to is None:
         return FileTo("")
     if isinstance(to, str):
         return StdoutTo() if to == "stdout" else ClientTo("")
-    given = to.model_fields_set
-    ways = [way for way in WAYS if way in given]
+    fields_set = to.model_fields_set
+    ways = [way for way in WAYS if way in fields_set]
     if len(ways) != 1:
         message = f"a sink goes to one place, not to {' and '.join(ways)}" if ways else "to does not say where"
         raise RequestRefused(400, f"{message}; {EXAMPLE}")
     way = ways[0]
     for option in ("qos", "broker"):
-        if option in given and way != "mqtt":
+        if option in fields_set and way != "mqtt":
             raise RequestRefused(400, f"{option} belongs to mqtt, and this sink has {way}; leave it out")
     name: str = getattr(to, way)
     if not name.strip():
@@ -44,13 +44,13 @@ def destination_of(to: DestinationWord | NamedDestination | None, known: Broker 
                 raise RequestRefused(400, f"{why}; write one such as https://host/path")
             return WebhookTo(name)
         case _:
-            return _mqtt(name, to, known)
+            return _mqtt(name, to, network_broker)
 
 
-def _mqtt(topic: str, to: NamedDestination, known: Broker | None) -> Destination:
+def _mqtt(topic: str, to: NamedDestination, network_broker: Broker | None) -> Destination:
     if (why := why_no_topic(topic)) is not None:
         raise RequestRefused(400, "; ".join(why))
-    broker = to.broker or known
+    broker = to.broker or network_broker
     if broker is None:
         raise RequestRefused(
             400,
@@ -64,10 +64,10 @@ def check_topic(destination: Destination, event_type: EventType | None) -> None:
     """What stands in braces in a topic must be something that the events have."""
     if event_type is None:
         return
-    known = ["type", *event_type.attributes]
+    allowed = ["type", *event_type.attributes]
     for name in placeholders(destination):
-        if name not in known:
-            cure = suggestion(name, known, f"{event_type.name} has")
+        if name not in allowed:
+            cure = suggestion(name, allowed, f"{event_type.name} has")
             raise RequestRefused(400, f"{event_type.name} has nothing to fill in for {{{name}}}; {cure}".rstrip("; "))
 
 

@@ -22,9 +22,9 @@ class _Full(asyncio.Protocol):
     """Tells one connection that there are too many."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        made = cast(asyncio.Transport, transport)
-        made.write(FULL)
-        made.close()
+        connection = cast(asyncio.Transport, transport)
+        connection.write(FULL)
+        connection.close()
 
 
 class Door:

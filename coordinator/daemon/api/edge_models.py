@@ -51,12 +51,12 @@ def _shape_of(hint: Any) -> Any:
 @cache
 def _model_of(cls: type[Any]) -> type[BaseModel]:
     hints = get_type_hints(cls)
-    made: dict[str, Any] = {}
+    model_fields: dict[str, Any] = {}
     for field in fields(cls):
         plain = field.default is None or isinstance(field.default, str | int | float)
         default = ... if field.default is MISSING else Field(default=field.default) if plain else absent()
-        made[field.name] = (_shape_of(hints[field.name]), default)
-    return create_model(cls.__name__, __base__=Closed, __doc__=cls.__doc__, **made)
+        model_fields[field.name] = (_shape_of(hints[field.name]), default)
+    return create_model(cls.__name__, __base__=Closed, __doc__=cls.__doc__, **model_fields)
 
 
 def _maker(cls: type[Any]) -> Callable[[BaseModel], Any]:
@@ -80,8 +80,8 @@ class _OneOf(Closed):
 
 @cache
 def _one_of(hint: Any) -> type[BaseModel]:
-    made: dict[str, Any] = {tag(cls): (_shape_of(cls), absent()) for cls in _dataclasses(hint)}
-    return create_model(_NAMES[hint], __base__=_OneOf, **made)
+    model_fields: dict[str, Any] = {tag(cls): (_shape_of(cls), absent()) for cls in _dataclasses(hint)}
+    return create_model(_NAMES[hint], __base__=_OneOf, **model_fields)
 
 
 def _only_field(model: BaseModel) -> Any:

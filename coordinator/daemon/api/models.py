@@ -59,8 +59,8 @@ class RulesBody(Closed):
 
     @model_validator(mode="after")
     def _has_one_or_several(self) -> RulesBody:
-        given = self.model_fields_set
-        if ("text" in given) == ("files" in given) or ("files" in given and len(given) > 1):
+        fields_set = self.model_fields_set
+        if ("text" in fields_set) == ("files" in fields_set) or ("files" in fields_set and len(fields_set) > 1):
             raise PydanticCustomError(
                 "text_or_files", "must have a text (with its language and name, if need be), or else files"
             )
@@ -87,7 +87,7 @@ class NamedDestination(Closed):
 DestinationWord: TypeAlias = Literal["stdout", "client"]
 DestinationBody: TypeAlias = Annotated[
     Annotated[DestinationWord, Tag("word")] | Annotated[NamedDestination, Tag("named")],
-    Discriminator(lambda given: "named" if isinstance(given, dict | NamedDestination) else "word"),
+    Discriminator(lambda destination: "named" if isinstance(destination, dict | NamedDestination) else "word"),
     Field(
         description="where deliveries go, as in a network file: a word, or exactly one of file, mqtt, webhook and "
         "client; if it is left out, a file sink-N.jsonl in the data folder of the node, N being the number of the "

@@ -63,12 +63,12 @@ def description(version: str) -> dict[str, Any]:
 
 def statuses(route: Route) -> list[int]:
     """All statuses that a route may answer with."""
-    found = {200, *route.also}
+    codes = {200, *route.also}
     if route.changes:
-        found |= {202, 400, 401, 413}
+        codes |= {202, 400, 401, 413}
     if re.search(r"\{(number)\}", route.path):
-        found.add(400)
-    return sorted(found)
+        codes.add(400)
+    return sorted(codes)
 
 
 def answer_model(route: Route, status: int) -> type[BaseModel] | None:
@@ -84,12 +84,12 @@ def _schemas() -> Schema:
         model for route in ROUTES for model in (route.body, route.answer) if model is not None
     ]
     used += [models.Error, models.AcceptedView]
-    _, found = models_json_schema(
+    _, document = models_json_schema(
         [(model, "validation") for model in dict.fromkeys(used)],
         ref_template="#/components/schemas/{model}",
         schema_generator=PlainSchema,
     )
-    schemas: Schema = found["$defs"]
+    schemas: Schema = document["$defs"]
     return schemas
 
 
@@ -98,15 +98,15 @@ def _reference(model: type[BaseModel]) -> Schema:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    operation: dict[str, Any] = {
         "operationId": route.handler,
         "summary": route.summary,
         "parameters": [_parameter(name) for name in re.findall(r"\{(\w+)\}", route.path)],
         "responses": {str(status): _response(route, status) for status in statuses(route)},
     }
     if route.changes:
-        found["security"] = [{"token": []}]
-        found["parameters"] += [
+        operation["security"] = [{"token": []}]
+        operation["parameters"] += [
             {
                 "name": "wait",
                 "in": "query",
@@ -120,13 +120,13 @@ def _operation(route: Route) -> dict[str, Any]:
                 "description": "The same key again is the same request, and is answered as before",
             },
         ]
-    found["parameters"] += [{"name": name, "in": "query", **QUERY[name]} for name in route.query]
+    operation["parameters"] += [{"name": name, "in": "query", **QUERY[name]} for name in route.query]
     if route.body is not None:
         content: dict[str, Any] = {"application/json": {"schema": _reference(route.body)}}
         if route.takes_text:
             content["text/plain"] = {"schema": _schema_of(models.RuleText)}
-        found["requestBody"] = {"required": True, "content": content}
-    return found
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
 
 
 def _parameter(name: str) -> dict[str, Any]:

@@ -52,7 +52,7 @@ def read_body(model: type[Body], data: bytes) -> Body:
 
 def flaws(error: ValidationError, model: type[BaseModel], body: Any) -> list[str]:
     """One sentence for each place of the body that is wrong, in the order of the body."""
-    found: dict[tuple[str | int, ...], tuple[tuple[int, ...], str]] = {}
+    by_place: dict[tuple[str | int, ...], tuple[tuple[int, ...], str]] = {}
     for number, detail in enumerate(error.errors(include_url=False)):
         place = _Place(_schema(model), body)
         names = detail["loc"][:-1] if detail["type"] == "missing" else detail["loc"]
@@ -61,8 +61,8 @@ def flaws(error: ValidationError, model: type[BaseModel], body: Any) -> list[str
         if detail["type"] == "missing":
             place.enter_missing(str(detail["loc"][-1]), number)
         # Of the choices that a value may be, the first says what could stand there.
-        found.setdefault(tuple(place.path), (tuple(place.order), _sentence(detail, place)))
-    return [sentence for _, sentence in sorted(found.values(), key=lambda each: each[0])]
+        by_place.setdefault(tuple(place.path), (tuple(place.order), _sentence(detail, place)))
+    return [sentence for _, sentence in sorted(by_place.values(), key=lambda entry: entry[0])]
 
 
 @cache
@@ -117,8 +117,8 @@ def _sentence(detail: Any, place: _Place) -> str:
         case "missing":
             return f"{_where(place.path[:-1])} lacks the field {place.path[-1]!r}"
         case "extra_forbidden":
-            known = [name for schema in place.outer for name in schema.get("properties", ())]
-            cure = suggestion(str(place.path[-1]), dict.fromkeys(known), "fields")
+            field_names = [name for schema in place.outer for name in schema.get("properties", ())]
+            cure = suggestion(str(place.path[-1]), dict.fromkeys(field_names), "fields")
             return f"{_where(place.path[:-1])} has an unknown field {place.path[-1]!r:.60}; {cure}".rstrip("; ")
         case "literal_error":
             words = [word for schema in place.schemas for word in schema.get("enum", ())]

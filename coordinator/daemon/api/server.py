@@ -128,8 +128,8 @@ class Api:
         return None
 
     def _stranger(self, request: web.Request) -> web.Response | None:
-        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), self._daemon.token.encode()):
+        scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and hmac.compare_digest(token.strip().encode(), self._daemon.token.encode()):
             return None
         self._daemon.counts["http_unauthorized"] += 1
         sentence = (
@@ -257,10 +257,10 @@ class Api:
     async def tables(self, request: web.Request) -> web.Response:
         """Asks the node's own HTTP server."""
         name = self._name(request)
-        known = self._daemon.machine.registry.nodes.get(name)
-        if known is None or not known.http:
+        registration = self._daemon.machine.registry.nodes.get(name)
+        if registration is None or not registration.http:
             raise RequestRefused(503, f"{name} has not told where it can be asked")
-        base = known.http if known.http.startswith("http") else f"http://{known.http}"
+        base = registration.http if registration.http.startswith("http") else f"http://{registration.http}"
         try:
             async with (
                 ClientSession(timeout=ClientTimeout(total=TABLES_S)) as session,
@@ -269,14 +269,14 @@ class Api:
                 data = await answer.content.read(TABLES_BYTES_MAX)
                 if answer.status != 200:
                     raise RequestRefused(503, f"{name} does not tell its tables: HTTP {answer.status}")
-                found = json.loads(data)
+                tables = json.loads(data)
         except (ClientError, OSError, TimeoutError, ValueError) as error:
             raise RequestRefused(
                 503, f"{name} does not answer at {base} ({type(error).__name__}); it may be down"
             ) from None
-        if not isinstance(found, dict):
+        if not isinstance(tables, dict):
             raise RequestRefused(503, f"{name} tells something that is no table")
-        return web.json_response(found)
+        return web.json_response(tables)
 
     async def links(self, request: web.Request) -> web.Response:
         return web.json_response(views.links(self._daemon))
@@ -321,11 +321,11 @@ class Api:
         name = request.match_info["name"]
         if name not in self._planner.live_rules():
             raise RequestRefused(404, f"there is no rule {name!r}; GET /rules lists all, POST /rules deploys a new one")
-        others = {other: rule for other, rule in self._planner.live_rules().items() if other != name}
-        read = self._read(request["body"], others)
+        other_rules = {other: rule for other, rule in self._planner.live_rules().items() if other != name}
+        read = self._read(request["body"], other_rules)
         if [rule.name for rule in read.rules] != [name]:
-            found = ", ".join(rule.name for rule in read.rules)
-            raise RequestRefused(400, f"the text must define the rule {name!r} and nothing else; it defines {found}")
+            names = ", ".join(rule.name for rule in read.rules)
+            raise RequestRefused(400, f"the text must define the rule {name!r} and nothing else; it defines {names}")
         return await self._change(request, ReplaceRule(read.rules[0], read.types))
 
     def _read(
@@ -386,10 +386,10 @@ class Api:
 
     @staticmethod
     def _flag(request: web.Request, name: str, default: bool) -> bool:
-        given = request.query.get(name, str(default)).lower()
-        if given not in ("true", "false"):
-            raise RequestRefused(400, f"{name} is {given!r:.40}; write true or false")
-        return given == "true"
+        text = request.query.get(name, str(default)).lower()
+        if text not in ("true", "false"):
+            raise RequestRefused(400, f"{name} is {text!r:.40}; write true or false")
+        return text == "true"
 
     @staticmethod
     def _number(request: web.Request) -> int:

@@ -45,10 +45,10 @@ def is_rule_text(content_type: str, data: bytes) -> bool:
 
 def plain_source(data: bytes, query: Mapping[str, str]) -> Source:
     """A body that holds rules as they are."""
-    told = query.get("language")
-    language = next((known for known in LANGUAGES.values() if known == told), None)
-    if told is not None and language is None:
-        raise RequestRefused(400, f"language is {told!r:.40}; write one of {listed(LANGUAGES.values())}")
+    language_name = query.get("language")
+    language = next((supported for supported in LANGUAGES.values() if supported == language_name), None)
+    if language_name is not None and language is None:
+        raise RequestRefused(400, f"language is {language_name!r:.40}; write one of {listed(LANGUAGES.values())}")
     return _source(data, language, query.get("name"), "body")
 
 
@@ -66,7 +66,7 @@ def _source(text: str | bytes, language: Language | None, name: str | None, unna
 
 
 def read_rules(
-    given: Sequence[Source],
+    sources: Sequence[Source],
     deployed: Mapping[str, Rule],
     types: Mapping[str, EventType],
     strategy: str,
@@ -79,21 +79,21 @@ def read_rules(
     The deployed rules are read again with them, as text, so that what one emits is known to the other, names stay
     unique, and circles are found. Those that the texts replace are not.
     """
-    names = rule_names(given)
-    known = [name for name in deployed if name in names]
-    before = [_printed(rule) for name, rule in deployed.items() if name not in known]
+    names = rule_names(sources)
+    redeployed = [name for name in deployed if name in names]
+    before = [_printed(rule) for name, rule in deployed.items() if name not in redeployed]
     try:
-        found = parse_rules([*before, *given], types.values())
+        parsed = parse_rules([*before, *sources], types.values())
     except RuleTextError as error:
-        files = {source.name for source in given}
-        own = [each for each in error.diagnostics if each.file in files]
+        files = {source.name for source in sources}
+        own = [diagnostic for diagnostic in error.diagnostics if diagnostic.file in files]
         raise RuleTextError(own or error.diagnostics) from None
-    if known and not replaces:
-        raise RequestRefused(409, already_deployed(known))
-    rules = tuple(rule for rule in found.rules if rule.name in names)
+    if redeployed and not replaces:
+        raise RequestRefused(409, already_deployed(redeployed))
+    rules = tuple(rule for rule in parsed.rules if rule.name in names)
     for rule in rules:
         _check_served(rule, strategy)
-    new_types = tuple(made for known, made in found.types.items() if known not in types)
+    new_types = tuple(event_type for name, event_type in parsed.types.items() if name not in types)
     return ReadRules(rules, new_types)
 
 
@@ -122,7 +122,7 @@ def _check_served(rule: Rule, strategy: str) -> None:
             f"rule {rule.name!r} has a window that counts events, which only a place that sees them all can do; "
             f"the strategy of this network is {strategy}: give the rule a window of time",
         )
-    looked_at = [*rule.pattern.where, *(each.value for each in rule.attributes)]
+    looked_at = [*rule.pattern.where, *(attribute.value for attribute in rule.attributes)]
     if any(isinstance(part, Remote) for expression in looked_at for part in walk(expression)):
         raise RequestRefused(400, f"rule {rule.name!r} looks into a remote table; networks do not serve these yet")
 

@@ -33,7 +33,9 @@ def network(daemon: CoordinatorDaemon) -> Json:
             {"between": [link.one, link.other], "delay_us": link.delay_us, "bandwidth_bps": link.bandwidth_bps}
             for link in made_of.links
         ],
-        "events": {name: dict(each.declaration()[1]) for name, each in sorted(machine.registry.types.items())},
+        "events": {
+            name: dict(event_type.declaration()[1]) for name, event_type in sorted(machine.registry.types.items())
+        },
     }
 
 
@@ -42,23 +44,23 @@ def network(daemon: CoordinatorDaemon) -> Json:
 
 def node(daemon: CoordinatorDaemon, name: str) -> Json:
     machine = daemon.machine
-    known = machine.registry.nodes.get(name)
+    registration = machine.registry.nodes.get(name)
     config = machine.registry.sent.get(name)
-    told = daemon.statistics.told(name)
+    reported = daemon.statistics.figures(name)
     return {
         "name": name,
         "state": node_state(daemon, name),
-        "address": known.address if known else None,
-        "http": known.http if known else None,
-        "life": known.life if known else None,
-        "version": known.version if known else None,
-        "registered_us": known.since_us if known else None,
+        "address": registration.address if registration else None,
+        "http": registration.http if registration else None,
+        "life": registration.life if registration else None,
+        "version": registration.version if registration else None,
+        "registered_us": registration.since_us if registration else None,
         "last_heard_us": daemon.last_heard_us.get(name),
         "watermark_lag_s": daemon.statistics.watermark_lag_s(name),
         "configuration": config.version if config else None,
         "unacknowledged": len(daemon.durable.links[name].unacknowledged),
         "neighbours": list(machine.setup.network.neighbours()[name]),
-        "statistics": told,
+        "statistics": reported,
     }
 
 
@@ -72,10 +74,10 @@ def node_state(daemon: CoordinatorDaemon, name: str) -> str:
 
 def links(daemon: CoordinatorDaemon) -> Json:
     traffic = {name: daemon.statistics.traffic(name) for name in daemon.machine.setup.network.nodes}
-    found = []
+    rows = []
     for link in daemon.machine.setup.network.links:
         ends = (link.one, link.other)
-        found.append(
+        rows.append(
             {
                 "between": list(ends),
                 "state": _link_state(daemon, *ends),
@@ -88,7 +90,7 @@ def links(daemon: CoordinatorDaemon) -> Json:
                 },
             }
         )
-    return {"links": found}
+    return {"links": rows}
 
 
 def _link_state(daemon: CoordinatorDaemon, one: str, other: str) -> str:
@@ -98,10 +100,10 @@ def _link_state(daemon: CoordinatorDaemon, one: str, other: str) -> str:
     if "down" in (node_state(daemon, one), node_state(daemon, other)):
         return "down"
     seen = (daemon.statistics.is_up(one, other), daemon.statistics.is_up(other, one))
-    told = [each for each in seen if each is not None]
-    if not told:
+    reported = [is_up for is_up in seen if is_up is not None]
+    if not reported:
         return "unknown"
-    return "up" if all(told) else "down"
+    return "up" if all(reported) else "down"
 
 
 # -------------------------------------------------------------------------------------------------------- what is there
@@ -198,12 +200,12 @@ def plans(daemon: CoordinatorDaemon) -> Json:
         ],
         "waiting": [
             {
-                "change": each.number,
-                "what": each.what(),
-                "asked_us": each.asked_us,
-                "state": "is being prepared" if each.started else "waits",
+                "change": operation.number,
+                "what": operation.what(),
+                "asked_us": operation.asked_us,
+                "state": "is being prepared" if operation.started else "waits",
             }
-            for each in (*current, *machine.waiting)
+            for operation in (*current, *machine.waiting)
         ],
     }
 
@@ -219,16 +221,18 @@ def _fall_backs(layings: Layings) -> Iterator[Json]:
 
 
 def statistics(daemon: CoordinatorDaemon) -> Json:
-    found = daemon.statistics
+    measured = daemon.statistics
     return {
-        "rates": found.rates(daemon.now_us()),
-        "selectivities": found.selectivities(),
+        "rates": measured.rates(daemon.now_us()),
+        "selectivities": measured.selectivities(),
         "joined": [
             {"rule": rule, "roles": sorted(roles), "per_s": seen.per_s}
             for (rule, roles), seen in sorted(
-                found.matches(daemon.now_us()).items(), key=lambda each: (each[0][0], sorted(each[0][1]))
+                measured.matches(daemon.now_us()).items(), key=lambda entry: (entry[0][0], sorted(entry[0][1]))
             )
         ],
-        "traffic": {name: found.traffic(name) for name in sorted(found.last)},
-        "nodes": {name: {"heard_us": each.heard_us, **each.told} for name, each in sorted(found.last.items())},
+        "traffic": {name: measured.traffic(name) for name in sorted(measured.last)},
+        "nodes": {
+            name: {"heard_us": whisper.heard_us, **whisper.figures} for name, whisper in sorted(measured.last.items())
+        },
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import product
 
-from headwater.coordinator.inev.model.problem import Told
+from headwater.coordinator.inev.model.problem import AskScope
 from headwater.protocol import pattern as p
 from headwater.protocol.analysis.pulling import in_negated_patterns, masters
 from headwater.protocol.analysis.validate import operators_without_bound
@@ -19,20 +19,20 @@ Share = Callable[[Sequence[Expression]], float]
 """How selective some conditions are together."""
 
 
-def asking(rule: p.Rule, share: Share) -> dict[tuple[str, str], Told]:
+def asking(rule: p.Rule, share: Share) -> dict[tuple[str, str], AskScope]:
     """By the role that asks and the one that is asked for."""
     leaves = tuple(p.leaves(rule.pattern.root))
     types = [leaf.type for leaf in leaves]
     alone = {leaf.role for leaf in leaves if types.count(leaf.type) == 1}
     bounds = _bounds(rule)
-    found: dict[tuple[str, str], Told] = {}
+    by_pair: dict[tuple[str, str], AskScope] = {}
     for master in masters(rule) if rule.pattern.skip == "any" else ():
         for role in sorted(alone - in_negated_patterns(rule) - {master}) if master in alone else ():
             span_us = bounds(master, role)
             if span_us is not None:
-                told = share([*_conditions(rule, master, role)])
-                found[master, role] = Told(told, span_us / 1e6)
-    return found
+                passing = share([*_conditions(rule, master, role)])
+                by_pair[master, role] = AskScope(passing, span_us / 1e6)
+    return by_pair
 
 
 def _conditions(rule: p.Rule, master: str, role: str) -> Iterator[Expression]:
@@ -87,8 +87,8 @@ def _bounds(rule: p.Rule) -> Callable[[str, str], int | None]:
 def _precedence(part: p.Part) -> Iterator[tuple[str, str]]:
     """Which role comes before which; a negated one matters only where the text has it."""
     inner = (part.part,) if isinstance(part, p.Negation) else getattr(part, "parts", ())
-    for each in inner:
-        yield from _precedence(each)
+    for inner_part in inner:
+        yield from _precedence(inner_part)
     if isinstance(part, p.Sequence):
         for at, left in enumerate(inner):
             for right in inner[at + 1 :]:
@@ -105,39 +105,39 @@ class _Chain:
         }
 
     def span_us(self, master: str, role: str) -> int | None:
-        found = self._bounds(master)
+        bounds = self._bounds(master)
         step = self.steps.get(role)
         if isinstance(step, p.Selection) and step.policy != "each" and role in self._above(master):
             # It was chosen before the master was, from all of its window; a node that repeats that must see all of it.
-            least, greatest = found[step.within.origin]
+            least, greatest = bounds[step.within.origin]
             return greatest - least + step.within.length_us
-        least, greatest = found[role]
+        least, greatest = bounds[role]
         return greatest - least
 
     def _above(self, role: str) -> list[str]:
         """What a role is chosen from, and what that is, up to the anchor."""
-        found = []
+        roles = []
         while role in self.ranges:
             within = self.ranges[role]
             assert isinstance(within, p.Within), "what is asked by is a part of the match"
             role = within.origin
-            found.append(role)
-        return found
+            roles.append(role)
+        return roles
 
     def _bounds(self, master: str) -> dict[str, tuple[int, int]]:
         """For every role the least and the greatest time after an event of the master."""
-        found = {master: (0, 0)}
+        bounds = {master: (0, 0)}
         for role, above in zip([master, *self._above(master)], self._above(master), strict=False):
             within = self.ranges[role]
             assert isinstance(within, p.Within)
-            found[above] = (found[role][0], found[role][1] + within.length_us)
+            bounds[above] = (bounds[role][0], bounds[role][1] + within.length_us)
         for role, range in self.ranges.items():  # in the order of the text: what it is chosen from comes first
-            if role in found:
+            if role in bounds:
                 continue
             if isinstance(range, p.Within):
-                least, greatest = found[range.origin]
-                found[role] = (least - range.length_us, greatest)
+                least, greatest = bounds[range.origin]
+                bounds[role] = (least - range.length_us, greatest)
             else:
-                ends = (found[range.one], found[range.other])
-                found[role] = (min(end[0] for end in ends), max(end[1] for end in ends))
-        return found
+                ends = (bounds[range.one], bounds[range.other])
+                bounds[role] = (min(end[0] for end in ends), max(end[1] for end in ends))
+        return bounds

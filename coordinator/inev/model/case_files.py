@@ -52,75 +52,75 @@ def read_case(path: Path) -> Case:
     except UnicodeDecodeError as error:
         raise ProblemError(f"{path} is not a text in UTF-8; a case is a JSON file of format {FORMAT}") from error
     try:
-        given = json.loads(text)
+        content = json.loads(text)
     except ValueError as error:
         raise ProblemError(f"{path} is not JSON ({error}); a case is a JSON file of format {FORMAT}") from error
     try:
-        return case_from(given, path.stem)
+        return case_from(content, path.stem)
     except (ProblemError, PatternError) as error:
         raise ProblemError(f"{path.name}: {error}") from error
 
 
-def case_from(given: object, name: str) -> Case:
+def case_from(content: object, name: str) -> Case:
     """The case in a decoded file."""
-    if not isinstance(given, dict) or given.get("format") != FORMAT:
-        found = given.get("format") if isinstance(given, dict) else None
-        raise ProblemError(f"this is no case file: its field 'format' is {found!r} and must be {FORMAT!r}")
-    nodes = _names(_field(given, "nodes", list))
-    links = [_link(link) for link in _field(given, "edges", list)]
-    types = _field(given, "event_types", dict)
-    network = event_network(nodes, links, {type: _rates(type, told) for type, told in types.items()})
-    pairs = _pairs(_field(given, "pairwise_selectivities", dict), types)
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        stated = content.get("format") if isinstance(content, dict) else None
+        raise ProblemError(f"this is no case file: its field 'format' is {stated!r} and must be {FORMAT!r}")
+    nodes = _names(_field(content, "nodes", list))
+    links = [_link(link) for link in _field(content, "edges", list)]
+    types = _field(content, "event_types", dict)
+    network = event_network(nodes, links, {type: _rates(type, row) for type, row in types.items()})
+    pairs = _pairs(_field(content, "pairwise_selectivities", dict), types)
     queries: list[Query] = []
-    for at, text in enumerate(_field(given, "queries", list), 1):
+    for at, text in enumerate(_field(content, "queries", list), 1):
         if not isinstance(text, str):
             raise ProblemError(f"query {at} is {text!r}; write it as a text like SEQ(A, AND(B, C))")
         for label, branch in split_queries(text, parse(text)):
             if all(query.name != label for query in queries):
                 queries.append(Query(label, branch, pairs))
-    shares = given.get("single_selectivities") or {}
+    shares = content.get("single_selectivities") or {}
     if not isinstance(shares, dict):
         raise ProblemError(
             "field 'single_selectivities' is not an object; write it as {\"A|AB\": 0.5}, or leave it out"
         )
     single = _single(shares, types)
     problem = Problem(network, tuple(queries), CaseCosts(network, single))
-    result = given.get("result") or {}
-    return Case(str(given.get("case", name)), problem, result if isinstance(result, dict) else {})
+    result = content.get("result") or {}
+    return Case(str(content.get("case", name)), problem, result if isinstance(result, dict) else {})
 
 
-def _field(given: Mapping[str, Any], name: str, kind: type) -> Any:
-    found = given.get(name)
-    if not isinstance(found, kind):
+def _field(content: Mapping[str, Any], name: str, kind: type) -> Any:
+    field = content.get(name)
+    if not isinstance(field, kind):
         wanted = "a list" if kind is list else "an object"
         raise ProblemError(f"field {name!r} is missing or is not {wanted}; a case of format {FORMAT} has it")
-    return found
+    return field
 
 
 def _names(nodes: list[Any]) -> list[str]:
     return [str(node) for node in nodes]
 
 
-def _link(given: object) -> tuple[str, str]:
-    if not isinstance(given, list) or len(given) != 2:
-        raise ProblemError(f"edge {given!r} does not join two nodes; write it as [a, b]")
-    return str(given[0]), str(given[1])
+def _link(link: object) -> tuple[str, str]:
+    if not isinstance(link, list) or len(link) != 2:
+        raise ProblemError(f"edge {link!r} does not join two nodes; write it as [a, b]")
+    return str(link[0]), str(link[1])
 
 
-def _rates(type: str, told: object) -> dict[str, Any]:
-    if not isinstance(told, dict) or "local_rate" not in told or not isinstance(told.get("sources"), list):
+def _rates(type: str, row: object) -> dict[str, Any]:
+    if not isinstance(row, dict) or "local_rate" not in row or not isinstance(row.get("sources"), list):
         raise ProblemError(f"event type {type} needs a 'local_rate' and a list of 'sources'")
-    return {str(node): told["local_rate"] for node in told["sources"]}
+    return {str(node): row["local_rate"] for node in row["sources"]}
 
 
-def _pairs(given: Mapping[str, Any], types: Mapping[str, Any]) -> dict[frozenset[str], float]:
-    found: dict[frozenset[str], float] = {}
-    for name, value in given.items():
+def _pairs(selectivities: Mapping[str, Any], types: Mapping[str, Any]) -> dict[frozenset[str], float]:
+    by_pair: dict[frozenset[str], float] = {}
+    for name, value in selectivities.items():
         pair = _pair(name, types)
         chosen = checked_selectivity(value, f"pairwise selectivity {name}")
-        if found.setdefault(pair, chosen) != chosen:
+        if by_pair.setdefault(pair, chosen) != chosen:
             raise ProblemError(f"pairwise selectivity {name} is given twice with different values; keep one")
-    return {pair: value for pair, value in found.items() if value != 1}
+    return {pair: value for pair, value in by_pair.items() if value != 1}
 
 
 def _pair(name: str, types: Mapping[str, Any]) -> frozenset[str]:
@@ -137,9 +137,9 @@ def _pair(name: str, types: Mapping[str, Any]) -> frozenset[str]:
     return both
 
 
-def _single(given: Mapping[str, Any], types: Mapping[str, Any]) -> dict[tuple[str, frozenset[str]], float]:
-    found = {}
-    for name, value in given.items():
+def _single(selectivities: Mapping[str, Any], types: Mapping[str, Any]) -> dict[tuple[str, frozenset[str]], float]:
+    shares = {}
+    for name, value in selectivities.items():
         type, bar, over = name.partition("|")
         if not bar:
             raise ProblemError(f"single selectivity {name!r} must be written as type|types, for example A|ABC")
@@ -149,5 +149,5 @@ def _single(given: Mapping[str, Any], types: Mapping[str, Any]) -> dict[tuple[st
                 f"single selectivity {name!r} does not name one of several event types and these; "
                 f"write A|ABC, or A|A,B,C where names are longer; the event types are {', '.join(types)}"
             )
-        found[type, of] = checked_selectivity(value, f"single selectivity {name}")
-    return found
+        shares[type, of] = checked_selectivity(value, f"single selectivity {name}")
+    return shares

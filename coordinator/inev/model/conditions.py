@@ -27,20 +27,20 @@ AGREEING: Final = ""
 
 @dataclass
 class Conditions:
-    """The conditions of one rule. ``known`` are selectivities by roles or types; ``warnings`` grows by a sentence for
+    """The conditions of one rule. ``selectivities`` are by roles or types; ``warnings`` grows by a sentence for
     each that is missing."""
 
     rule: p.Rule
-    known: Mapping[frozenset[str], float]
+    selectivities: Mapping[frozenset[str], float]
     warnings: list[str]
 
     def __post_init__(self) -> None:
         self.leaves = tuple(p.leaves(self.rule.pattern.root))
-        self.all = [each for each in self.rule.pattern.where if not isinstance(each, Same)]
+        self.all = [condition for condition in self.rule.pattern.where if not isinstance(condition, Same)]
         self.labels = {leaf.role: self._label(leaf) for leaf in self.leaves}
         """By role, the event type that stands for it in queries."""
         self.positive = frozenset(leaf.role for leaf in p.positive_leaves(self.rule.pattern.root))
-        self.agree = [each for each in self.rule.pattern.where if isinstance(each, Same)]
+        self.agree = [condition for condition in self.rule.pattern.where if isinstance(condition, Same)]
         self._used: set[frozenset[str]] = set()
         self.between: dict[frozenset[str], list[Expression]] = {}
         """The conditions on two or more positive roles, by these."""
@@ -50,7 +50,7 @@ class Conditions:
                 self.between.setdefault(roles, []).append(condition)
 
     def _label(self, leaf: p.Leaf) -> str:
-        own = sorted(shown(each) for each in self.all if roles_of(each) == {leaf.role})
+        own = sorted(shown(condition) for condition in self.all if roles_of(condition) == {leaf.role})
         return RoleType(leaf.type, " and ".join(own)) if own else leaf.type
 
     def _labels(self, roles: frozenset[str]) -> frozenset[str]:
@@ -63,40 +63,40 @@ class Conditions:
         types = frozenset(leaf.type for leaf in self.leaves if leaf.role in roles)
         # Two roles of one type are not named by it: that is what a share of its single events is given for.
         names = (roles, types) if len(types) == len(roles) else (roles,)
-        name = next((name for name in names if name in self.known), None)
+        name = next((name for name in names if name in self.selectivities), None)
         if name is None:
             return None
         self._used.add(name)
-        return self.known[name]
+        return self.selectivities[name]
 
     def unused(self) -> list[str]:
         """A sentence for every selectivity that is given and that no condition of the rule needs."""
         return [
             f"rule {self.rule.name}: the selectivity given for {', '.join(sorted(names))} is not used: the rule asks "
             f"nothing of these together; its roles are {', '.join(self.labels)}"
-            for names in sorted(self.known, key=sorted)
+            for names in sorted(self.selectivities, key=sorted)
             if names not in self._used
         ]
 
-    def share(self, roles: frozenset[str], default: float, what: str) -> float:
+    def share(self, roles: frozenset[str], default: float, text: str) -> float:
         """The selectivity given for these roles; the default, with a warning, if there is none."""
-        found = self.given(roles)
-        if found is not None:
-            return found
+        selectivity = self.given(roles)
+        if selectivity is not None:
+            return selectivity
         self.warnings.append(
-            f"rule {self.rule.name}: no selectivity is given for {what}, so {default:g} is assumed; to set it, write "
+            f"rule {self.rule.name}: no selectivity is given for {text}, so {default:g} is assumed; to set it, write "
             f'statistics: selectivities: {self.rule.name}: {{"{", ".join(sorted(roles))}": ..}}'
         )
         return default
 
     def filters(self) -> dict[str, float]:
         """For every label with conditions of its own: the share of its type's events that meet them."""
-        found = {}
+        shares = {}
         for leaf in self.leaves:
             label = self.labels[leaf.role]
             if label != leaf.type:
-                found[label] = self.share(frozenset((leaf.role,)), DEFAULT_FILTER, label)
-        return found
+                shares[label] = self.share(frozenset((leaf.role,)), DEFAULT_FILTER, label)
+        return shares
 
     def agreeing(self) -> float | None:
         """The share of pairs of positive events that agree as SAME asks; None where nothing asks for it."""
@@ -106,38 +106,38 @@ class Conditions:
 
     def _beside_same(self, roles: frozenset[str], agreeing: float | None) -> float:
         """The share that meets the conditions between some roles, among those that agree already."""
-        what = " and ".join(sorted(shown(each) for each in self.between[roles]))
+        text = " and ".join(sorted(shown(condition) for condition in self.between[roles]))
         if agreeing is None:
-            return self.share(roles, DEFAULT_PAIR, what)
+            return self.share(roles, DEFAULT_PAIR, text)
         if roles == self.positive:
             if len(roles) == 2:
                 return 1.0  # what is given for the two is for both
             self.warnings.append(
                 f"rule {self.rule.name}: what is given for all its parts says how often two of them agree; "
-                f"of {what} {DEFAULT_PAIR:g} is assumed to pass"
+                f"of {text} {DEFAULT_PAIR:g} is assumed to pass"
             )
             return DEFAULT_PAIR
-        found = self.given(roles)
-        if found is None:
-            return self.share(roles, DEFAULT_PAIR, what)
-        return float(found / agreeing ** (len(roles) - 1))
+        selectivity = self.given(roles)
+        if selectivity is None:
+            return self.share(roles, DEFAULT_PAIR, text)
+        return float(selectivity / agreeing ** (len(roles) - 1))
 
     # What planners ask ----------------------------------------------------------------------------------------------
 
     def pairs(self) -> dict[frozenset[str], float]:
         """By labels, factors of which those within a set of labels multiply to the share of combinations that pass."""
         agreeing = self.agreeing()
-        found: dict[frozenset[str], float] = {}
+        shares: dict[frozenset[str], float] = {}
         for roles in self.between:
             labels = self._labels(roles)
-            found[labels] = found.get(labels, 1.0) * self._beside_same(roles, agreeing)
+            shares[labels] = shares.get(labels, 1.0) * self._beside_same(roles, agreeing)
         if agreeing is not None:
             # Of m events each but one must agree: over all subsets, the share for even sizes, its inverse for odd ones.
             for size in range(2, len(self.positive) + 1):
                 for some in combinations(sorted(self.positive), size):
                     labels = self._labels(frozenset(some))
-                    found[labels] = found.get(labels, 1.0) * (agreeing if size % 2 == 0 else 1 / agreeing)
-        return found
+                    shares[labels] = shares.get(labels, 1.0) * (agreeing if size % 2 == 0 else 1 / agreeing)
+        return shares
 
     def alike(self) -> dict[frozenset[str], tuple[str, float]]:
         """The pairs of labels whose events must have equal values: under a name that pairs over one value share, and
@@ -147,30 +147,30 @@ class Conditions:
             pairs = [self._labels(frozenset(some)) for some in combinations(sorted(self.positive), 2)]
             return {labels: (AGREEING, agreeing) for labels in pairs if len(labels) == 2}
         names = self._value_names()
-        found: dict[frozenset[str], tuple[str, float]] = {}
+        equalities: dict[frozenset[str], tuple[str, float]] = {}
         for roles in self.between:
             first = self._first_equality(roles)
             labels = self._labels(roles)
             if first is not None and len(labels) == 2:
-                found[labels] = (names[first], self._beside_same(roles, None))
-        return found
+                equalities[labels] = (names[first], self._beside_same(roles, None))
+        return equalities
 
     def apart(self) -> dict[frozenset[str], float]:
         """The factors of all conditions that are not accounted for by equal values."""
         agreeing = self.agreeing()
-        found: dict[frozenset[str], float] = {}
+        shares: dict[frozenset[str], float] = {}
         for roles in self.between:
             labels = self._labels(roles)
             if agreeing is None and len(labels) == 2 and self._first_equality(roles) is not None:
                 continue
             share = min(1.0, self._beside_same(roles, agreeing))
             if share < 1 or agreeing is None:
-                found[labels] = found.get(labels, 1.0) * share
-        return found
+                shares[labels] = shares.get(labels, 1.0) * share
+        return shares
 
     def _first_equality(self, roles: frozenset[str]) -> tuple[str, str] | None:
         """One end of the first condition that asks two roles for equal values."""
-        ends = next((ends for each in self.between[roles] if (ends := equality(each)) is not None), None)
+        ends = next((ends for condition in self.between[roles] if (ends := equality(condition)) is not None), None)
         return None if ends is None else ends[0]
 
     def _value_names(self) -> dict[tuple[str, str], str]:
@@ -183,13 +183,13 @@ class Conditions:
                     continue
                 name = min(names.get(end, "/".join(end)) for end in ends)
                 before = {names[end] for end in ends if end in names}
-                names = {end: name if known in before else known for end, known in names.items()}
+                names = {end: name if old_name in before else old_name for end, old_name in names.items()}
                 names.update(dict.fromkeys(ends, name))
         return names
 
     def blocking(self) -> dict[str, float]:
         """The share of a negated type's events that meet its conditions with the other roles."""
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         agreeing = self.agreeing()
         for leaf in self.leaves:
             if leaf.role in self.positive:
@@ -199,46 +199,48 @@ class Conditions:
                 roles = frozenset(roles_of(condition))
                 if leaf.role in roles and len(roles) > 1:
                     joined.setdefault(roles, []).append(shown(condition))
-            shares = [self.share(roles, DEFAULT_PAIR, " and ".join(sorted(texts))) for roles, texts in joined.items()]
+            own_shares = [
+                self.share(roles, DEFAULT_PAIR, " and ".join(sorted(texts))) for roles, texts in joined.items()
+            ]
             if agreeing is not None and not any(self.given(roles) is not None for roles in joined):
-                shares.append(agreeing)  # it must agree with the match; what is given for it says so already
-            if shares:
+                own_shares.append(agreeing)  # it must agree with the match; what is given for it says so already
+            if own_shares:
                 label = self.labels[leaf.role]
-                for share in shares:
-                    found[label] = found.get(label, 1.0) * share
-        return found
+                for share in own_shares:
+                    shares[label] = shares.get(label, 1.0) * share
+        return shares
 
-    def told(self, some: Sequence[Expression]) -> float:
+    def passing(self, some: Sequence[Expression]) -> float:
         """The share of the events of one role that an event of another leaves, if it tells these conditions on both."""
         agreeing = None
-        found = 1.0
-        if any(isinstance(each, Same) for each in some):
+        share = 1.0
+        if any(isinstance(condition, Same) for condition in some):
             agreeing = self.agreeing()
-            found = DEFAULT_PAIR if agreeing is None else agreeing
+            share = DEFAULT_PAIR if agreeing is None else agreeing
         joined: dict[frozenset[str], list[str]] = {}
-        for each in some:
-            if not isinstance(each, Same):
-                joined.setdefault(frozenset(roles_of(each)), []).append(shown(each))
+        for condition in some:
+            if not isinstance(condition, Same):
+                joined.setdefault(frozenset(roles_of(condition)), []).append(shown(condition))
         for roles, texts in joined.items():
             if roles in self.between:
-                found *= min(1.0, self._beside_same(roles, agreeing))
+                share *= min(1.0, self._beside_same(roles, agreeing))
             else:
-                found *= self.share(roles, DEFAULT_PAIR, " and ".join(sorted(texts)))
-        return found
+                share *= self.share(roles, DEFAULT_PAIR, " and ".join(sorted(texts)))
+        return share
 
     def predicates(self) -> dict[frozenset[str], str]:
         """By labels, the conditions on them as a text that is part of what tells projections apart."""
-        found: dict[frozenset[str], set[str]] = {}
+        texts_of: dict[frozenset[str], set[str]] = {}
         for condition in self.all:
             roles = roles_of(condition)
             if len(roles) > 1:
                 # Rules may give the same name to events of different types.
                 named = ", ".join(f"{role}: {self.labels[role]}" for role in sorted(roles))
-                found.setdefault(self._labels(frozenset(roles)), set()).add(f"{shown(condition)} ({named})")
+                texts_of.setdefault(self._labels(frozenset(roles)), set()).add(f"{shown(condition)} ({named})")
         for same in self.agree:
             for one, other in combinations(sorted(set(self.labels.values())), 2):
-                found.setdefault(frozenset((one, other)), set()).add(shown(same))
-        return {labels: "; ".join(sorted(texts)) for labels, texts in found.items()}
+                texts_of.setdefault(frozenset((one, other)), set()).add(shown(same))
+        return {labels: "; ".join(sorted(texts)) for labels, texts in texts_of.items()}
 
 
 def equality(condition: Expression) -> tuple[tuple[str, str], tuple[str, str]] | None:
@@ -253,8 +255,8 @@ def shown(condition: Expression) -> str:
     """A condition as text, without the names of roles where it concerns one only."""
     several = len(roles_of(condition)) > 1
 
-    def attribute(each: Attribute) -> str:
-        return f"{each.role}.{each.name}" if several else each.name
+    def attribute(operand: Attribute) -> str:
+        return f"{operand.role}.{operand.name}" if several else operand.name
 
     if isinstance(condition, Same):
         return f"same {shown(condition.key)}"

@@ -26,11 +26,11 @@ class CaseCosts:
     _rates: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
 
     def rate(self, projection: Projection) -> float:
-        known = self._rates.get(projection.key)
-        if known is None:
+        rate = self._rates.get(projection.key)
+        if rate is None:
             sources = math.prod(len(self.network.rates[type]) for type in leaves(projection.pattern))
-            known = self._rates[projection.key] = self._local(projection.pattern) * sources * projection.selectivity
-        return known
+            rate = self._rates[projection.key] = self._local(projection.pattern) * sources * projection.selectivity
+        return rate
 
     def _local(self, pattern: Pattern) -> float:
         if isinstance(pattern, str):

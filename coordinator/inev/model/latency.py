@@ -56,30 +56,32 @@ def hops_within(problem: Problem, vertex: Vertex) -> dict[int, int]:
 def latencies(vertices: Sequence[Vertex], problem: Problem, factor: float) -> list[float]:
     """The latency of every vertex; inputs must stand before what reads them."""
     work: dict[str, float] = {}
-    found: list[float] = []
+    by_vertex: list[float] = []
     far = [hops_within(problem, vertex) for vertex in vertices]
     for vertex in vertices:
         if not vertex.parts:
-            found.append(0.0)
+            by_vertex.append(0.0)
             continue
         key = vertex.projection.key
         if key not in work:
             work[key] = open_matches(vertex.projection, problem)
         hops = max((far[part][vertex.node] for part in vertex.parts if part not in vertex.asked), default=0)
         hops += 2 * max((far[part][vertex.node] for part in vertex.asked), default=0)
-        found.append(factor * work[key] / vertex.of + hops + max(found[part] for part in vertex.parts))
-    return found
+        by_vertex.append(factor * work[key] / vertex.of + hops + max(by_vertex[part] for part in vertex.parts))
+    return by_vertex
 
 
 def latency(plan: Plan, factor: float = 1.0) -> float:
     """The greatest latency of any query, delivery to its sinks included: what the plan as a whole is judged by."""
     problem, vertices = plan.problem, plan.vertices
-    found = latencies(vertices, problem, factor)
-    delivered = {(each.query, each.node): each.links for each in plan.transfers if each.kind == "composites"}
+    by_vertex = latencies(vertices, problem, factor)
+    delivered = {
+        (transfer.query, transfer.node): transfer.links for transfer in plan.transfers if transfer.kind == "composites"
+    }
     greatest = 0.0
     for name, task in plan.finals.items():
         sinks = problem.sinks.get(name, ())
-        for vertex, value in zip(vertices, found, strict=True):
+        for vertex, value in zip(vertices, by_vertex, strict=True):
             if vertex.projection.key != task.projection.key or vertex.node not in task.nodes:
                 continue
             # Composites have links of their own where they are something else than the matches that others read.

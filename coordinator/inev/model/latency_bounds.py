@@ -9,7 +9,7 @@ from typing import Final
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.problem import Problem
 from headwater.coordinator.inev.search.baselines import centralised
-from headwater.coordinator.inev.search.search import Bound
+from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.protocol.errors import ConfigError
 
 OFF: Final = "off"
@@ -40,10 +40,10 @@ class LatencyTerms:
     @property
     def _number(self) -> float:
         try:
-            found = float(self.bound.removesuffix("x"))
+            number = float(self.bound.removesuffix("x"))
         except ValueError:
             return math.nan
-        return found if math.isfinite(found) else math.nan
+        return number if math.isfinite(number) else math.nan
 
     def limit(self, central: float) -> float | None:
         """The latency that a plan may have, if centralised evaluation has this one; None: any."""
@@ -53,10 +53,10 @@ class LatencyTerms:
             return central
         return self._number * (central if self.bound.endswith("x") else 1.0)
 
-    def bound_for(self, problem: Problem) -> Bound | None:
+    def bound_for(self, problem: Problem) -> LatencyBound | None:
         """What the search for plans of a problem must obey."""
         limit = None if self.bound == OFF else self.limit(latency(centralised(problem), self.factor))
-        return None if limit is None else Bound(limit, self.factor)
+        return None if limit is None else LatencyBound(limit, self.factor)
 
 
 USUAL_TERMS: Final = LatencyTerms()

@@ -42,7 +42,7 @@ NOWHERE: Final = "all"
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class MatchCount:
     """Matches that were counted: in all, per second, and over how many seconds."""
 
     count: float
@@ -52,35 +52,37 @@ class Seen:
 
 def with_selectivities(
     rules: Iterable[Rule],
-    given: Statistics,
-    matches: Mapping[Stage, Seen],
+    statistics: Statistics,
+    matches: Mapping[Stage, MatchCount],
     filters: Mapping[str, tuple[float, float]],
 ) -> Statistics:
     """What is given, with the selectivities that were measured in its place. The given rates are those at which
     ``matches`` were counted; ``filters``: by text, how many events conditions have seen and let pass. What was not seen
     stays as it is given."""
-    known = {name: dict(shares) for name, shares in given.selectivities.items()}
+    selectivities = {name: dict(shares) for name, shares in statistics.selectivities.items()}
     for rule in rules:
-        shares = known.setdefault(rule.name, {})
+        shares = selectivities.setdefault(rule.name, {})
         shares.update(_filtered(rule, filters))
-        seen = {roles: each for (name, roles), each in matches.items() if name == rule.name}
+        seen = {roles: measured for (name, roles), measured in matches.items() if name == rule.name}
         settled: set[frozenset[str]] = set()
         for roles in sorted(seen, key=lambda roles: (len(roles), sorted(roles))):
-            _attribute(rule, roles, seen[roles], given.rates, shares, settled)
-    return replace(given, selectivities={name: shares for name, shares in known.items() if shares}, projections={})
+            _attribute(rule, roles, seen[roles], statistics.rates, shares, settled)
+    return replace(
+        statistics, selectivities={name: shares for name, shares in selectivities.items() if shares}, projections={}
+    )
 
 
-def unmeasured(rules: Iterable[Rule], known: Statistics) -> list[str]:
+def unmeasured(rules: Iterable[Rule], statistics: Statistics) -> list[str]:
     """What was neither given nor measured, and what is assumed instead, in sentences."""
-    found: list[str] = []
+    sentences: list[str] = []
     for rule in rules:
-        problem = _problem(rule, known.rates, known.selectivities.get(rule.name, {}))
-        found += problem.warnings if problem is not None else ()
-    return found
+        problem = _problem(rule, statistics.rates, statistics.selectivities.get(rule.name, {}))
+        sentences += problem.warnings if problem is not None else ()
+    return sentences
 
 
 def _filtered(rule: Rule, filters: Mapping[str, tuple[float, float]]) -> dict[frozenset[str], float]:
-    found = {}
+    shares = {}
     for leaf in leaves(rule.pattern.root):
         try:
             stream = filter_of(project(rule, (leaf.role,)))
@@ -89,14 +91,14 @@ def _filtered(rule: Rule, filters: Mapping[str, tuple[float, float]]) -> dict[fr
             continue
         seen, passed = filters.get(text, (0, 0))
         if stream.where and seen >= EVENTS_LEAST:
-            found[frozenset((leaf.role,))] = min(1.0, max(passed, 0.5) / seen)
-    return found
+            shares[frozenset((leaf.role,))] = min(1.0, max(passed, 0.5) / seen)
+    return shares
 
 
 def _attribute(
     rule: Rule,
     roles: frozenset[str],
-    seen: Seen,
+    seen: MatchCount,
     rates: Mapping[str, Mapping[str, float]],
     shares: dict[frozenset[str], float],
     settled: set[frozenset[str]],
@@ -104,7 +106,9 @@ def _attribute(
     """Say of the conditions between some roles what the matches of these roles say."""
     problem = _problem(rule, rates, shares)
     conditions = _conditions(rule, roles)
-    open_ones = {each: times for each, times in conditions.items() if each not in settled}
+    open_ones = {
+        condition_roles: times for condition_roles, times in conditions.items() if condition_roles not in settled
+    }
     if problem is None or not open_ones:
         return
     (query,) = problem.queries
@@ -118,23 +122,23 @@ def _attribute(
         return
     factor = max(seen.per_s, 0.5 / seen.seconds) / expected
     assumed = _assumed(rule, shares)
-    for each in open_ones:
-        before = shares.get(each, assumed.get(each, 1.0))
-        shares[each] = min(1.0, max(SHARE_LEAST, before * factor ** (1 / sum(open_ones.values()))))
-        settled.add(each)
+    for condition_roles in open_ones:
+        before = shares.get(condition_roles, assumed.get(condition_roles, 1.0))
+        shares[condition_roles] = min(1.0, max(SHARE_LEAST, before * factor ** (1 / sum(open_ones.values()))))
+        settled.add(condition_roles)
 
 
 def _conditions(rule: Rule, roles: frozenset[str]) -> Counter[frozenset[str]]:
     """By the roles under which planners know them, the conditions that are judged where some roles are put together,
     each as often as its share counts."""
     positive = frozenset(leaf.role for leaf in positive_leaves(rule.pattern.root))
-    found: Counter[frozenset[str]] = Counter()
-    for each in rule.pattern.where:
-        if isinstance(each, Same):
-            found[positive] += max(0, len(roles & positive) - 1)
-        elif len(named := frozenset(roles_of(each))) > 1 and named <= roles & positive:
-            found[named] += 1
-    return +found
+    counts: Counter[frozenset[str]] = Counter()
+    for condition in rule.pattern.where:
+        if isinstance(condition, Same):
+            counts[positive] += max(0, len(roles & positive) - 1)
+        elif len(named := frozenset(roles_of(condition))) > 1 and named <= roles & positive:
+            counts[named] += 1
+    return +counts
 
 
 def _assumed(rule: Rule, shares: Mapping[frozenset[str], float]) -> dict[frozenset[str], float]:

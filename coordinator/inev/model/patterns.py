@@ -55,7 +55,7 @@ def parse(text: str) -> Pattern:
 
 
 def _tokens(text: str) -> list[str]:
-    found, at = [], 0
+    tokens, at = [], 0
     stripped = text.rstrip()
     while at < len(stripped):
         match = _TOKEN.match(stripped, at)
@@ -64,9 +64,9 @@ def _tokens(text: str) -> list[str]:
                 f"query {text!r}: cannot read {stripped[at:].strip()[:12]!r}; write operators and type names only, "
                 "as in SEQ(A, AND(B, C))"
             )
-        found.append(match[1] or match[2])
+        tokens.append(match[1] or match[2])
         at = match.end()
-    return found
+    return tokens
 
 
 def _parse(text: str, tokens: list[str], at: int) -> tuple[Pattern, int]:
@@ -77,7 +77,7 @@ def _parse(text: str, tokens: list[str], at: int) -> tuple[Pattern, int]:
         raise PatternError(f"query {text!r}: a type or an operator must stand where {word!r} does")
     if at + 1 >= len(tokens) or tokens[at + 1] != "(":
         return word, at + 1
-    kind = next((known for known in KINDS if known == word.upper()), None)
+    kind = next((name for name in KINDS if name == word.upper()), None)
     if kind is None:
         raise PatternError(f"query {text!r}: unknown operator {word!r}; operators are {', '.join(KINDS)}")
     parts: list[Pattern] = []
@@ -184,12 +184,12 @@ def order(pattern: Pattern) -> frozenset[tuple[str, str]]:
     if isinstance(pattern, str):
         return frozenset()
     positive = pattern.parts[::2] if pattern.kind == "NSEQ" else pattern.parts
-    found = set().union(*(order(part) for part in positive))
+    pairs = set().union(*(order(part) for part in positive))
     if pattern.kind in ("SEQ", "NSEQ"):
         for at, left in enumerate(positive):
             for right in positive[at + 1 :]:
-                found |= set(product(_positive(left), _positive(right)))
-    return frozenset(found)
+                pairs |= set(product(_positive(left), _positive(right)))
+    return frozenset(pairs)
 
 
 @lru_cache(maxsize=100_000)
@@ -197,12 +197,12 @@ def precedence(pattern: Pattern) -> frozenset[tuple[str, str]]:
     """Which type must precede which, with negated ones: they matter only between what they lie between."""
     if isinstance(pattern, str):
         return frozenset()
-    found = set().union(*(precedence(part) for part in pattern.parts))
+    pairs = set().union(*(precedence(part) for part in pattern.parts))
     if pattern.kind in ("SEQ", "NSEQ"):
         for at, left in enumerate(pattern.parts):
             for right in pattern.parts[at + 1 :]:
-                found |= set(product(leaves(left), leaves(right)))
-    return frozenset(found)
+                pairs |= set(product(leaves(left), leaves(right)))
+    return frozenset(pairs)
 
 
 def _positive(pattern: Pattern) -> frozenset[str]:
@@ -240,16 +240,16 @@ def branches(pattern: Pattern) -> Iterator[Pattern]:
 def checked(pattern: Pattern, name: str) -> list[Pattern]:
     """The query as the planners take it, split at OR; PatternError says what to change where they cannot."""
     _check_shape(pattern, name, below_kleene=False)
-    found: list[Pattern] = []
+    simple_branches: list[Pattern] = []
     for branch in branches(pattern):
-        if len(found) == BRANCHES_MAX:
+        if len(simple_branches) == BRANCHES_MAX:
             raise PatternError(
                 f"query {name}: its ORs give more than {BRANCHES_MAX} alternatives; write fewer, or several queries"
             )
-        found.append(_simple(branch))
-    for branch in found:
+        simple_branches.append(_simple(branch))
+    for branch in simple_branches:
         _check_types(branch, name)
-    return found
+    return simple_branches
 
 
 def _check_shape(pattern: Pattern, name: str, *, below_kleene: bool) -> None:

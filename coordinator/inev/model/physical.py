@@ -22,7 +22,7 @@ from typing import Final
 
 from headwater.coordinator.inev.model.patterns import Pattern, leaves, negated, order, repeated
 from headwater.coordinator.inev.model.problem import Ask, EventNetwork, ProblemError, Projection, Query
-from headwater.coordinator.inev.model.sampling import Draw, Shape, drawn, share_of
+from headwater.coordinator.inev.model.sampling import Draw, MatchShape, drawn, share_of
 
 ARRANGED_MAX: Final = 8
 """Arrangements of more types than this are not listed one by one for negations: the gap is taken to be a single one."""
@@ -66,12 +66,12 @@ class PhysicalCosts:
     _parts: dict[tuple[str, frozenset[str]], Projection | None] = field(default_factory=dict, repr=False, compare=False)
 
     def rate(self, projection: Projection) -> float:
-        known = self._rates.get(projection.key)
-        if known is None:
+        rate = self._rates.get(projection.key)
+        if rate is None:
             most = self.at_most.get(projection.key, math.inf)
             seen = self.counted.get(projection.key)
-            known = self._rates[projection.key] = min(most, self._rate(projection) if seen is None else seen)
-        return known
+            rate = self._rates[projection.key] = min(most, self._rate(projection) if seen is None else seen)
+        return rate
 
     def _rate(self, projection: Projection) -> float:
         if projection.primitive:
@@ -150,21 +150,21 @@ class PhysicalCosts:
 
     def share(self, type: str, projection: Projection, split_by: str | None, part: float) -> float:
         """The share of a type's events in matches, if only a part of the events of another type is there."""
-        known = self.single.get((type, projection.key))
-        if known is not None:
+        share = self.single.get((type, projection.key))
+        if share is not None:
             # With a part of the partners, as if these were spread evenly over the events.
-            return known if split_by is None else 1.0 - (1.0 - known) ** part
+            return share if split_by is None else 1.0 - (1.0 - share) ** part
         home = self._home(projection)
         if self.samples and home is not None and len(projection.types) > 2 and not negated(projection.pattern):
-            other = split_by or next(each for each in sorted(projection.types) if each != type)
+            other = split_by or next(name for name in sorted(projection.types) if name != type)
             return min(1.0, share_of(self._draws(type, other, projection, home), part))
         without, with_it = self._least_means(type, projection, split_by)
         return -math.expm1(-min(without, with_it * part))
 
     def _least_means(self, type: str, projection: Projection, split_by: str | None) -> tuple[float, float]:
         """The least number of matches per event, over all parts of a projection: without the split type, and with."""
-        found = self._least.get((type, projection.key, split_by))
-        if found is None:
+        means = self._least.get((type, projection.key, split_by))
+        if means is None:
             without = with_it = math.inf
             home = self._home(projection)
             for some in self._parts_of(projection, home, type):
@@ -173,17 +173,17 @@ class PhysicalCosts:
                     with_it = min(with_it, mean)
                 else:
                     without = min(without, mean)
-            found = self._least[type, projection.key, split_by] = without, with_it
-        return found
+            means = self._least[type, projection.key, split_by] = without, with_it
+        return means
 
     def _parts_of(self, projection: Projection, home: Query | None, type: str) -> Iterator[Projection]:
         """The projection, and those of its parts that have the type: an event is in their matches more often."""
         yield projection
         if home is None:
             return
-        others = sorted(projection.types - {type} - negated(projection.pattern))
-        for size in range(1, len(others) if len(others) <= PARTS_MAX else 1):
-            for some in combinations(others, size):
+        other_types = sorted(projection.types - {type} - negated(projection.pattern))
+        for size in range(1, len(other_types) if len(other_types) <= PARTS_MAX else 1):
+            for some in combinations(other_types, size):
                 part = self._part(home, frozenset((type, *some)))
                 if part is not None:
                     yield part
@@ -215,12 +215,12 @@ class PhysicalCosts:
         return home.gaps_s(projection.types) if home is not None and home.gaps_s is not None else None
 
     def _draws(self, type: str, other: str, projection: Projection, home: Query) -> list[Draw]:
-        found = self._drawn.get((type, other, projection.key))
-        if found is None:
+        draws = self._drawn.get((type, other, projection.key))
+        if draws is None:
             gaps = self._gaps(projection)
             conditions = home.pairs if home.apart is None else home.apart
-            shape = Shape(
-                {each: self.network.total(each) for each in sorted(projection.types)},
+            shape = MatchShape(
+                {name: self.network.total(name) for name in sorted(projection.types)},
                 order(projection.pattern),
                 {types: share for types, share in conditions.items() if types <= projection.types},
                 projection.window_s if gaps is None else None,
@@ -232,8 +232,8 @@ class PhysicalCosts:
                 },
             )
             mean = self.rate(projection) / self.network.total(type)
-            found = self._drawn[type, other, projection.key] = drawn(shape, type, other, mean, self.samples)
-        return found
+            draws = self._drawn[type, other, projection.key] = drawn(shape, type, other, mean, self.samples)
+        return draws
 
     # What is asked for -----------------------------------------------------------------------------------------------
 
@@ -251,10 +251,10 @@ class PhysicalCosts:
         """An event is sent once if at least one event of the master lies where it asks for it, and fits. How many do is
         a Poisson number; where they come in clusters it is more often none, so this is never too little."""
         assert ask.master is not None
-        told = ask.query.told(ask.master, ask.type)
-        if told is None or told.span_s is None:
+        scope = ask.query.ask_scope(ask.master, ask.type)
+        if scope is None or scope.span_s is None:
             return self.network.total(ask.type)
-        return self.network.total(ask.type) * -math.expm1(-self.asked(ask) * told.span_s * told.share)
+        return self.network.total(ask.type) * -math.expm1(-self.asked(ask) * scope.span_s * scope.share)
 
     def delivered(self, query: Query) -> float:
         """Composites per second: matches of the whole query, times the sets that a repeated type may be."""
@@ -266,21 +266,21 @@ class PhysicalCosts:
         """How many non-empty sets of events of repeated types there are for each single event of them, on average."""
         times = 1.0
         for type in sorted(repeated(query.pattern)):
-            others = tuple(each for each in query.types if each != type and each not in negated(query.pattern))
+            other_types = tuple(name for name in query.types if name != type and name not in negated(query.pattern))
             expected = self.network.total(type) * (query.window_s or 0.0) * self._passing(query, type)
             before = order(query.core)
             earlier = {one for one, later in before if later == type}
             later = {one for earlier_, one in before if earlier_ == type}
-            if not others or len(others) > ARRANGED_MAX:
+            if not other_types or len(other_types) > ARRANGED_MAX:
                 sets, single = math.expm1(min(expected, 700.0)), expected
             else:
                 sets = single = 0.0
-                for arranged in listed_arrangements(others, frozenset(b for b in before if type not in b)):
-                    first = max((arranged.index(each) + 1 for each in earlier), default=0)
-                    last = min((arranged.index(each) for each in later), default=len(others))
+                for arranged in listed_arrangements(other_types, frozenset(b for b in before if type not in b)):
+                    first = max((arranged.index(name) + 1 for name in earlier), default=0)
+                    last = min((arranged.index(name) for name in later), default=len(other_types))
                     slots = last - first + 1
-                    sets += kummer(slots, len(others), expected) - 1
-                    single += slots * expected / len(others)
+                    sets += kummer(slots, len(other_types), expected) - 1
+                    single += slots * expected / len(other_types)
             times *= sets / single if single else 1.0
         return times
 

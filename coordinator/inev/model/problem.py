@@ -85,14 +85,16 @@ def event_network(
             f"the network falls into {len(groups)} parts that no link joins ({apart} cannot reach the rest); "
             "add links until every node can be reached"
         )
-    return EventNetwork(names, topology, {type: _checked_rates(type, given, number) for type, given in rates.items()})
+    return EventNetwork(
+        names, topology, {type: _checked_rates(type, node_rates, number) for type, node_rates in rates.items()}
+    )
 
 
-def _checked_rates(type: str, given: Mapping[str, float], number: Mapping[str, int]) -> dict[int, float]:
-    if not given:
+def _checked_rates(type: str, node_rates: Mapping[str, float], number: Mapping[str, int]) -> dict[int, float]:
+    if not node_rates:
         raise ProblemError(f"event type {type} has no source; name a node that produces it, or take the type out")
-    found = {}
-    for name, rate in given.items():
+    by_node = {}
+    for name, rate in node_rates.items():
         if name not in number:
             raise ProblemError(f"event type {type} has a source at {name}, which is not among the nodes")
         if not isinstance(rate, (int, float)) or isinstance(rate, bool) or math.isnan(rate):
@@ -117,15 +119,15 @@ def _checked_rates(type: str, given: Mapping[str, float], number: Mapping[str, i
                 f"event type {type} at node {name}: its rate is 0; take the source out if it is silent, "
                 "or write a small rate if it is rare"
             )
-        found[number[name]] = float(rate)
-    return found
+        by_node[number[name]] = float(rate)
+    return by_node
 
 
-def checked_selectivity(value: object, what: str) -> float:
-    """A share of pairs or events in (0, 1]; ``what`` begins the sentence that refuses anything else."""
+def checked_selectivity(value: object, subject: str) -> float:
+    """A share of pairs or events in (0, 1]; ``subject`` begins the sentence that refuses anything else."""
     if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value <= 1:
         raise ProblemError(
-            f"{what}: {value!r} is no selectivity; write the share that passes, above 0 and at most 1"
+            f"{subject}: {value!r} is no selectivity; write the share that passes, above 0 and at most 1"
             + (" (a predicate that lets nothing through needs no plan)" if value == 0 else "")
         )
     return float(value)
@@ -155,7 +157,7 @@ class Projection:
         return isinstance(self.pattern, str)
 
 
-class Told(NamedTuple):
+class AskScope(NamedTuple):
     """What an event says when it asks for those of another type: the share of them that fits, and for how long it asks.
 
     ``span_s`` is None where there are no windows."""
@@ -189,7 +191,7 @@ class Query:
     value share, and how selective each is."""
     apart: Mapping[frozenset[str], float] | None = field(default=None, compare=False)
     """How selective all other conditions are; None: as all are."""
-    asking: Mapping[tuple[str, str], Told] | None = field(default=None, compare=False)
+    asking: Mapping[tuple[str, str], AskScope] | None = field(default=None, compare=False)
     """By a type whose events can ask for those of another, and that other: what they tell. None: every type of which
     each match has one event can ask for all others, and tells what ``pairs`` says."""
 
@@ -223,10 +225,10 @@ class Query:
         """The sets of two or more types that have a projection, small ones first."""
         if self.whole:
             return [frozenset(self.types)] if len(self.types) > 1 else []
-        found = list(subsets(self.core))
+        type_sets = list(subsets(self.core))
         if self.joinable is None:
-            return found
-        return [types for types in found if len(types) == len(self.types) or self.joinable(types)]
+            return type_sets
+        return [types for types in type_sets if len(types) == len(self.types) or self.joinable(types)]
 
     def has(self, types: frozenset[str]) -> bool:
         """Whether these types have a projection, or are a single one that must occur."""
@@ -238,7 +240,7 @@ class Query:
             return len(types) == len(self.types)
         return self.joinable is None or len(types) == len(self.types) or self.joinable(types)
 
-    def told(self, master: str, type: str) -> Told | None:
+    def ask_scope(self, master: str, type: str) -> AskScope | None:
         """What an event of the master tells when it asks for those of a type; None if it cannot ask: not every match
         has exactly one such event, or it does not say where the others lie."""
         if self.asking is not None:
@@ -249,7 +251,7 @@ class Query:
             return None
         ordered = {(master, type), (type, master)} & precedence(self.core)
         span_s = None if self.window_s is None else self.window_s * (1 if ordered else 2)
-        return Told(self.pairs.get(frozenset((master, type)), 1.0), span_s)
+        return AskScope(self.pairs.get(frozenset((master, type)), 1.0), span_s)
 
     def projection(self, types: frozenset[str]) -> Projection:
         """The query kept to these types."""
@@ -390,5 +392,9 @@ class Problem:
 
 def split_queries(name: str, pattern: Pattern) -> list[tuple[str, Pattern]]:
     """A query as the planners take it: itself, or one for each choice at its ORs, numbered from 1."""
-    found = checked(pattern, name)
-    return [(name, found[0])] if len(found) == 1 else [(f"{name} ({at})", branch) for at, branch in enumerate(found, 1)]
+    branches = checked(pattern, name)
+    return (
+        [(name, branches[0])]
+        if len(branches) == 1
+        else [(f"{name} ({at})", branch) for at, branch in enumerate(branches, 1)]
+    )

@@ -18,10 +18,10 @@ class RoleType(str):
     """What its events must meet."""
 
     def __new__(cls, name: str, conditions: str) -> Self:
-        made = super().__new__(cls, f"{name}[{conditions}]")
-        made.name = name
-        made.conditions = conditions
-        return made
+        role_type = super().__new__(cls, f"{name}[{conditions}]")
+        role_type.name = name
+        role_type.conditions = conditions
+        return role_type
 
     def __getnewargs__(self) -> tuple[str, str]:  # type: ignore[override]
         return self.name, self.conditions

@@ -80,7 +80,7 @@ class _Reading:
             case p.Sequence(parts):
                 return self._sequence(parts)
             case p.Conjunction(parts):
-                if any(isinstance(each, p.Negation) for each in parts):
+                if any(isinstance(inner, p.Negation) for inner in parts):
                     raise _NotInParts
                 return Operator("AND", tuple(map(self._part, parts)))
             case p.Disjunction(parts):
@@ -101,11 +101,11 @@ class _Reading:
                     raise _NotInParts
                 forbidden = self._part(part.part)
                 continue
-            found = self._part(part)
+            pattern = self._part(part)
             if forbidden is not None:
-                found = Operator("NSEQ", (done.pop(), forbidden, found))
+                pattern = Operator("NSEQ", (done.pop(), forbidden, pattern))
                 forbidden = None
-            done.append(found)
+            done.append(pattern)
         if forbidden is not None:
             raise _NotInParts
         return done[0] if len(done) == 1 else Operator("SEQ", tuple(done))
@@ -119,7 +119,7 @@ class _Reading:
             below.setdefault(step.within.origin, []).append(step.leaf)
 
         def before(leaf: p.Leaf) -> Pattern:
-            inner = [before(each) for each in below.get(leaf.role, ())]
+            inner = [before(child) for child in below.get(leaf.role, ())]
             if not inner:
                 return self.labels[leaf.role]
             first = inner[0] if len(inner) == 1 else Operator("AND", tuple(inner))
@@ -134,15 +134,15 @@ class _Reading:
 
     def joinable(self) -> Callable[[frozenset[str]], bool]:
         """Whether nodes can put together some types by themselves. Negations are decided with all that a rule reads."""
-        known: dict[frozenset[str], bool] = {}
+        cached: dict[frozenset[str], bool] = {}
 
         def joined(labels: frozenset[str]) -> bool:
-            if labels not in known:
+            if labels not in cached:
                 try:
-                    known[labels] = len(joinable_components(self.rule, self._roles(labels))) == 1
+                    cached[labels] = len(joinable_components(self.rule, self._roles(labels))) == 1
                 except RuleError:
-                    known[labels] = False
-            return known[labels]
+                    cached[labels] = False
+            return cached[labels]
 
         return joined
 
@@ -202,39 +202,67 @@ def problem_from(
     """The rules of a network as a problem under the physical cost model. ``sinks``: nodes by the type a rule emits."""
     rules = tuple(rules)
     emitted = {rule.emits: rule.name for rule in rules}
-    rates: dict[str, Mapping[int, float]] = dict(network.rates)
-    queries: list[Query] = []
-    wanted: dict[str, tuple[int, ...]] = {}
-    blocking: dict[str, float] = {}
-    most: dict[str, float] = {}
-    counted: dict[str, float] = {}
-    single: dict[tuple[str, str], float] = {}
-    warnings: list[str] = []
+    assembly = _Assembly(network, statistics, sinks)
     for rule in rules:
         _check_types(rule, emitted, network)
-        conditions = Conditions(rule, statistics.selectivities.get(rule.name, {}), warnings)
+        assembly.add(rule)
+    rule_names = [rule.name for rule in rules]
+    assembly.warnings += [
+        f"there is no rule {name}, so its selectivities are not used; rules are {', '.join(rule_names)}"
+        for name in statistics.selectivities
+        if name not in rule_names
+    ]
+    return assembly.problem(names)
+
+
+class _Assembly:
+    """Rules on their way to a problem: their queries, and what the cost model must know of them."""
+
+    def __init__(self, network: EventNetwork, statistics: Statistics, sinks: Mapping[str, tuple[int, ...]]) -> None:
+        self.warnings: list[str] = []
+        self._network = network
+        self._statistics = statistics
+        self._sinks = sinks
+        self._rates: dict[str, Mapping[int, float]] = dict(network.rates)
+        self._queries: list[Query] = []
+        self._wanted: dict[str, tuple[int, ...]] = {}
+        self._blocking: dict[str, float] = {}
+        self._most: dict[str, float] = {}
+        self._counted: dict[str, float] = {}
+        self._single: dict[tuple[str, str], float] = {}
+
+    def add(self, rule: p.Rule) -> None:
+        network = self._network
+        conditions = Conditions(rule, self._statistics.selectivities.get(rule.name, {}), self.warnings)
         reading = _Reading(rule, conditions.labels)
         for label, share in conditions.filters().items():
-            rates[label] = {node: rate * share for node, rate in network.rates[born_type(label)].items()}
-        totals = {type: network.total(type) for type in network.rates}
-        window = reading.window_s(totals)
-        blocking.update(conditions.blocking())
+            self._rates[label] = {node: rate * share for node, rate in network.rates[born_type(label)].items()}
+        queries = self._queries_of(reading, conditions)
+        in_force = self._measured_in_force(rule)
+        anchor = reading.only_anchor()
+        for query in queries:
+            self._queries.append(query)
+            for key, matches in _counted(query, in_force, conditions.labels):
+                self._counted[key] = matches.per_s
+                self._single.update({(conditions.labels[role], key): share for role, share in matches.singles.items()})
+            self._wanted[query.name] = self._sinks.get(rule.emits, ())
+            if anchor is not None:
+                self._most[query.projection(frozenset(query.types)).key] = sum(self._rates[anchor].values())
+
+    def _queries_of(self, reading: _Reading, conditions: Conditions) -> Iterator[Query]:
+        """One query for each alternative. They are made as they are taken, which orders the warnings."""
+        rule, labels = reading.rule, conditions.labels
+        window = reading.window_s({type: self._network.total(type) for type in self._network.rates})
+        self._blocking.update(conditions.blocking())
         pairs, predicates = conditions.pairs(), conditions.predicates()
-        tells, labels = asking(rule, conditions.told), conditions.labels
-        warnings += conditions.unused()
+        scopes = asking(rule, conditions.passing)
+        self.warnings += conditions.unused()
         try:
             pattern, whole = reading.pattern(), False
         except _NotInParts:
             pattern, whole = Operator("AND", tuple(dict.fromkeys(reading.labels.values()))), True
-        measured = statistics.projections.get(rule.name, {})
-        in_force = dict(takewhile(lambda item: _holds(item[1], network), measured.items()))
-        if len(in_force) < len(measured):
-            warnings.append(
-                f"rule {rule.name}: its matches were counted at other rates than those in force, and are "
-                "reckoned from selectivities; count again"
-            )
-        for name, branch in split_queries(rule.name, pattern):
-            query = Query(
+        return (
+            Query(
                 name,
                 branch,
                 pairs,
@@ -245,25 +273,27 @@ def problem_from(
                 gaps_s=reading.gaps_s(),
                 alike=conditions.alike(),
                 apart=conditions.apart(),
-                asking={(labels[master], labels[role]): told for (master, role), told in tells.items()},
+                asking={(labels[master], labels[role]): scope for (master, role), scope in scopes.items()},
             )
-            queries.append(query)
-            for key, matches in _counted(query, in_force, labels):
-                counted[key] = matches.per_s
-                single.update({(labels[role], key): share for role, share in matches.singles.items()})
-            wanted[name] = sinks.get(rule.emits, ())
-            anchor = reading.only_anchor()
-            if anchor is not None:
-                most[query.projection(frozenset(query.types)).key] = sum(rates[anchor].values())
-    known = [rule.name for rule in rules]
-    warnings += [
-        f"there is no rule {name}, so its selectivities are not used; rules are {', '.join(known)}"
-        for name in statistics.selectivities
-        if name not in known
-    ]
-    filled = EventNetwork(names, network.topology, rates)
-    costs = PhysicalCosts(filled, blocking, single, most, tuple(queries), counted=counted)
-    return Problem(filled, tuple(queries), costs, wanted, tuple(dict.fromkeys(warnings)))
+            for name, branch in split_queries(rule.name, pattern)
+        )
+
+    def _measured_in_force(self, rule: p.Rule) -> dict[frozenset[str], Measured]:
+        """What was counted of a rule, up to the first that was counted at other rates."""
+        measured = self._statistics.projections.get(rule.name, {})
+        in_force = dict(takewhile(lambda item: _holds(item[1], self._network), measured.items()))
+        if len(in_force) < len(measured):
+            self.warnings.append(
+                f"rule {rule.name}: its matches were counted at other rates than those in force, and are "
+                "reckoned from selectivities; count again"
+            )
+        return in_force
+
+    def problem(self, names: tuple[str, ...]) -> Problem:
+        queries = tuple(self._queries)
+        filled = EventNetwork(names, self._network.topology, self._rates)
+        costs = PhysicalCosts(filled, self._blocking, self._single, self._most, queries, counted=self._counted)
+        return Problem(filled, queries, costs, self._wanted, tuple(dict.fromkeys(self.warnings)))
 
 
 def _check_types(rule: p.Rule, emitted: Mapping[str, str], network: EventNetwork) -> None:

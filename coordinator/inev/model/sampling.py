@@ -29,7 +29,7 @@ Place = tuple[float, int]
 
 
 @dataclass(frozen=True)
-class Shape:
+class MatchShape:
     """What a match is: one event of each type, in order, within a span or with bounded gaps, that pass conditions."""
 
     rates: Mapping[str, float]
@@ -62,15 +62,15 @@ def share_of(draws: list[Draw], part: float = 1.0) -> float:
     return sum(draw.weight * (1 - (1 - part) ** draw.partners) for draw in draws)
 
 
-def drawn(shape: Shape, type: str, other: str, mean: float, samples: int) -> list[Draw]:
+def drawn(shape: MatchShape, type: str, other: str, mean: float, samples: int) -> list[Draw]:
     """Events of a type, with the number of events of another type in the same matches; ``mean``: matches per event.
 
     At most ``samples`` are drawn, fewer where they say the same.
     """
     chance = random.Random(f"{type} {other} {mean!r} {sorted(shape.rates.items())}")
     orders = _Orders(shape)
-    found: list[Draw] = []
-    while len(found) < samples and (len(found) % BATCH or not _is_settled(found)):
+    draws: list[Draw] = []
+    while len(draws) < samples and (len(draws) % BATCH or not _is_settled(draws)):
         around = _Neighbourhood(shape, type, chance, orders)
         if mean <= FEW_MATCHES:
             around.plant()
@@ -79,20 +79,20 @@ def drawn(shape: Shape, type: str, other: str, mean: float, samples: int) -> lis
             for match in around.matches():
                 matches += 1
                 partners.add(match[other])
-            found.append(Draw(mean / max(1, matches), len(partners)))  # rounding may hide the one that was planted
+            draws.append(Draw(mean / max(1, matches), len(partners)))  # rounding may hide the one that was planted
         else:
-            count = sum(around.has_match_with(other, each) for each in around.events[other])
-            found.append(Draw(1.0, count))
-    return [Draw(draw.weight / len(found), draw.partners) for draw in found]
+            count = sum(around.has_match_with(other, place) for place in around.events[other])
+            draws.append(Draw(1.0, count))
+    return [Draw(draw.weight / len(draws), draw.partners) for draw in draws]
 
 
-def _is_settled(found: list[Draw]) -> bool:
+def _is_settled(draws: list[Draw]) -> bool:
     """Whether the share, with all or with few events of the other type, is known well enough."""
-    if not found:
+    if not draws:
         return False
     for values in (
-        [each.weight * (each.partners > 0) for each in found],
-        [each.weight * each.partners for each in found],
+        [draw.weight * (draw.partners > 0) for draw in draws],
+        [draw.weight * draw.partners for draw in draws],
     ):
         middle = fmean(values)
         if pstdev(values, middle) > SETTLED * middle * math.sqrt(len(values)):
@@ -103,7 +103,7 @@ def _is_settled(found: list[Draw]) -> bool:
 class _Orders:
     """The orders in which the types of a shape may follow each other, all equally likely."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: MatchShape) -> None:
         self.types = tuple(shape.rates)
         number = {type: at for at, type in enumerate(self.types)}
         self._later = [0] * len(self.types)
@@ -119,33 +119,34 @@ class _Orders:
         return (at for at in range(len(self.types)) if first >> at & 1 and not self._later[at] & first)
 
     def drawn(self, chance: random.Random) -> list[str]:
-        left, found = len(self._ways) - 1, []
+        left, order = len(self._ways) - 1, []
         while left:
             chosen = chance.randrange(self._ways[left])
             for last in self._last(left):
                 chosen -= self._ways[left ^ 1 << last]
                 if chosen < 0:
-                    found.append(self.types[last])
+                    order.append(self.types[last])
                     left ^= 1 << last
                     break
-        return found[::-1]
+        return order[::-1]
 
 
 class _Neighbourhood:
     """An event of a type at time 0, and what happens around it."""
 
-    def __init__(self, shape: Shape, type: str, chance: random.Random, orders: _Orders) -> None:
+    def __init__(self, shape: MatchShape, type: str, chance: random.Random, orders: _Orders) -> None:
         self.shape = shape
         self.orders = orders
         self.type = type
         self.chance = chance
         self.reach = shape.reach_s
         self.events: dict[str, list[Place]] = {type: [(0.0, 0)]}
-        for each, rate in shape.rates.items():
-            if each != type:
-                self.events[each] = self._happening(rate)
+        for event_type, rate in shape.rates.items():
+            if event_type != type:
+                self.events[event_type] = self._happening(rate)
         self.rarest_first = sorted(
-            (each for each in shape.rates if each != type), key=lambda each: len(self.events[each])
+            (event_type for event_type in shape.rates if event_type != type),
+            key=lambda event_type: len(self.events[event_type]),
         )
         self.passed: dict[tuple[frozenset[str], tuple[int, ...]], bool] = {}
         self.values: dict[tuple[str, str, int], int] = {}
@@ -162,12 +163,12 @@ class _Neighbourhood:
         """Add a match, drawn as matches are spread."""
         times = self._spread()
         planted = {}
-        for each, at in times.items():
+        for event_type, at in times.items():
             moved = at - times[self.type]
-            place = (0.0, 0) if each == self.type else (moved, len(self.events[each]))
-            if each != self.type:
-                self.events[each].insert(bisect_left(self.events[each], place), place)
-            planted[each] = place
+            place = (0.0, 0) if event_type == self.type else (moved, len(self.events[event_type]))
+            if event_type != self.type:
+                self.events[event_type].insert(bisect_left(self.events[event_type], place), place)
+            planted[event_type] = place
         for types in self.shape.pairs:
             if types <= planted.keys():
                 self.passed[types, self._numbers(types, planted)] = True
@@ -175,10 +176,12 @@ class _Neighbourhood:
         for _ in self.shape.alike:  # as often as an agreement may have to be handed on
             for types, (name, many) in self.shape.alike.items():
                 if types <= planted.keys():
-                    known = [agreeing[name, each] for each in types if (name, each) in agreeing]
-                    value = min(known) if known else self.chance.randrange(many)
-                    agreeing.update({(name, each): value for each in types})
-        self.values.update({(name, each, planted[each][1]): value for (name, each), value in agreeing.items()})
+                    agreed = [agreeing[name, event_type] for event_type in types if (name, event_type) in agreeing]
+                    value = min(agreed) if agreed else self.chance.randrange(many)
+                    agreeing.update({(name, event_type): value for event_type in types})
+        self.values.update(
+            {(name, event_type, planted[event_type][1]): value for (name, event_type), value in agreeing.items()}
+        )
 
     def _spread(self) -> dict[str, float]:
         shape, chance = self.shape, self.chance
@@ -206,7 +209,7 @@ class _Neighbourhood:
         if not self._fits(other, place, begun):
             return False
         begun[other] = place
-        left = [each for each in self.rarest_first if each != other]
+        left = [event_type for event_type in self.rarest_first if event_type != other]
         return next(self._extended(begun, left), None) is not None
 
     def _extended(self, begun: dict[str, Place], left: list[str]) -> Iterator[dict[str, Place]]:
@@ -230,15 +233,15 @@ class _Neighbourhood:
         times = [at for at, _ in begun.values()]
         span = self.reach if shape.span_s is None else shape.span_s
         low, high = max(times) - span, min(times) + span
-        for each, (at, _) in begun.items():
-            if (each, type) in shape.before:
+        for begun_type, (at, _) in begun.items():
+            if (begun_type, type) in shape.before:
                 low = max(low, at)
-            if (type, each) in shape.before:
+            if (type, begun_type) in shape.before:
                 high = min(high, at)
-            if (each, type) in shape.gaps_s:
-                low, high = max(low, at), min(high, at + shape.gaps_s[each, type])
-            if (type, each) in shape.gaps_s:
-                low, high = max(low, at - shape.gaps_s[type, each]), min(high, at)
+            if (begun_type, type) in shape.gaps_s:
+                low, high = max(low, at), min(high, at + shape.gaps_s[begun_type, type])
+            if (type, begun_type) in shape.gaps_s:
+                low, high = max(low, at - shape.gaps_s[type, begun_type]), min(high, at)
         return low, high
 
     def _passes(self, type: str, place: Place, begun: dict[str, Place]) -> bool:
@@ -246,23 +249,25 @@ class _Neighbourhood:
         for types, share in self.shape.pairs.items():
             if type in types and types <= together.keys():
                 key = (types, self._numbers(types, together))
-                known = self.passed.get(key)
-                if known is None:
-                    known = self.passed[key] = self.chance.random() < share
-                if not known:
+                passes = self.passed.get(key)
+                if passes is None:
+                    passes = self.passed[key] = self.chance.random() < share
+                if not passes:
                     return False
         for types, (name, many) in self.shape.alike.items():
             if type in types and types <= together.keys():
-                one, other = (self._value(name, many, each, together[each][1]) for each in sorted(types))
+                one, other = (
+                    self._value(name, many, event_type, together[event_type][1]) for event_type in sorted(types)
+                )
                 if one != other:
                     return False
         return True
 
     def _value(self, name: str, many: int, type: str, number: int) -> int:
-        known = self.values.get((name, type, number))
-        if known is None:
-            known = self.values[name, type, number] = self.chance.randrange(many)
-        return known
+        value = self.values.get((name, type, number))
+        if value is None:
+            value = self.values[name, type, number] = self.chance.randrange(many)
+        return value
 
     def _numbers(self, types: frozenset[str], places: Mapping[str, Place]) -> tuple[int, ...]:
         return tuple(places[type][1] for type in sorted(types))

@@ -53,12 +53,12 @@ def tree_work_us(inside: int, terminals: int) -> float:
 
 
 def _path(neighbours: Sequence[Sequence[int]], far: Sequence[int], start: int) -> list[tuple[int, int]]:
-    taken = []
+    links = []
     while far[start]:
         step = next(near for near in neighbours[start] if far[near] == far[start] - 1)
-        taken.append((min(start, step), max(start, step)))
+        links.append((min(start, step), max(start, step)))
         start = step
-    return taken
+    return links
 
 
 def _joined_regions(neighbours: Sequence[Sequence[int]], terminals: Sequence[int]) -> Links:
@@ -196,11 +196,11 @@ def exact_tree(
 ) -> Links:
     """The smallest tree, by joining trees over parts of the terminals at every node (Dreyfus and Wagner)."""
     nodes = [node for node, near in enumerate(neighbours) if near]
-    root, others = terminals[0], list(terminals[1:])
+    root, other_terminals = terminals[0], list(terminals[1:])
     far = {node: hops(node) for node in nodes}
-    whole = (1 << len(others)) - 1
+    whole = (1 << len(other_terminals)) - 1
     cost: list[dict[int, int]] = [{} for _ in range(whole + 1)]
-    for at, terminal in enumerate(others):
+    for at, terminal in enumerate(other_terminals):
         cost[1 << at] = {node: far[terminal][node] for node in nodes}
     split: dict[tuple[int, int], tuple[int, int]] = {}
     for group in range(1, whole + 1):
@@ -210,9 +210,9 @@ def exact_tree(
         for node in nodes:
             part, least, chosen = (group - 1) & group, 1 << 60, 0
             while part > group ^ part:
-                found = cost[part][node] + cost[group ^ part][node]
-                if found < least:
-                    least, chosen = found, part
+                joined_cost = cost[part][node] + cost[group ^ part][node]
+                if joined_cost < least:
+                    least, chosen = joined_cost, part
                 part = (part - 1) & group
             meeting[node] = (least, chosen)
         for node in nodes:
@@ -224,7 +224,7 @@ def exact_tree(
     while waiting:
         group, node = waiting.pop()
         if group & (group - 1) == 0:
-            links.update(_path(neighbours, far[others[group.bit_length() - 1]], node))
+            links.update(_path(neighbours, far[other_terminals[group.bit_length() - 1]], node))
             continue
         at, part = split[group, node]
         links.update(_path(neighbours, far[at], node))

@@ -55,10 +55,10 @@ class Topology:
 
     def hops(self, start: int) -> list[int]:
         """How far every node is from one; -1 for what cannot be reached."""
-        found = self._hops.get(start)
-        if found is None:
-            found = self._hops[start] = distances(self.neighbours, (start,))
-        return found
+        hops = self._hops.get(start)
+        if hops is None:
+            hops = self._hops[start] = distances(self.neighbours, (start,))
+        return hops
 
     @cached_property
     def connected(self) -> bool:
@@ -66,22 +66,22 @@ class Topology:
 
     def parts(self) -> list[list[int]]:
         """The nodes that reach each other, in groups."""
-        left, found = set(range(self.nodes)), []
+        left, parts = set(range(self.nodes)), []
         while left:
             group = [node for node, far in enumerate(self.hops(min(left))) if far >= 0]
-            found.append(group)
+            parts.append(group)
             left -= set(group)
-        return found
+        return parts
 
     def path(self, start: int, end: int) -> list[int]:
         """A shortest path as numbers of links; among equals always the same."""
         far = self.hops(end)
-        taken = []
+        links = []
         while start != end:
             step = next(near for near in self.neighbours[start] if far[near] == far[start] - 1)
-            taken.append(self.link_number[start, step])
+            links.append(self.link_number[start, step])
             start = step
-        return taken
+        return links
 
     @cached_property
     def typical_distance(self) -> float:
@@ -105,10 +105,10 @@ class Topology:
 
     def size(self, signature: Signature) -> int:
         """How many links a small tree over these nodes has."""
-        found = self._sizes.get(signature)
-        if found is None:
-            found = self._sizes[signature] = self.tree(signature).bit_count()
-        return found
+        size = self._sizes.get(signature)
+        if size is None:
+            size = self._sizes[signature] = self.tree(signature).bit_count()
+        return size
 
     def tree(self, signature: Signature) -> int:
         """A small tree over these nodes, as the bits of its links."""
@@ -126,13 +126,13 @@ class Topology:
             return self.size(joined(self._alone[node], targets))
         return self.size(targets) + self._beside(targets)[node]
 
-    def work_us(self, node: int, targets: Signature, known: set[int]) -> float:
-        """What it takes a usual machine to find how many links that are; ``known`` are the sets of nodes over which it
-        has found trees before."""
+    def work_us(self, node: int, targets: Signature, charged: set[int]) -> float:
+        """What it takes a usual machine to find how many links that are; ``charged`` are the sets of nodes
+        whose tree has been paid for before; the one that is asked for joins them."""
         met = targets[2] if self.large else joined(self._alone[node], targets)[2]
-        if self._cycle or met & (met - 1) == 0 or met in known:
+        if self._cycle or met & (met - 1) == 0 or met in charged:
             return REACHING_US
-        known.add(met)
+        charged.add(met)
         return REACHING_US + tree_work_us(len(self.core), met.bit_count())
 
     def reaching(self, node: int, targets: Signature) -> int:
@@ -156,11 +156,11 @@ class Topology:
 
     def _beside(self, targets: Signature) -> list[int]:
         """How far every node is from the tree over the targets."""
-        found = self._distances.get(targets)
-        if found is None:
+        hops = self._distances.get(targets)
+        if hops is None:
             inside = self.nodes_of(self.tree(targets)) or self._only(targets)
-            found = self._distances[targets] = distances(self.neighbours, inside)
-        return found
+            hops = self._distances[targets] = distances(self.neighbours, inside)
+        return hops
 
     def _only(self, targets: Signature) -> set[int]:
         """The one node whose signature this is."""

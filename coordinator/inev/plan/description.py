@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Pull, Transfer, as_born
-from headwater.coordinator.inev.search.search import Bound
+from headwater.coordinator.inev.plan.plans import PlacedTask, Plan, Pull, TaskInput, Transfer, as_born
+from headwater.coordinator.inev.search.search import LatencyBound
 from headwater.coordinator.inev.search.space import Space
 from headwater.protocol.text import plural
 
@@ -17,7 +17,7 @@ NODES_SHOWN: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanningOutcome:
     """A plan with what it is compared with."""
 
     plan: Plan
@@ -40,22 +40,22 @@ class Outcome:
     @property
     def bound_obeyed(self) -> bool | None:
         """None where there is no bound."""
-        return None if self.latency_bound is None else Bound(self.latency_bound).obeyed(self.latency)
+        return None if self.latency_bound is None else LatencyBound(self.latency_bound).obeyed(self.latency)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What a reader should know before relying on the plan."""
-        known = (*self.plan.problem.warnings, *((self.failed,) if self.failed else ()))
+        warnings = (*self.plan.problem.warnings, *((self.failed,) if self.failed else ()))
         if self.bound_obeyed is not False:
-            return known
+            return warnings
         limit = f"the latency bound of {self.latency_bound:,.4g}"
         slow = f"no plan was found that obeys {limit}; this is the fastest, with {self.latency:,.4g}: raise the bound"
         if self.plan.planner != "inev":
             slow = f"it takes {self.latency:,.4g}, more than {limit}: only --planner inev looks for one below it"
-        return (*known, slow)
+        return (*warnings, slow)
 
 
-def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
+def as_json(outcome: PlanningOutcome, *, numbers: bool) -> dict[str, Any]:
     """The plan as stable JSON. Summing edges times rate over ``transfers`` gives ``cost``. ``numbers``: node names are
 
     the numbers of a case file."""
@@ -63,56 +63,9 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
     names: tuple[Any, ...] = plan.problem.network.names
     if numbers:
         names = tuple(int(name) if name.lstrip("-").isdigit() else name for name in names)
-    links = plan.problem.network.topology.link_names
-    costs = plan.problem.costs
-    readers = _readers(plan)
-    fall_backs = {(each.projection, each.placement): each for each in plan.fall_backs}
-
-    def transfer(each: Transfer) -> dict[str, Any]:
-        return {
-            "projection": each.source.projection.text,
-            "placement": _place_json(each.source, names),
-            "from": names[each.node],
-            "to": [names[node] for node in each.targets],
-            "for": readers.get(each.source, []) if each.ask is None else _asking(plan, each),
-            "edges": [[names[one], names[other]] for one, other in links(each.links)],
-            "rate": each.rate,
-            "kind": each.kind,
-            "asked_by": None if each.ask is None else each.ask.master or each.ask.by.text,
-            "output_selector_types_not_sent": sorted(each.source.left_out),
-        }
-
-    def fall_back(task: PlacedTask) -> dict[str, Any] | None:
-        found = fall_backs.get((task.projection, task.placement))
-        if found is None:
-            return None
-        node = None if found.node is None else names[found.node]
-        return {"kind": "leave out" if node is None else "single", "node": node, "extra_cost": found.extra}
-
-    def projection(task: PlacedTask) -> dict[str, Any]:
-        return {
-            "projection": task.projection.text,
-            "types": sorted(task.projection.types),
-            "queries": [name for name, final in plan.finals.items() if final == task],
-            "placement": "single" if task.placement.node is not None else "multi",
-            "partitioning_type": task.placement.split_by,
-            "nodes": [names[node] for node in task.nodes],
-            "inputs": [read.projection.text for read in task.inputs],
-            "input_placements": [_place_json(read, names) for read in task.inputs],
-            "output_selectors": {
-                read.projection.text: sorted(read.sent) for read in task.inputs if read.sent is not None
-            },
-            "pulled": {pull.ask.type: pull.asked_by for pull in task.pulls},
-            "total_rate": costs.rate(task.projection) if not task.projection.primitive else plan.problem.network.total(
-                task.projection.key
-            ),
-            "selectivity": task.projection.selectivity,
-            "fall_back": fall_back(task),
-        }  # fmt: skip
-
     return {
         "planner": plan.planner,
-        "cost_model": costs.name,
+        "cost_model": plan.problem.costs.name,
         "cost": plan.cost,
         "centralized_cost": outcome.centralised.cost,
         "ratio": outcome.ratio,
@@ -125,42 +78,96 @@ def as_json(outcome: Outcome, *, numbers: bool) -> dict[str, Any]:
         "latency_factor": outcome.latency_factor,
         "seconds": outcome.seconds,
         "queries": [query.name for query in plan.problem.queries],
-        "projections": [projection(task) for task in plan.tasks],
-        "transfers": [transfer(each) for each in plan.transfers],
+        "projections": _projections_json(plan, names),
+        "transfers": _transfers_json(plan, names),
         "warnings": list(outcome.warnings),
     }
 
 
-def _place_json(read: Input, names: tuple[Any, ...]) -> Any:
+def _projections_json(plan: Plan, names: tuple[Any, ...]) -> list[dict[str, Any]]:
+    costs, network = plan.problem.costs, plan.problem.network
+    fall_backs = {(fall_back.projection, fall_back.placement): fall_back for fall_back in plan.fall_backs}
+
+    def fall_back_json(task: PlacedTask) -> dict[str, Any] | None:
+        fall_back = fall_backs.get((task.projection, task.placement))
+        if fall_back is None:
+            return None
+        node = None if fall_back.node is None else names[fall_back.node]
+        return {"kind": "leave out" if node is None else "single", "node": node, "extra_cost": fall_back.extra}
+
+    return [
+        {
+            "projection": task.projection.text,
+            "types": sorted(task.projection.types),
+            "queries": [name for name, final in plan.finals.items() if final == task],
+            "placement": "single" if task.placement.node is not None else "multi",
+            "partitioning_type": task.placement.split_by,
+            "nodes": [names[node] for node in task.nodes],
+            "inputs": [read.projection.text for read in task.inputs],
+            "input_placements": [_place_json(read, names) for read in task.inputs],
+            "output_selectors": {
+                read.projection.text: sorted(read.sent) for read in task.inputs if read.sent is not None
+            },
+            "pulled": {pull.ask.type: pull.asked_by for pull in task.pulls},
+            "total_rate": network.total(task.projection.key)
+            if task.projection.primitive
+            else costs.rate(task.projection),
+            "selectivity": task.projection.selectivity,
+            "fall_back": fall_back_json(task),
+        }
+        for task in plan.tasks
+    ]
+
+
+def _transfers_json(plan: Plan, names: tuple[Any, ...]) -> list[dict[str, Any]]:
+    link_names, readers = plan.problem.network.topology.link_names, _readers(plan)
+    return [
+        {
+            "projection": transfer.source.projection.text,
+            "placement": _place_json(transfer.source, names),
+            "from": names[transfer.node],
+            "to": [names[node] for node in transfer.targets],
+            "for": readers.get(transfer.source, []) if transfer.ask is None else _asking(plan, transfer),
+            "edges": [[names[one], names[other]] for one, other in link_names(transfer.links)],
+            "rate": transfer.rate,
+            "kind": transfer.kind,
+            "asked_by": None if transfer.ask is None else transfer.ask.master or transfer.ask.by.text,
+            "output_selector_types_not_sent": sorted(transfer.source.left_out),
+        }
+        for transfer in plan.transfers
+    ]
+
+
+def _place_json(read: TaskInput, names: tuple[Any, ...]) -> Any:
     return names[read.placement.node] if read.placement.node is not None else read.placement.split_by
 
 
-def _readers(plan: Plan) -> dict[Input, list[str]]:
-    found: dict[Input, list[str]] = {}
+def _readers(plan: Plan) -> dict[TaskInput, list[str]]:
+    readers: dict[TaskInput, list[str]] = {}
     for task in plan.tasks:
         for read in task.inputs:
             if read in task.pulled:
                 continue
             sent = as_born(read) if plan.unfiltered and read.projection.primitive else read
-            if task.projection.text not in found.setdefault(sent, []):
-                found[sent].append(task.projection.text)
-    return found
+            if task.projection.text not in readers.setdefault(sent, []):
+                readers[sent].append(task.projection.text)
+    return readers
 
 
-def _asking(plan: Plan, each: Transfer) -> list[str]:
+def _asking(plan: Plan, transfer: Transfer) -> list[str]:
     """What is put together of what a node asks for."""
-    asker = each.node if each.kind == "requests" else each.targets[0]
+    asker = transfer.node if transfer.kind == "requests" else transfer.targets[0]
     return [
         task.projection.text
         for task in plan.tasks
-        if task.nodes == (asker,) and any(pull.ask == each.ask for pull in task.pulls)
+        if task.nodes == (asker,) and any(pull.ask == transfer.ask for pull in task.pulls)
     ]
 
 
 # Words --------------------------------------------------------------------------------------------------------------
 
 
-def in_words(outcome: Outcome) -> Iterator[str]:
+def in_words(outcome: PlanningOutcome) -> Iterator[str]:
     """The plan as a person reads it."""
     plan = outcome.plan
     yield f"cost            {plan.cost:,.4g}  ({_unit(plan)}: rate times links, summed)"
@@ -174,24 +181,24 @@ def in_words(outcome: Outcome) -> Iterator[str]:
     beside = f"centralised {outcome.centralised_latency:,.4g}, factor {outcome.latency_factor:g}"
     yield f"latency         {outcome.latency:,.4g}  ({limit}; {beside})"
     yield f"planned in      {outcome.seconds:.2f} s by {plan.planner}"
-    told: set[PlacedTask] = set()
+    described: set[PlacedTask] = set()
     space = Space(plan.problem)
     for name, final in plan.finals.items():
         yield ""
         yield f"query {name}"
         for task in _steps(plan, final):
-            again = " (as above)" if task in told else ""
+            again = " (as above)" if task in described else ""
             yield f"  {task.projection.text} at {place(plan, task)}{again}"
             if not again:
                 yield from (f"    {line}" for line in _why(plan, task, space))
-            told.add(task)
+            described.add(task)
     yield ""
     yield "what travels"
     for read, transfers in _streams(plan).items():
         requests = "requests for " if transfers[0].kind == "requests" else ""
-        yield f"  {requests}{_named(read)}: {sum(each.cost for each in transfers):,.4g}"
-        for each in transfers[:3]:
-            yield f"    {_from_to(plan, each)}"
+        yield f"  {requests}{_named(read)}: {sum(transfer.cost for transfer in transfers):,.4g}"
+        for transfer in transfers[:3]:
+            yield f"    {_from_to(plan, transfer)}"
         if len(transfers) > 3:
             yield f"    and {len(transfers) - 3} more sources likewise"
 
@@ -207,14 +214,14 @@ def _centre(plan: Plan) -> str:
 
 def _steps(plan: Plan, final: PlacedTask) -> list[PlacedTask]:
     """The tasks that a query needs, inputs first."""
-    made = {(task.projection, task.placement): task for task in plan.tasks}
+    tasks = {(task.projection, task.placement): task for task in plan.tasks}
     order: list[PlacedTask] = []
 
     def visit(task: PlacedTask) -> None:
         if task in order:
             return
         for read in task.inputs:
-            below = made.get((read.projection, read.placement))
+            below = tasks.get((read.projection, read.placement))
             if below is not None and below != task:
                 visit(below)
         order.append(task)
@@ -232,7 +239,7 @@ def place(plan: Plan, task: PlacedTask) -> str:
     return f"the {len(task.nodes)} sources of {task.placement.split_by} ({shown}{more})"
 
 
-def _named(read: Input) -> str:
+def _named(read: TaskInput) -> str:
     if read.sent is None:
         return read.projection.text
     return f"{', '.join(sorted(read.sent))} in {read.projection.text}"
@@ -266,10 +273,10 @@ def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
                 yield f"reads {read.projection.text} ({whole:,.4g}) instead of its types ({raw:,.4g})"
     for pull in task.pulls:
         yield _why_asked(plan, task, pull, space)
-    for each in plan.fall_backs:
-        if (each.projection, each.placement) == (task.projection, task.placement):
-            way = "without it" if each.node is None else f"at {problem.network.names[each.node]} alone"
-            yield f"falls back: {way}, which would cost {each.extra:,.4g} more at these rates"
+    for fall_back in plan.fall_backs:
+        if (fall_back.projection, fall_back.placement) == (task.projection, task.placement):
+            way = "without it" if fall_back.node is None else f"at {problem.network.names[fall_back.node]} alone"
+            yield f"falls back: {way}, which would cost {fall_back.extra:,.4g} more at these rates"
     shared = [name for name, final in plan.finals.items() if task in _steps(plan, final)]
     if len(shared) > 1:
         yield f"serves {len(shared)} queries"
@@ -278,18 +285,18 @@ def _why(plan: Plan, task: PlacedTask, space: Space) -> Iterator[str]:
 def _why_asked(plan: Plan, task: PlacedTask, pull: Pull, space: Space) -> str:
     """What asking for an input saves beside sending it, which others may have it sent to them too."""
     costs, ask, node = plan.problem.costs, pull.ask, task.nodes[0]
-    mine = [
-        each
-        for each in plan.transfers
-        if each.ask == ask and (each.node if each.kind == "requests" else each.targets[0]) == node
+    own_transfers = [
+        transfer
+        for transfer in plan.transfers
+        if transfer.ask == ask and (transfer.node if transfer.kind == "requests" else transfer.targets[0]) == node
     ]
-    pays = sum(each.cost for each in mine)
+    pays = sum(transfer.cost for transfer in own_transfers)
     raw = space.raw(space.type_number[ask.type])
-    sent = [each for each in plan.transfers if each.source == pull.read and each.kind == "events"]
-    others = 0
-    for each in sent:
-        others |= sum(1 << target for target in each.targets)
-    instead = space.price(raw, others | 1 << node) - (space.price(raw, others) if others else 0.0)
+    sent = [transfer for transfer in plan.transfers if transfer.source == pull.read and transfer.kind == "events"]
+    other_targets = 0
+    for transfer in sent:
+        other_targets |= sum(1 << target for target in transfer.targets)
+    instead = space.price(raw, other_targets | 1 << node) - (space.price(raw, other_targets) if other_targets else 0.0)
     who = f"each {pull.asked_by}" if ask.master is not None or ask.by.primitive else f"each match of {pull.asked_by}"
     return (
         f"{ask.type} stays where it is until {who} asks for it ({costs.asked(ask):,.4g}), then "
@@ -298,28 +305,28 @@ def _why_asked(plan: Plan, task: PlacedTask, pull: Pull, space: Space) -> str:
     )
 
 
-def _streams(plan: Plan) -> Mapping[Input, list[Transfer]]:
-    found: dict[Input, list[Transfer]] = {}
-    for each in plan.transfers:
-        found.setdefault(each.source, []).append(each)
-    return dict(sorted(found.items(), key=lambda item: -sum(each.cost for each in item[1])))
+def _streams(plan: Plan) -> Mapping[TaskInput, list[Transfer]]:
+    streams: dict[TaskInput, list[Transfer]] = {}
+    for transfer in plan.transfers:
+        streams.setdefault(transfer.source, []).append(transfer)
+    return dict(sorted(streams.items(), key=lambda item: -sum(transfer.cost for transfer in item[1])))
 
 
-def _from_to(plan: Plan, each: Transfer) -> str:
+def _from_to(plan: Plan, transfer: Transfer) -> str:
     names = plan.problem.network.names
-    links = [f"{names[one]}-{names[other]}" for one, other in plan.problem.network.topology.link_names(each.links)]
+    links = [f"{names[one]}-{names[other]}" for one, other in plan.problem.network.topology.link_names(transfer.links)]
     shown = " ".join(links[:LINKS_SHOWN]) + (
         f" and {len(links) - LINKS_SHOWN} more" if len(links) > LINKS_SHOWN else ""
     )
-    kind = "" if each.kind == "events" else f" ({each.kind})"
-    return f"from {names[each.node]} at {each.rate:,.4g} over {plural(len(links), 'link')}: {shown}{kind}"
+    kind = "" if transfer.kind == "events" else f" ({transfer.kind})"
+    return f"from {names[transfer.node]} at {transfer.rate:,.4g} over {plural(len(links), 'link')}: {shown}{kind}"
 
 
 def link_loads(plan: Plan) -> Counter[int]:
     """The rate that crosses each link, by its number."""
-    found: Counter[int] = Counter()
-    for each in plan.transfers:
-        for number in range(each.links.bit_length()):
-            if each.links >> number & 1:
-                found[number] += each.rate  # type: ignore[assignment]
-    return found
+    loads: Counter[int] = Counter()
+    for transfer in plan.transfers:
+        for number in range(transfer.links.bit_length()):
+            if transfer.links >> number & 1:
+                loads[number] += transfer.rate  # type: ignore[assignment]
+    return loads

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from headwater.coordinator.inev.plan.plans import FallBack, Input, PlacedTask, Placement, Plan
+from headwater.coordinator.inev.plan.plans import PlacedTask, Placement, Plan, TaskFallBack, TaskInput
 from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task, Tasks
 
 CANDIDATES: Final = 8
@@ -22,7 +22,7 @@ def with_fall_backs(plan: Plan) -> Plan:
     space = Space(plan.problem)
     solution = solution_of(space, plan)
     cost = space.cost(solution)
-    found: list[FallBack] = []
+    fall_backs: list[TaskFallBack] = []
     for task in plan.tasks:
         key = (space.number(task.projection), _place(space, task.placement))
         if key not in solution.tasks or task.pulls:  # a task that asks cannot tell what would come unasked
@@ -30,20 +30,20 @@ def with_fall_backs(plan: Plan) -> Plan:
         if len(task.nodes) > 1:
             node = best_node(space, solution, key)
             extra = space.cost(gathered(space, solution, {key: node})) - cost
-            found.append(FallBack(task.projection, task.placement, node, extra))
+            fall_backs.append(TaskFallBack(task.projection, task.placement, node, extra))
         elif key not in solution.finals:
             extra = space.cost(without(space, solution, key)) - cost
-            found.append(FallBack(task.projection, task.placement, None, extra))
-    return replace(plan, fall_backs=tuple(found))
+            fall_backs.append(TaskFallBack(task.projection, task.placement, None, extra))
+    return replace(plan, fall_backs=tuple(fall_backs))
 
 
 def solution_of(space: Space, plan: Plan) -> Solution:
     """A plan in the numbers of a space of its problem."""
 
-    def stream(task: PlacedTask, read: Input) -> Stream:
-        asked = next((pull.ask for pull in task.pulls if pull.read == read), None)
-        if asked is not None:
-            return space.pulled(asked)
+    def stream(task: PlacedTask, read: TaskInput) -> Stream:
+        ask = next((pull.ask for pull in task.pulls if pull.read == read), None)
+        if ask is not None:
+            return space.pulled(ask)
         sent = 0 if read.sent is None else sum(1 << space.type_number[type] for type in read.sent)
         return Stream(space.number(read.projection), _place(space, read.placement), sent)
 
@@ -74,14 +74,14 @@ def best_node(space: Space, solution: Solution, task: Task) -> int:
             for node, hops in enumerate(space.topology.hops(origin)):
                 prices[node] += rate * hops
     near = sorted(range(space.nodes), key=lambda node: (prices[node], node))[:CANDIDATES]
-    given = [
+    outputs = [
         (stream, targets)
         for stream, targets in space.targets(solution).items()
         if (stream.projection, stream.place) == task
     ]
 
     def price(node: int) -> float:
-        return prices[node] + sum(space.price(stream._replace(place=node), targets) for stream, targets in given)
+        return prices[node] + sum(space.price(stream._replace(place=node), targets) for stream, targets in outputs)
 
     return min(near, key=lambda node: (price(node), node))
 
@@ -91,8 +91,10 @@ def without(space: Space, solution: Solution, task: Task) -> Solution:
     tasks = dict(solution.tasks)
     instead = tasks.pop(task)
     for reader, inputs in tasks.items():
-        found = [each for read in inputs for each in (instead if (read.projection, read.place) == task else (read,))]
-        tasks[reader] = tuple(dict.fromkeys(found))
+        streams = [
+            stream for read in inputs for stream in (instead if (read.projection, read.place) == task else (read,))
+        ]
+        tasks[reader] = tuple(dict.fromkeys(streams))
     return Solution(space.needed(tasks, solution.finals), solution.finals)
 
 

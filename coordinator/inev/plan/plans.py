@@ -31,7 +31,7 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class Input:
+class TaskInput:
     """What a task reads: a projection as found at its placement; ``sent`` are the types an output selector leaves."""
 
     projection: Projection
@@ -47,7 +47,7 @@ class Input:
 class Pull:
     """An input that stays at its sources until a task asks for it."""
 
-    read: Input
+    read: TaskInput
     ask: Ask
 
     @property
@@ -63,16 +63,16 @@ class PlacedTask:
     projection: Projection
     placement: Placement
     nodes: tuple[int, ...]
-    inputs: tuple[Input, ...]
+    inputs: tuple[TaskInput, ...]
     pulls: tuple[Pull, ...] = ()
 
     @property
-    def pulled(self) -> frozenset[Input]:
+    def pulled(self) -> frozenset[TaskInput]:
         return frozenset(pull.read for pull in self.pulls)
 
 
 @dataclass(frozen=True, slots=True)
-class FallBack:
+class TaskFallBack:
     """What takes the place of a task that turns out to cost more than it saves: a node alone, or (None) nothing, and
     its readers read its inputs. ``extra`` is what the plan then costs more, at the rates that it was made for."""
 
@@ -91,7 +91,7 @@ class Transfer:
     does, and "answers"; both with their ``ask``.
     """
 
-    source: Input
+    source: TaskInput
     node: int
     links: int
     rate: float
@@ -136,7 +136,7 @@ class Plan:
     tasks: tuple[PlacedTask, ...]
     finals: Mapping[str, PlacedTask]
     transfers: tuple[Transfer, ...]
-    fall_backs: tuple[FallBack, ...] = ()
+    fall_backs: tuple[TaskFallBack, ...] = ()
     unfiltered: bool = False
     """Whether events travel as they are born, once for all roles of their type, rather than filtered for each role."""
 
@@ -147,47 +147,51 @@ class Plan:
 
     def refined(self, draws: int = DRAWS) -> Plan:
         """The same plan with rates as precise as the cost model can tell them with so many draws."""
-        asked = {(each.source.projection, each.source.sent) for each in self.transfers if each.kind == "events"}
-        questions = sum(len(projection.types if sent is None else sent) for projection, sent in asked)
+        sent_streams = {
+            (transfer.source.projection, transfer.source.sent)
+            for transfer in self.transfers
+            if transfer.kind == "events"
+        }
+        questions = sum(len(projection.types if sent is None else sent) for projection, sent in sent_streams)
         problem = replace(self.problem, costs=self.problem.costs.refined(draws // max(1, questions)))
         if problem.costs is self.problem.costs:
             return self
         transfers = []
-        for each in self.transfers:
-            rate = each.rate
-            if each.kind == "events":
-                rate = sent_rate(problem, each.source, each.node)
-            elif each.ask is not None:
-                rate = asking_rate(problem, each.ask, each.kind, each.node)
-            transfers.append(replace(each, rate=rate))
+        for transfer in self.transfers:
+            rate = transfer.rate
+            if transfer.kind == "events":
+                rate = sent_rate(problem, transfer.source, transfer.node)
+            elif transfer.ask is not None:
+                rate = asking_rate(problem, transfer.ask, transfer.kind, transfer.node)
+            transfers.append(replace(transfer, rate=rate))
         return replace(self, problem=problem, transfers=tuple(transfers))
 
     @cached_property
     def vertices(self) -> tuple[Vertex, ...]:
         """The plan as an INEv graph: a vertex for every type at every source, and for every task at every node."""
         network = self.problem.network
-        links: dict[tuple[Input, int], int] = {}
+        links: dict[tuple[TaskInput, int], int] = {}
         for transfer in self.transfers:
             if transfer.kind not in ("requests", "composites"):
                 key = (transfer.source, transfer.node)
                 links[key] = links.get(key, 0) | transfer.links
         readers = dict.fromkeys(read for task in self.tasks for read in task.inputs)
-        found: list[Vertex] = []
-        position: dict[tuple[Input, int], int] = {}
-        made: dict[tuple[Projection, Placement, int], Vertex] = {}
+        vertices: list[Vertex] = []
+        position: dict[tuple[TaskInput, int], int] = {}
+        vertex_of: dict[tuple[Projection, Placement, int], Vertex] = {}
         for type in self.problem.types:
-            source = Input(primitive(type), Placement(split_by=type))
+            source = TaskInput(primitive(type), Placement(split_by=type))
             for node in network.sources(type):
-                taken = links.get((as_born(source) if self.unfiltered else source, node), 0)
-                position[source, node] = len(found)
-                found.append(
+                link_bits = links.get((as_born(source) if self.unfiltered else source, node), 0)
+                position[source, node] = len(vertices)
+                vertices.append(
                     Vertex(
-                        source.projection, node, taken, None if taken else frozenset(), split_by=type,
+                        source.projection, node, link_bits, None if link_bits else frozenset(), split_by=type,
                         share=network.share(type, node), of=len(network.rates[type]),
                     )
                 )  # fmt: skip
         for task in self.tasks:
-            whole = Input(task.projection, task.placement)
+            whole = TaskInput(task.projection, task.placement)
             sent_as = [
                 read for read in readers if read.projection == task.projection and read.placement == task.placement
             ]
@@ -205,22 +209,22 @@ class Plan:
                 )
                 for read in sent_as:
                     # What is complete where it is born travels as the events of its type, if at all.
-                    taken = 0 if (read, node) in position else links.get((read, node), 0)
-                    position[read, node] = len(found)
+                    link_bits = 0 if (read, node) in position else links.get((read, node), 0)
+                    position[read, node] = len(vertices)
                     split = task.placement.split_by
                     share = network.share(split, node) if split is not None else 1.0
-                    sent = read.sent if taken or read.sent is not None else frozenset()
-                    vertex = Vertex(task.projection, node, taken, sent, parts, split, share, len(task.nodes), asked)
-                    made[task.projection, task.placement, node] = vertex
-                    found.append(vertex)
+                    sent = read.sent if link_bits or read.sent is not None else frozenset()
+                    vertex = Vertex(task.projection, node, link_bits, sent, parts, split, share, len(task.nodes), asked)
+                    vertex_of[task.projection, task.placement, node] = vertex
+                    vertices.append(vertex)
         for transfer in self.transfers:
             if transfer.kind == "composites":
                 # What completes a query may be read by others in part only: then no vertex sends all of its matches.
-                final = made[transfer.source.projection, transfer.source.placement, transfer.node]
-                found.append(replace(final, links=transfer.links, sent=None, delivers=transfer.query))
-        return tuple(found)
+                final = vertex_of[transfer.source.projection, transfer.source.placement, transfer.node]
+                vertices.append(replace(final, links=transfer.links, sent=None, delivers=transfer.query))
+        return tuple(vertices)
 
-    def _kept_local(self, read: Input, task: PlacedTask) -> bool:
+    def _kept_local(self, read: TaskInput, task: PlacedTask) -> bool:
         """Whether every node of a task reads only its own part of an input."""
         return task.placement.split_by is not None and read.placement == task.placement and read.sent is None
 
@@ -231,7 +235,7 @@ class Plan:
         return self.problem.network.sources(placement.split_by)
 
 
-def sent_rate(problem: Problem, source: Input, node: int) -> float:
+def sent_rate(problem: Problem, source: TaskInput, node: int) -> float:
     """What a node sends of a projection."""
     split = source.placement.split_by
     part = problem.network.share(split, node) if split is not None else 1.0
@@ -247,10 +251,10 @@ def asking_rate(problem: Problem, ask: Ask, kind: str, node: int) -> float:
     return problem.costs.answered(ask) * problem.network.share(ask.type, node)
 
 
-def as_born(read: Input) -> Input:
+def as_born(read: TaskInput) -> TaskInput:
     """The events of a type of which only those are read that meet the conditions of their role: all of them."""
     type = born_type(read.projection.key)
-    return Input(primitive(type), Placement(split_by=type))
+    return TaskInput(primitive(type), Placement(split_by=type))
 
 
 def transmission_cost(vertex: Vertex, problem: Problem) -> float:
@@ -279,9 +283,9 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
     def placement(place: int) -> Placement:
         return Placement(node=place) if place < space.nodes else Placement(split_by=space.types[place - space.nodes])
 
-    def read(stream: Stream) -> Input:
+    def read(stream: Stream) -> TaskInput:
         sent = frozenset(space.types[number] for number in bit_positions(stream.sent)) if stream.sent > 0 else None
-        return Input(space.projections[stream.projection], placement(stream.place), sent)
+        return TaskInput(space.projections[stream.projection], placement(stream.place), sent)
 
     tasks: dict[tuple[int, int], PlacedTask] = {}
     for task, inputs in solution.tasks.items():
@@ -304,33 +308,33 @@ def plan_from(space: Space, solution: Solution, planner: str) -> Plan:
             for node in bit_positions(targets):
                 transfers += _asking(space, stream, source, node)
             continue
-        asked = problem.queries[-1 - stream.sent] if stream.sent < 0 else None
-        composites = problem.costs.delivered(asked) if asked is not None else 0.0
+        delivered = problem.queries[-1 - stream.sent] if stream.sent < 0 else None
+        composites = problem.costs.delivered(delivered) if delivered is not None else 0.0
         for node, part in space.at[stream.place]:
             links = space.topology.reaching(node, space.signature(targets))
             if links:
                 reached = tuple(bit_positions(targets))
                 transfers.append(
                     Transfer(source, node, links, sent_rate(problem, source, node), reached)
-                    if asked is None
-                    else Transfer(source, node, links, composites * part, reached, "composites", asked.name)
+                    if delivered is None
+                    else Transfer(source, node, links, composites * part, reached, "composites", delivered.name)
                 )
     return Plan(problem, planner, tuple(tasks.values()), finals, tuple(transfers))
 
 
-def _asking(space: Space, stream: Stream, answered: Input, node: int) -> Iterator[Transfer]:
+def _asking(space: Space, stream: Stream, answered: TaskInput, node: int) -> Iterator[Transfer]:
     """What travels because a node asks for events of a type."""
     problem, topology, ask = space.problem, space.topology, space.ask(stream)
     sources = problem.network.sources(ask.type)
-    request = Input(answered.projection, Placement(node=node))
-    asked = asking_rate(problem, ask, "requests", node)
+    request = TaskInput(answered.projection, Placement(node=node))
+    request_rate = asking_rate(problem, ask, "requests", node)
     back = {source: topology.reaching(source, space.signature(1 << node)) for source in sources}
     ways: list[tuple[tuple[int, ...], int]] = [((source,), back[source]) for source in sources]
     if not problem.costs.asks_by_event:
         ways = [(sources, topology.reaching(node, space.signature(space.masks[stream.place])))]
     for targets, links in ways:
         if links:
-            yield Transfer(request, node, links, asked, targets, "requests", ask=ask)
+            yield Transfer(request, node, links, request_rate, targets, "requests", ask=ask)
     for source, links in back.items():
         if links:
             rate = asking_rate(problem, ask, "answers", source)

@@ -9,9 +9,9 @@ from headwater.coordinator.inev.model.problem import Problem, Projection, event_
 from headwater.coordinator.inev.model.rules import Statistics, labels_of, problem_from
 from headwater.coordinator.inev.model.topology import Topology
 from headwater.coordinator.inev.plan.fallback import with_fall_backs
-from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Placement, Plan
+from headwater.coordinator.inev.plan.plans import PlacedTask, Placement, Plan, TaskInput
 from headwater.coordinator.inev.search.search import Clock, Search
-from headwater.coordinator.layout.graphs import Ground, Link, Routes, at_the_middle
+from headwater.coordinator.layout.ground import Ground, Link, Routes, at_the_middle
 from headwater.coordinator.layout.stages import Home, Layout, RuleLayout, Stage
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.pattern import Rule, types_of
@@ -75,12 +75,12 @@ class InevPlanner:
         sinks: dict[str, tuple[int, ...]] = {}
         for node, name in ground.sinks:
             sinks[name] = tuple(sorted({*sinks.get(name, ()), number[node]}))
-        known = replace(self.statistics, rates=rates)
-        return problem_from(rules, ground.nodes, network, known, sinks)
+        statistics = replace(self.statistics, rates=rates)
+        return problem_from(rules, ground.nodes, network, statistics, sinks)
 
     def _rates(self, name: str, nodes: Iterable[str]) -> Mapping[str, float]:
-        known = self.statistics.rates.get(name, {})
-        return {node: known.get(node, known.get("", UNKNOWN_PER_S)) for node in nodes}
+        rates = self.statistics.rates.get(name, {})
+        return {node: rates.get(node, rates.get("", UNKNOWN_PER_S)) for node in nodes}
 
 
 class SteinerRoutes:
@@ -103,16 +103,16 @@ def _rule_layout(rule: Rule, plan: Plan) -> RuleLayout:
         roles_of.setdefault(label, set()).add(role)
     tasks = {(task.projection, task.placement): task for task in plan.tasks}
     network, names = plan.problem.network, plan.problem.network.names
-    nodes_alone = {(each.projection, each.placement): each.node for each in plan.fall_backs}
+    nodes_alone = {(fall_back.projection, fall_back.placement): fall_back.node for fall_back in plan.fall_backs}
     stages: list[Stage] = []
-    known: dict[tuple[Projection, Placement], int] = {}
+    position_of: dict[tuple[Projection, Placement], int] = {}
 
     def roles(types: Iterable[str]) -> frozenset[str]:
         return frozenset[str]().union(*(roles_of.get(label, set()) for label in types))
 
     def placed(task: PlacedTask, all_roles: frozenset[str] | None = None) -> int:
         key = (task.projection, task.placement)
-        if key not in known:
+        if key not in position_of:
             inside: list[int] = []
             events: set[str] = set()
             left_out: set[tuple[int, str]] = set()
@@ -133,8 +133,8 @@ def _rule_layout(rule: Rule, plan: Plan) -> RuleLayout:
                 home = Home(names[alone], tuple((names[node], network.share(label, node)) for node in task.nodes))
             asking = _asking(task, roles)
             stages.append(Stage(wanted, nodes, split, below_it, frozenset(events), frozenset(left_out), *asking, home))
-            known[key] = len(stages) - 1
-        return known[key]
+            position_of[key] = len(stages) - 1
+        return position_of[key]
 
     placed(plan.finals[rule.name], frozenset(labels_of(rule)))
     return tuple(stages)
@@ -150,6 +150,6 @@ def _asking(task: PlacedTask, roles: Callable[[Iterable[str]], frozenset[str]]) 
     return (next(iter(master)), pulled) if len(master) == 1 else (None, frozenset())
 
 
-def _task_of(read: Input, tasks: Mapping[tuple[Projection, Placement], PlacedTask]) -> PlacedTask | None:
+def _task_of(read: TaskInput, tasks: Mapping[tuple[Projection, Placement], PlacedTask]) -> PlacedTask | None:
     """The task that gives what is read; None for events as they are."""
     return None if read.projection.primitive else tasks[read.projection, read.placement]

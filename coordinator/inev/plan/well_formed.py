@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 from headwater.coordinator.inev.model.latency import hops_within
 from headwater.coordinator.inev.model.problem import Problem, Query
-from headwater.coordinator.inev.plan.plans import Input, PlacedTask, Plan, Vertex
+from headwater.coordinator.inev.plan.plans import PlacedTask, Plan, TaskInput, Vertex
 
 
 def faults(plan: Plan) -> list[str]:
@@ -80,17 +80,17 @@ def _pull_faults(task: PlacedTask, query: Query, problem: Problem) -> Iterator[s
         *(read.sent or read.projection.types for read in task.inputs if read not in task.pulled)
     )
     for pull in task.pulls:
-        ask, what = pull.ask, pull.read.projection.text
-        if not pull.read.projection.primitive or pull.read not in task.inputs or ask.type != what:
-            yield f"{name} asks for {what}, which is no event type that it reads"
+        ask, pulled = pull.ask, pull.read.projection.text
+        if not pull.read.projection.primitive or pull.read not in task.inputs or ask.type != pulled:
+            yield f"{name} asks for {pulled}, which is no event type that it reads"
         if ask.type in sent or task.inputs.count(pull.read) > 1:
-            yield f"{name} asks for {what}, which comes anyway"
+            yield f"{name} asks for {pulled}, which comes anyway"
         if not ask.by.types <= sent:
-            yield f"{name} asks for {what} by {pull.asked_by}, of which not everything is there"
+            yield f"{name} asks for {pulled} by {pull.asked_by}, of which not everything is there"
         if problem.costs.asks_by_event and (
-            ask.master is None or ask.master not in ask.by.types or query.told(ask.master, what) is None
+            ask.master is None or ask.master not in ask.by.types or query.ask_scope(ask.master, pulled) is None
         ):
-            yield f"{name} asks for {what} by {pull.asked_by}, which does not say where it must lie in every match"
+            yield f"{name} asks for {pulled} by {pull.asked_by}, which does not say where it must lie in every match"
 
 
 def request_faults(plan: Plan, task: PlacedTask) -> Iterator[str]:
@@ -99,9 +99,9 @@ def request_faults(plan: Plan, task: PlacedTask) -> Iterator[str]:
     for pull in task.pulls:
         for node in task.nodes:
             heard = {node}
-            for each in plan.transfers:
-                if each.kind == "requests" and each.ask == pull.ask and each.node == node:
-                    heard |= network.topology.nodes_of(each.links)
+            for transfer in plan.transfers:
+                if transfer.kind == "requests" and transfer.ask == pull.ask and transfer.node == node:
+                    heard |= network.topology.nodes_of(transfer.links)
             for source in network.sources(pull.ask.type):
                 if source not in heard:
                     yield (
@@ -110,7 +110,7 @@ def request_faults(plan: Plan, task: PlacedTask) -> Iterator[str]:
                     )
 
 
-def _produces(task: PlacedTask, read: Input) -> bool:
+def _produces(task: PlacedTask, read: TaskInput) -> bool:
     return task.projection == read.projection and task.placement == read.placement
 
 
@@ -126,7 +126,7 @@ def _split_faults(task: PlacedTask, split: str, query: Query) -> Iterator[str]:
         yield f"{name} is split by {split} but reads no input that is"
 
 
-def _selector_faults(task: PlacedTask, read: Input, query: Query) -> Iterator[str]:
+def _selector_faults(task: PlacedTask, read: TaskInput, query: Query) -> Iterator[str]:
     if read.sent is None:
         return
     if not read.sent or not read.sent < read.projection.types:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from headwater.coordinator.inev.model.problem import Problem, primitive
 from headwater.coordinator.inev.model.role_types import born_type
-from headwater.coordinator.inev.plan.plans import Input, Placement, Plan, Transfer, plan_from
+from headwater.coordinator.inev.plan.plans import Placement, Plan, TaskInput, Transfer, plan_from
 from headwater.coordinator.inev.search.space import Solution, Space, Stream
 
 
@@ -60,12 +60,12 @@ def centralised(problem: Problem) -> Plan:
         return plan
     transfers = []
     for type in _born(problem):
-        read = Input(primitive(type), Placement(split_by=type))
+        read = TaskInput(primitive(type), Placement(split_by=type))
         for source, rate in sorted(problem.network.rates[type].items()):
             links = space.topology.reaching(source, space.signature(1 << node))
             if links:
                 transfers.append(Transfer(read, source, links, rate, (node,)))
-    delivered = [each for each in plan.transfers if each.kind == "composites"]
+    delivered = [transfer for transfer in plan.transfers if transfer.kind == "composites"]
     return replace(plan, transfers=(*transfers, *delivered), unfiltered=True)
 
 

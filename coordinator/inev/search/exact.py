@@ -41,20 +41,21 @@ def exact_plan(problem: Problem, budget_s: float | None = None, pull: bool = Fal
             f"{NODES_MAX} nodes; this is {len(problem.queries)} of up to {widest} types on "
             f"{problem.network.topology.nodes} nodes: use --planner inev"
         )
-    known = Search(problem, budget_s, patient=False, pull=pull)
-    enumeration = _Enumeration(known, Clock(budget_s, known.space.worked_s))
-    return at_most_centralised(plan_from(known.space, enumeration.best_of_all(), "exact"))
+    search = Search(problem, budget_s, patient=False, pull=pull)
+    enumeration = _Enumeration(search, Clock(budget_s, search.space.worked_s))
+    return at_most_centralised(plan_from(search.space, enumeration.best_of_all(), "exact"))
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """One way to have something somewhere: how far each stream is carried for it, by which tasks, at what cost."""
+class PartialSolution:
+    """A part of a solution, one way to have something somewhere: how far each stream is carried for it, by which tasks,
+    at what cost."""
 
     carried: Mapping[Stream, int]
     tasks: Tasks
     cost: float
 
-    def dominates(self, other: Way) -> bool:
+    def dominates(self, other: PartialSolution) -> bool:
         """Whether it carries nothing that the other does not carry at least as far: then it is never the worse one."""
         return all(mask & ~other.carried.get(stream, 0) == 0 for stream, mask in self.carried.items())
 
@@ -66,21 +67,21 @@ class _Enumeration:
     tasks and readers never make a plan cheaper, for the smallest tree over more nodes has no fewer links.
     """
 
-    def __init__(self, known: Search, clock: Clock) -> None:
-        self.space = known.space
-        self.queries = known.workload.queries
-        self.pull = known.pull
+    def __init__(self, search: Search, clock: Clock) -> None:
+        self.space = search.space
+        self.queries = search.workload.queries
+        self.pull = search.pull
         self.clock = clock
-        self.best = known.run()
-        self.cost = known.space.cost(self.best)
-        self._found: dict[Task, list[Way]] = {}
-        self._brought: dict[tuple[int, int], list[Way]] = {}
+        self.best = search.run()
+        self.cost = search.space.cost(self.best)
+        self._evaluations: dict[Task, list[PartialSolution]] = {}
+        self._brought: dict[tuple[int, int], list[PartialSolution]] = {}
 
     def best_of_all(self) -> Solution:
-        self._combine(0, Way({}, {}, 0.0), ())
+        self._combine(0, PartialSolution({}, {}, 0.0), ())
         return self.best
 
-    def _combine(self, at: int, way: Way, finals: tuple[Task, ...]) -> None:
+    def _combine(self, at: int, way: PartialSolution, finals: tuple[Task, ...]) -> None:
         """Joins the ways of one query after the other to whole plans."""
         if at == len(self.queries):
             if way.cost < self.cost * (1 - 1e-12):
@@ -113,44 +114,46 @@ class _Enumeration:
             return [self.space.nodes + query.projection[mask]]
         return [*range(self.space.nodes), *(query.places[query.column[at]] for at in query.splitting if mask >> at & 1)]
 
-    def _alone(self, carried: Mapping[Stream, int], tasks: Tasks | None = None) -> Way:
-        return Way(carried, tasks or {}, sum(self.space.price(*each) for each in carried.items()))
+    def _alone(self, carried: Mapping[Stream, int], tasks: Tasks | None = None) -> PartialSolution:
+        return PartialSolution(
+            carried, tasks or {}, sum(self.space.price(stream, targets) for stream, targets in carried.items())
+        )
 
-    def _joined(self, one: Way, other: Way) -> Way | None:
+    def _joined(self, one: PartialSolution, other: PartialSolution) -> PartialSolution | None:
         """Both at once; None if that costs as much as the best plan known."""
         self.space.work_us += JOINING_US
         carried = dict(one.carried)
         for stream, mask in other.carried.items():
             carried[stream] = carried.get(stream, 0) | mask
-        cost = sum(self.space.price(*each) for each in carried.items())
-        return Way(carried, {**other.tasks, **one.tasks}, cost) if cost < self.cost else None
+        cost = sum(self.space.price(stream, targets) for stream, targets in carried.items())
+        return PartialSolution(carried, {**other.tasks, **one.tasks}, cost) if cost < self.cost else None
 
-    def _evaluated(self, query: QuerySearch, whole: int, place: int) -> list[Way]:
+    def _evaluated(self, query: QuerySearch, whole: int, place: int) -> list[PartialSolution]:
         """All ways to find the matches of a set at a place."""
         task = (query.projection[whole], place)
         if whole & (whole - 1) == 0:
-            return [Way({}, {}, 0.0)]
-        if task not in self._found:
+            return [PartialSolution({}, {}, 0.0)]
+        if task not in self._evaluations:
             begin: tuple[Stream, ...] = ()
             covered = 0
             if place >= self.space.nodes:
                 type = place - self.space.nodes
                 begin, covered = (self.space.raw(type),), 1 << query.types.index(type)
-            ways: list[Way] = []
-            self._cover(query, task, whole, covered, begin, Way({}, {}, 0.0), ways)
+            ways: list[PartialSolution] = []
+            self._cover(query, task, whole, covered, begin, PartialSolution({}, {}, 0.0), ways)
             if self.pull and place < self.space.nodes:
                 ways += self._asking(query, task, whole)
-            self._found[task] = undominated(ways)
-        return self._found[task]
+            self._evaluations[task] = undominated(ways)
+        return self._evaluations[task]
 
     def _cover(
-        self, query: QuerySearch, task: Task, whole: int, covered: int, inputs: tuple[Stream, ...], way: Way,
-        ways: list[Way],
+        self, query: QuerySearch, task: Task, whole: int, covered: int, inputs: tuple[Stream, ...],
+        way: PartialSolution, ways: list[PartialSolution],
     ) -> None:  # fmt: skip
         """Adds inputs until all types are there."""
         self._check_time()
         if covered == whole:
-            ways.append(Way(way.carried, {**way.tasks, task: inputs}, way.cost))
+            ways.append(PartialSolution(way.carried, {**way.tasks, task: inputs}, way.cost))
             return
         missing = whole & ~covered
         lowest = missing & -missing
@@ -169,7 +172,7 @@ class _Enumeration:
                 "--planner inev"
             )
 
-    def _asking(self, query: QuerySearch, task: Task, whole: int) -> Iterator[Way]:
+    def _asking(self, query: QuerySearch, task: Task, whole: int) -> Iterator[PartialSolution]:
         """All ways in which what is at a node asks for one more type; or, where nothing is put together before all is
         there, one type for any others."""
         if not query.splits(whole):
@@ -186,27 +189,27 @@ class _Enumeration:
                     stream = self.space.pulled(ask)
                     joint = self._joined(brought, self._alone({stream: 1 << task[1]}))
                     if joint is not None:
-                        yield Way(joint.carried, {**joint.tasks, task: (*streams, stream)}, joint.cost)
+                        yield PartialSolution(joint.carried, {**joint.tasks, task: (*streams, stream)}, joint.cost)
 
-    def _asking_all(self, query: QuerySearch, task: Task, whole: int, master: int) -> Iterator[Way]:
+    def _asking_all(self, query: QuerySearch, task: Task, whole: int, master: int) -> Iterator[PartialSolution]:
         """All ways in which events of one type, by its bit, ask for any of the others."""
         types = {1 << at: type for at, type in enumerate(query.types) if whole >> at & 1}
-        asked = whole & ~master
-        while asked:
-            inputs = [self.space.raw(type) for bit, type in types.items() if not bit & asked]
+        asked_bits = whole & ~master
+        while asked_bits:
+            inputs = [self.space.raw(type) for bit, type in types.items() if not bit & asked_bits]
             for bit, type in types.items():
-                for ask in asks(self.space, query.query, task[0], inputs, type) if bit & asked else ():
+                for ask in asks(self.space, query.query, task[0], inputs, type) if bit & asked_bits else ():
                     if ask.master == self.space.types[types[master]]:
                         inputs.append(self.space.pulled(ask))
             way = self._alone(dict.fromkeys(inputs, 1 << task[1]), {task: tuple(inputs)})
             if len(inputs) == len(types) and way.cost < self.cost:
                 yield way
-            asked = (asked - 1) & whole & ~master
+            asked_bits = (asked_bits - 1) & whole & ~master
 
-    def _bring(self, query: QuerySearch, mask: int, to: int) -> list[tuple[list[Stream], Way]]:
+    def _bring(self, query: QuerySearch, mask: int, to: int) -> list[tuple[list[Stream], PartialSolution]]:
         """All ways to have all matches of a set at a place, with the streams that bring them."""
         targets = self.space.masks[to]
-        found = []
+        ways = []
         for place in self._places(query, mask):
             for streams in self._forms(query, Stream(query.projection[mask], place)):
                 if to >= self.space.nodes and self.space.raw(to - self.space.nodes) in streams[1:]:
@@ -216,8 +219,8 @@ class _Enumeration:
                 for way in self._evaluated(query, mask, place) if delivery.cost < self.cost else ():
                     joint = self._joined(way, delivery)
                     if joint is not None:
-                        found.append((streams, joint))
-        return found
+                        ways.append((streams, joint))
+        return ways
 
     def _forms(self, query: QuerySearch, whole: Stream) -> Iterator[list[Stream]]:
         """A stream as it is, and with every output selector, together with the types that each leaves out."""
@@ -234,9 +237,9 @@ class _Enumeration:
             sent = (sent - 1) & bits
 
 
-def undominated(ways: list[Way]) -> list[Way]:
+def undominated(ways: list[PartialSolution]) -> list[PartialSolution]:
     """The ways that are not made superfluous by another."""
-    kept: list[Way] = []
+    kept: list[PartialSolution] = []
     for way in sorted(ways, key=lambda way: (way.cost, len(way.carried))):
         if not any(other.dominates(way) for other in kept):
             kept.append(way)

@@ -32,9 +32,9 @@ def worth_many_nodes(space: Space, query: QuerySearch, whole: int, inputs: tuple
     delta = space.topology.typical_distance
     type = query.types[at]
     links = space.topology.size(space.signature(space.masks[space.nodes + type]))
-    others = sum(space.rates[query.projection[mask]] for mask in inputs if mask != 1 << at)
+    other_rates = sum(space.rates[query.projection[mask]] for mask in inputs if mask != 1 << at)
     further = 0.0 if whole == query.whole else space.rates[query.projection[whole]] * delta
-    return space.rates[type] * delta - (links * others + further)
+    return space.rates[type] * delta - (links * other_rates + further)
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Combination:
 
 def combination(space: Space, query: QuerySearch, refused: set[int], shared: set[int]) -> Combination:
     """Algorithm 1. ``refused`` are types that may not split; ``shared`` projections that other queries have anyway."""
-    found = Combination()
+    choice = Combination()
     delta = space.topology.typical_distance
     # Of each projection: what every splitting type saves, counted once however many placements it splits, and what
     # is paid for each placement on one node, counted once however many projections read it.
@@ -78,9 +78,9 @@ def combination(space: Space, query: QuerySearch, refused: set[int], shared: set
             total = sum(gained.values()) - sum(paid.values())
             if total > best:
                 best = total
-                found.inputs[mask], found.split[mask] = inputs, splitting
+                choice.inputs[mask], choice.split[mask] = inputs, splitting
                 gains[mask], payments[mask] = gained, paid
-    return found
+    return choice
 
 
 def _inside(one: int, other: int) -> bool:
@@ -98,11 +98,11 @@ def _covers(whole: int, before: list[int], chosen: tuple[int, ...]) -> list[tupl
         rest = tuple(1 << at for at in range(whole.bit_length()) if (whole & ~covered) >> at & 1)
         return [(*chosen, *rest)] if all(mask in before for mask in rest) else []
     lowest = (whole & ~covered) & -(whole & ~covered)
-    found = []
+    covers = []
     for mask in before:
         if mask & lowest and not any(_inside(other, mask) or other == mask for other in chosen):
-            found += _covers(whole, before, (*chosen, mask))
-    return found
+            covers += _covers(whole, before, (*chosen, mask))
+    return covers
 
 
 def paper_plan(problem: Problem) -> Plan:
@@ -113,32 +113,32 @@ def paper_plan(problem: Problem) -> Plan:
     shared: set[int] = set()
     chosen: list[Combination] = []
     for query in queries:
-        found = combination(space, query, refused, shared)
-        for mask in _used(query, found):
+        choice = combination(space, query, refused, shared)
+        for mask in _used(query, choice):
             shared.add(query.projection[mask])
-            splitting = found.split[mask]
+            splitting = choice.split[mask]
             if splitting is not None:
                 refused |= {
                     query.types[at]
                     for at in range(len(query.types))
-                    if 1 << at in found.inputs[mask] and at != splitting
+                    if 1 << at in choice.inputs[mask] and at != splitting
                 }
-        chosen.append(found)
+        chosen.append(choice)
     solution = _placed(space, queries, chosen)
     centre = central_solution(space, best_centre(space))
     return plan_from(space, min(solution, centre, key=space.cost), "paper")
 
 
-def _used(query: QuerySearch, found: Combination) -> list[int]:
+def _used(query: QuerySearch, choice: Combination) -> list[int]:
     """The projections that the query's combination holds, inputs first."""
-    if query.whole not in found.inputs:
+    if query.whole not in choice.inputs:
         return []
     order: list[int] = []
 
     def visit(mask: int) -> None:
-        if mask in order or mask not in found.inputs:
+        if mask in order or mask not in choice.inputs:
             return
-        for other in found.inputs[mask]:
+        for other in choice.inputs[mask]:
             visit(other)
         order.append(mask)
 
@@ -149,21 +149,21 @@ def _used(query: QuerySearch, found: Combination) -> list[int]:
 def _placed(space: Space, queries: list[QuerySearch], chosen: list[Combination]) -> Solution:
     """Algorithm 2: output selectors from what is disseminated anyway, then places for what is not split."""
     disseminated: set[int] = set()
-    for query, found in zip(queries, chosen, strict=True):
-        for mask in _used(query, found):
-            at = found.split[mask]
+    for query, choice in zip(queries, chosen, strict=True):
+        for mask in _used(query, choice):
+            at = choice.split[mask]
             if at is not None:
-                disseminated |= {query.projection[one] for one in found.inputs[mask] if one.bit_count() == 1} - {
+                disseminated |= {query.projection[one] for one in choice.inputs[mask] if one.bit_count() == 1} - {
                     query.types[at]
                 }
     tasks: Tasks = {}
     finals: list[Task] = []
-    for query, found in zip(queries, chosen, strict=True):
+    for query, choice in zip(queries, chosen, strict=True):
         place_of: dict[int, int] = {}
-        for mask in _used(query, found):
-            at = found.split[mask]
+        for mask in _used(query, choice):
+            at = choice.split[mask]
             inputs: list[Stream] = []
-            for other in found.inputs[mask]:
+            for other in choice.inputs[mask]:
                 if other.bit_count() == 1:
                     inputs.append(space.raw(query.projection[other]))
                 else:

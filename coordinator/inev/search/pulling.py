@@ -14,11 +14,11 @@ from headwater.coordinator.inev.model.topology import bit_positions
 from headwater.coordinator.inev.search.space import Solution, Space, Stream, Task
 
 
-def asks(space: Space, query: Query, of: int, others: Sequence[Stream], type: int) -> Iterator[Ask]:
+def asks(space: Space, query: Query, of: int, other_inputs: Sequence[Stream], type: int) -> Iterator[Ask]:
     """All ways in which a task that finds a projection may ask for a type, with all else that it reads."""
     whole, name = space.projections[of], space.types[type]
-    there = [(stream, _brought(space, stream)) for stream in others if not stream.asked]
-    before = {space.ask(stream).master for stream in others if stream.asked}
+    there = [(stream, _brought(space, stream)) for stream in other_inputs if not stream.asked]
+    before = {space.ask(stream).master for stream in other_inputs if stream.asked}
     if any(name in types for _, types in there):
         return
     if not space.problem.costs.asks_by_event:
@@ -28,7 +28,7 @@ def asks(space: Space, query: Query, of: int, others: Sequence[Stream], type: in
         return
     for master in sorted(whole.types - {name}):
         bringing = [stream for stream, types in there if master in types]
-        if len(bringing) == 1 and before <= {master} and query.told(master, name) is not None:
+        if len(bringing) == 1 and before <= {master} and query.ask_scope(master, name) is not None:
             yield Ask(name, space.projections[bringing[0].projection], whole, master, query=query)
 
 
@@ -40,23 +40,23 @@ def _brought(space: Space, stream: Stream) -> frozenset[str]:
 
 
 def cheapest(
-    space: Space, query: Query, task: Task, others: Sequence[Stream], type: int, master: str | None = None
+    space: Space, query: Query, task: Task, other_inputs: Sequence[Stream], type: int, master: str | None = None
 ) -> Stream | None:
     """The cheapest way for a task on one node to ask for a type, by a given master or by any; None if it cannot, or if
     that never pays."""
     of, node = task
-    found = [
+    streams = [
         space.pulled(ask)
-        for ask in asks(space, query, of, others, type)
+        for ask in asks(space, query, of, other_inputs, type)
         if may_pay(space, ask) and master in (None, ask.master)
     ]
-    return min(found, key=lambda stream: (space.price(stream, 1 << node), stream), default=None)
+    return min(streams, key=lambda stream: (space.price(stream, 1 << node), stream), default=None)
 
 
 def may_pay(space: Space, ask: Ask) -> bool:
     """Whether asking can cost less than sending everything: a request goes at least as far as an answer."""
-    asked, answered = space.rates_of(ask)
-    return asked + answered < space.problem.network.total(ask.type)
+    request_rate, answer_rate = space.rates_of(ask)
+    return request_rate + answer_rate < space.problem.network.total(ask.type)
 
 
 # Steps from one solution to another ----------------------------------------------------------------------------------
@@ -75,10 +75,10 @@ def pulled_inputs(space: Space, solution: Solution) -> Iterator[Solution]:
                 continue
             if space.masks[stream.place] == 1 << task[1]:
                 continue
-            others = inputs[:at] + inputs[at + 1 :]
-            instead = cheapest(space, query, task, others, stream.projection)
+            other_inputs = inputs[:at] + inputs[at + 1 :]
+            instead = cheapest(space, query, task, other_inputs, stream.projection)
             if instead is not None:
-                readers.setdefault((stream, task[1]), {})[task] = (*others, instead)
+                readers.setdefault((stream, task[1]), {})[task] = (*other_inputs, instead)
     for tasks in readers.values():
         for task, inputs in tasks.items():
             yield solution._replace(tasks={**solution.tasks, task: inputs})

@@ -35,8 +35,8 @@ def push_pull_plan(problem: Problem) -> Plan:
     # Queries are placed one after the other, each where it is cheapest by itself: together they may cost more than one
     # node that all events are pushed to.
     gathered = central_solution(space, best_centre(space))
-    found = min(push_pull_solution(space, queries), gathered, key=space.cost)
-    return at_most_centralised(plan_from(space, found, "push-pull"))
+    solution = min(push_pull_solution(space, queries), gathered, key=space.cost)
+    return at_most_centralised(plan_from(space, solution, "push-pull"))
 
 
 def push_pull_solution(space: Space, queries: list[QuerySearch]) -> Solution:
@@ -75,16 +75,16 @@ def _tasks(space: Space, query: QuerySearch, node: int, steps: list[Step]) -> Ta
 
     for step in steps:
         type = query.types[step.at]
-        asked = None
+        pulled = None
         if step.pulled:
             after = query.whole
             if step.master is None:
                 put_together()
                 after = mask | 1 << step.at
-            asked = cheapest(space, query.query, (query.projection[after], node), there, type, step.master)
+            pulled = cheapest(space, query.query, (query.projection[after], node), there, type, step.master)
         mask |= 1 << step.at
-        there.append(space.raw(type) if asked is None else asked)
-        if asked is not None and step.master is None:
+        there.append(space.raw(type) if pulled is None else pulled)
+        if pulled is not None and step.master is None:
             put_together()
     if mask & (mask - 1):
         put_together()
@@ -115,14 +115,14 @@ def _gathered(space: Space, query: QuerySearch, node: int, pushed: dict[int, int
     cost: dict[int, float] = {0: 0.0}
     last: dict[int, tuple[int, Step]] = {}
     for mask in range(1, query.whole + 1):
-        asked = {before: row[node] for before, row in query.pulls(mask)} if mask in query.projection else {}
+        pull_prices = {before: row[node] for before, row in query.pulls(mask)} if mask in query.projection else {}
         for at in range(len(query.types)):
             if not mask >> at & 1:
                 continue
             before = mask ^ 1 << at
             for total, step in (
                 (cost[before] + push[at], Step(at)),
-                (cost[before] + asked.get(before, math.inf), Step(at, pulled=True)),
+                (cost[before] + pull_prices.get(before, math.inf), Step(at, pulled=True)),
             ):
                 if total < cost.get(mask, math.inf):
                     cost[mask], last[mask] = total, (before, step)
@@ -133,10 +133,12 @@ def _gathered(space: Space, query: QuerySearch, node: int, pushed: dict[int, int
         steps.append(step)
     best = cost[query.whole], steps[::-1]
     for bit, rows in query.masters(query.whole) if not query.splits(query.whole) else ():
-        asked = {at: row[node] for at in range(len(query.types)) if (row := rows.get(1 << at)) and row[node] < push[at]}
-        total = sum(asked.get(at, price) for at, price in enumerate(push))
+        pull_prices = {
+            at: row[node] for at in range(len(query.types)) if (row := rows.get(1 << at)) and row[node] < push[at]
+        }
+        total = sum(pull_prices.get(at, price) for at, price in enumerate(push))
         if total < best[0]:
             name = query.query.types[bit.bit_length() - 1]
-            first = [Step(at) for at in range(len(push)) if at not in asked]
-            best = total, [*first, *(Step(at, pulled=True, master=name) for at in asked)]
+            first = [Step(at) for at in range(len(push)) if at not in pull_prices]
+            best = total, [*first, *(Step(at, pulled=True, master=name) for at in pull_prices)]
     return best

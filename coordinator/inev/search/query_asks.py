@@ -39,8 +39,8 @@ class Asking:
     def supplied(self, right: int, task: Task, there: list[Stream]) -> list[Stream]:
         """What brings a type to a task if what is there asks for it; as it is sent if it cannot."""
         type = self.sets.projection[right]
-        asked = cheapest(self.space, self.sets.query, task, tuple(dict.fromkeys(there)), type)
-        return [self.space.raw(type) if asked is None else asked]
+        pulled = cheapest(self.space, self.sets.query, task, tuple(dict.fromkeys(there)), type)
+        return [self.space.raw(type) if pulled is None else pulled]
 
     def gathered(self, mask: int) -> list[float]:
         """What it costs on each node to have all types of a set there one by one."""
@@ -59,9 +59,9 @@ class Asking:
         if cost >= self._summed(mask, {})[node]:
             return [self.space.raw(type) for type in types.values()]
         rows = masters[master]
-        asked = [bit for bit in rows if self._there_and_back(bit, rows[bit])[node] < self.full[bit][node]]
-        inputs = [self.space.raw(type) for bit, type in types.items() if bit not in asked]
-        for bit in asked:
+        asked_bits = [bit for bit in rows if self._there_and_back(bit, rows[bit])[node] < self.full[bit][node]]
+        inputs = [self.space.raw(type) for bit, type in types.items() if bit not in asked_bits]
+        for bit in asked_bits:
             name = self.space.types[types[master]]
             stream = cheapest(self.space, self.sets.query, task, inputs, types[bit], name)
             inputs.append(self.space.raw(types[bit]) if stream is None else stream)

@@ -153,23 +153,23 @@ class QueryCosts:
 
     def _overlapping(self, mask: int) -> list[tuple[int, int]]:
         """Pairs with types in common: types that are carried already, or one of the two is found or carried already."""
-        known = [part for part in {*self.offers, *self.there} if part & mask == part != mask]
-        found = []
-        for part in known:
+        parts = [part for part in {*self.offers, *self.there} if part & mask == part != mask]
+        overlaps = []
+        for part in parts:
             rest = mask ^ part
             extra = part
             while extra:
                 other = rest | extra
                 if other != mask and other in self.search.projection:
-                    found.append((part, other))
+                    overlaps.append((part, other))
                 extra = (extra - 1) & part
             side = (rest - 1) & rest
             while side > rest ^ side:
                 one, other = side | part, rest ^ side | part
                 if one in self.search.projection and other in self.search.projection:
-                    found.append((one, other))
+                    overlaps.append((one, other))
                 side = (side - 1) & rest
-        return found + self.search.splits_sharing(mask, self.common) if self.common else found
+        return overlaps + self.search.splits_sharing(mask, self.common) if self.common else overlaps
 
     def _carry(self, mask: int) -> None:
         """What it costs to have all matches of a set at each place."""
@@ -193,8 +193,8 @@ class QueryCosts:
                 links_to = search.base[search.column[at]]
                 split_rate = space.flow(number, search.places[search.column[at]]) + step
                 row = [
-                    known if known < (new := cost + split_rate * links) else new
-                    for known, links in zip(row, links_to, strict=True)
+                    before if before < (new := cost + split_rate * links) else new
+                    for before, links in zip(row, links_to, strict=True)
                 ]
                 dearest = max(row)
         for stream, extension in self.offers.get(mask, ()):
@@ -217,8 +217,8 @@ class QueryCosts:
         """What a place costs at most with a stream of selected events, and all that it leaves out."""
         rest = self._rest(mask, stream)
         return [
-            known if known < (new := cost + rate * links + other) else new
-            for known, links, other in zip(row, links_to, rest, strict=True)
+            before if before < (new := cost + rate * links + other) else new
+            for before, links, other in zip(row, links_to, rest, strict=True)
         ]
 
     def _selectors_of_one(self, mask: int, rate: float) -> Iterator[tuple[float, list[float], Stream, float]]:
@@ -253,12 +253,12 @@ class QueryCosts:
         """The types of a set that an output selector does not send, and that must come from elsewhere."""
         if not stream.sent:
             return ()
-        known = self.search.left_out.get((mask, stream.sent))
-        if known is None:
+        left_out = self.search.left_out.get((mask, stream.sent))
+        if left_out is None:
             types = self.search.types
-            known = tuple(1 << at for at in range(len(types)) if mask >> at & 1 and not stream.sent >> types[at] & 1)
-            self.search.left_out[mask, stream.sent] = known
-        return known
+            left_out = tuple(1 << at for at in range(len(types)) if mask >> at & 1 and not stream.sent >> types[at] & 1)
+            self.search.left_out[mask, stream.sent] = left_out
+        return left_out
 
 
 def spread(costs: list[float], neighbours: list[list[int]], rate: float) -> list[float]:

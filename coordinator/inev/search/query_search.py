@@ -157,8 +157,8 @@ class _CheapestPlan(QueryCosts):
                 options.append((cost + rates[0] * links + rest, 3, lambda stream=stream: chosen(stream)))  # type: ignore[misc]
         for cost, links_to, stream, sent_rate in self._selectors_of_one(mask, rate):
             rest = self._rest(mask, stream)[column]
-            found = cost + sent_rate * links_to[column] + rest
-            options.append((found, 4, lambda stream=stream: chosen(stream)))  # type: ignore[misc]
+            option_cost = cost + sent_rate * links_to[column] + rest
+            options.append((option_cost, 4, lambda stream=stream: chosen(stream)))  # type: ignore[misc]
         for stream, extension in self.offers.get(mask, ()):
             rest = self._rest(mask, stream)[column]
             options.append((extension[column] + rest, 2, lambda stream=stream: carried(stream)))  # type: ignore[misc]

@@ -75,48 +75,48 @@ class QuerySets:
 
     def splits(self, mask: int) -> list[tuple[int, int]]:
         """Two sets that have matches of their own and together are this one, without a type in common."""
-        found = self._splits.get(mask)
-        if found is None:
-            found = []
+        splits = self._splits.get(mask)
+        if splits is None:
+            splits = []
             part = (mask - 1) & mask
             while part > mask ^ part:
                 if part in self.projection and mask ^ part in self.projection:
-                    found.append((part, mask ^ part))
+                    splits.append((part, mask ^ part))
                 part = (part - 1) & mask
-            self._splits[mask] = found
-        return found
+            self._splits[mask] = splits
+        return splits
 
     def splits_sharing(self, mask: int, common: int) -> list[tuple[int, int]]:
         """The same, with types in common that all are among the given ones."""
-        found = self._sharing.get((mask, mask & common))
-        if found is None:
-            found = []
+        splits = self._sharing.get((mask, mask & common))
+        if splits is None:
+            splits = []
             shared = mask & common
             while shared:
                 rest = mask ^ shared
                 part = (rest - 1) & rest
                 while part > rest ^ part:
                     if part | shared in self.projection and rest ^ part | shared in self.projection:
-                        found.append((part | shared, rest ^ part | shared))
+                        splits.append((part | shared, rest ^ part | shared))
                     part = (part - 1) & rest
                 shared = (shared - 1) & mask & common
-            self._sharing[mask, mask & common] = found
-        return found
+            self._sharing[mask, mask & common] = splits
+        return splits
 
     def pulls(self, mask: int) -> list[tuple[int, list[float]]]:
         """Sets that lack one type of this one and can ask for it, with what that costs on each node; infinity where it
         is never cheaper than to have everything sent."""
-        found = self._pulls.get(mask)
-        if found is None:
-            found = []
+        pulls = self._pulls.get(mask)
+        if pulls is None:
+            pulls = []
             for at, type in enumerate(self.types):
                 before = mask ^ 1 << at
                 if mask >> at & 1 and before in self.projection:
                     row = self._asked(before, mask, type)
                     if row is not None:
-                        found.append((before, row))
-            self._pulls[mask] = found
-        return found
+                        pulls.append((before, row))
+            self._pulls[mask] = pulls
+        return pulls
 
     def _asked(self, before: int, mask: int, type: int) -> list[float] | None:
         """What it costs on each node that matches of a set ask for a type."""
@@ -128,21 +128,21 @@ class QuerySets:
     def _ask_row(self, ask: Ask) -> list[float] | None:
         """What it costs on each node; infinity where sending everything is never dearer, None if that is everywhere."""
         space = self.space
-        asked, answered = space.rates_of(ask)
+        request_rate, answer_rate = space.rates_of(ask)
         type = space.type_number[ask.type]
         rate, back, links = space.rates[type], space.row(space.nodes + type, 0), space.asking_links(type)
-        if asked + answered >= rate:
+        if request_rate + answer_rate >= rate:
             return None
-        row = [asked * links[node] + answered * back[node] for node in range(space.nodes)]
+        row = [request_rate * links[node] + answer_rate * back[node] for node in range(space.nodes)]
         row = [price if price < rate * back[node] else math.inf for node, price in enumerate(row)]
         return row if min(row) < math.inf else None
 
     def masters(self, mask: int) -> list[tuple[int, dict[int, list[float]]]]:
         """For a set of which only single types are read: a type whose events can ask, and what it costs on each node
         that they ask for others; all by their bits."""
-        found = self._masters.get(mask)
-        if found is None:
-            found = self._masters[mask] = []
+        masters = self._masters.get(mask)
+        if masters is None:
+            masters = self._masters[mask] = []
             bits = [(1 << at, type) for at, type in enumerate(self.types) if mask >> at & 1]
             for bit, type in bits if self.space.problem.costs.asks_by_event else ():
                 there = (self.space.raw(type),)
@@ -154,16 +154,16 @@ class QuerySets:
                     if (row := self._ask_row(ask)) is not None
                 }
                 if rows:
-                    found.append((bit, rows))
-        return found
+                    masters.append((bit, rows))
+        return masters
 
     def far_sources(self, type: int) -> list[int]:
         """How far each node is from the furthest source of a type."""
-        found = self._far.get(type)
-        if found is None:
+        farthest = self._far.get(type)
+        if farthest is None:
             hops = [self.space.topology.hops(source) for source, _ in self.space.at[self.space.nodes + type]]
-            found = self._far[type] = [max(far) for far in zip(*hops, strict=True)]
-        return found
+            farthest = self._far[type] = [max(far) for far in zip(*hops, strict=True)]
+        return farthest
 
     def furthest(self, type: int) -> list[int]:
         """How far the furthest source of a type is from any node of each place."""

@@ -98,7 +98,7 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class LatencyBound:
     """Plans slower than ``at_most`` are refused; ``factor`` weighs work at nodes against hops."""
 
     at_most: float
@@ -109,7 +109,11 @@ class Bound:
 
 
 def inev_plan(
-    problem: Problem, budget_s: float | None = None, bound: Bound | None = None, seed: int = 0, pull: bool = False
+    problem: Problem,
+    budget_s: float | None = None,
+    bound: LatencyBound | None = None,
+    seed: int = 0,
+    pull: bool = False,
 ) -> Plan:
     """The cheapest plan that the search finds; never dearer than centralised, nor with ``pull`` than push-pull.
 
@@ -140,7 +144,7 @@ class Search:
     """The best solution so far, and the attempts to find a better one."""
 
     def __init__(
-        self, problem: Problem, clock: Clock | float | None, bound: Bound | None = None, seed: int = 0,
+        self, problem: Problem, clock: Clock | float | None, bound: LatencyBound | None = None, seed: int = 0,
         patient: bool = True, pull: bool = False,
     ) -> None:  # fmt: skip
         """``clock``: instead of one, the seconds of work of a usual machine; None: until nothing better is found."""
@@ -184,9 +188,9 @@ class Search:
 
     def plan(self) -> Plan:
         """What ``run`` finds, or centralised evaluation where that is cheaper and fast enough."""
-        found = plan_from(self.space, self.run(), "inev")
-        cheaper = at_most_centralised(found)
-        return cheaper if self.bound is None or self.bound.obeyed(latency(cheaper, self.bound.factor)) else found
+        plan = plan_from(self.space, self.run(), "inev")
+        cheaper = at_most_centralised(plan)
+        return cheaper if self.bound is None or self.bound.obeyed(latency(cheaper, self.bound.factor)) else plan
 
     def run(self) -> Solution:
         self.best, centre = self._centre()
@@ -288,9 +292,9 @@ class Search:
             at = queue.pop(0)
             queue.append(at)
             candidate = self.workload.replanned(solution, [at])
-            found = self.value(candidate, cost)
-            if found < cost * BETTER:
-                solution, cost, unchanged = candidate, found, 0
+            new_cost = self.value(candidate, cost)
+            if new_cost < cost * BETTER:
+                solution, cost, unchanged = candidate, new_cost, 0
             else:
                 unchanged += 1
         return solution, cost
@@ -303,9 +307,9 @@ class Search:
             work = self.workload
             for steps in (work.pulled, work.selected, work.moved, work.shared_within, work.found_everywhere):
                 for candidate in steps(solution):
-                    found = self.value(candidate, cost)
-                    if found < cost * BETTER:
-                        solution, cost, better = candidate, found, True
+                    new_cost = self.value(candidate, cost)
+                    if new_cost < cost * BETTER:
+                        solution, cost, better = candidate, new_cost, True
                         break
                     if self.clock.over:
                         break

@@ -89,12 +89,12 @@ class Space:
 
     def number(self, projection: Projection) -> int:
         """The number of a projection; a new one where it was not met before."""
-        found = self._numbers.get(projection.key)
-        if found is None:
-            found = self._numbers[projection.key] = len(self.projections)
+        number = self._numbers.get(projection.key)
+        if number is None:
+            number = self._numbers[projection.key] = len(self.projections)
             self.projections.append(projection)
             self.rates.append(self.problem.costs.rate(projection))
-        return found
+        return number
 
     def flow(self, projection: int, place: int) -> float:
         """What all nodes of a place together send of a projection."""
@@ -118,14 +118,14 @@ class Space:
 
     def _sent_at(self, stream: Stream) -> list[float]:
         """What each node of the place of a stream sends."""
-        found = self._sent.get(stream)
-        if found is None:
+        rates = self._sent.get(stream)
+        if rates is None:
             projection = self.projections[stream.projection]
             types = frozenset(self.types[at] for at in bit_positions(stream.sent)) if stream.sent else None
             split = self.types[stream.place - self.nodes] if stream.place >= self.nodes else None
             carried = self.problem.costs.carried
-            found = self._sent[stream] = [carried(projection, types, split, part) for _, part in self.at[stream.place]]
-        return found
+            rates = self._sent[stream] = [carried(projection, types, split, part) for _, part in self.at[stream.place]]
+        return rates
 
     def source_place(self, type: int) -> int:
         return self.nodes + type
@@ -170,30 +170,30 @@ class Space:
 
     def asking_links(self, type: int) -> list[int]:
         """For every node: how many links a request for a type crosses from there until all its sources have it."""
-        found = self._ask_rows.get(type)
-        if found is None:
+        links = self._ask_rows.get(type)
+        if links is None:
             if self.problem.costs.asks_by_event:
-                found = [0] * self.nodes
+                links = [0] * self.nodes
                 for source, _ in self.at[self.nodes + type]:
-                    found = list(map(int.__add__, found, self.topology.hops(source)))
+                    links = list(map(int.__add__, links, self.topology.hops(source)))
             else:
                 sources, reached = self.signature(self.masks[self.nodes + type]), self.topology.reached
-                found = [reached(node, sources) for node in range(self.nodes)]
-            self._ask_rows[type] = found
-        return found
+                links = [reached(node, sources) for node in range(self.nodes)]
+            self._ask_rows[type] = links
+        return links
 
     # Trees ----------------------------------------------------------------------------------------------------------
 
     def signature(self, mask: int) -> Signature:
-        found = self._signatures.get(mask)
-        if found is None:
-            found = self._signatures[mask] = self.topology.signature(bit_positions(mask))
-        return found
+        signature = self._signatures.get(mask)
+        if signature is None:
+            signature = self._signatures[mask] = self.topology.signature(bit_positions(mask))
+        return signature
 
     def reach(self, place: int, targets: int) -> tuple[float, int]:
         """Links of the trees from every node of a place to all targets: by the parts the nodes hold, and summed."""
-        found = self._reach.get((place, targets))
-        if found is None:
+        reach = self._reach.get((place, targets))
+        if reach is None:
             signature, reached = self.signature(targets), self.topology.reached
             by_part, summed = 0.0, 0
             if targets:
@@ -202,22 +202,22 @@ class Space:
                     links = reached(node, signature)
                     by_part += part * links
                     summed += links
-            found = self._reach[place, targets] = by_part, summed
-        return found
+            reach = self._reach[place, targets] = by_part, summed
+        return reach
 
     def row(self, place: int, already: int) -> list[float]:
         """For every place: how many more links, by parts, to reach it beside what is reached already."""
-        found = self._rows.get((place, already))
-        if found is None:
-            found = self._rows[place, already] = self._row(place, already)
-        return found
+        row = self._rows.get((place, already))
+        if row is None:
+            row = self._rows[place, already] = self._row(place, already)
+        return row
 
     def _row(self, place: int, already: int) -> list[float]:
         if not already:
             to_nodes = [0.0] * self.nodes
             for node, part in self.at[place]:
                 far = self.topology.hops(node)
-                to_nodes = [known + part * hops for known, hops in zip(to_nodes, far, strict=True)]
+                to_nodes = [summed + part * hops for summed, hops in zip(to_nodes, far, strict=True)]
             return to_nodes + [self.reach(place, mask)[0] for mask in self.masks[self.nodes :]]
         base = self.reach(place, already)[0]
         if self.nodes <= LARGE_NODES:
@@ -238,8 +238,8 @@ class Space:
 
         None if it is not known how many events the matches hold.
         """
-        found = self._selected.get(stream)
-        if found is None:
+        rates = self._selected.get(stream)
+        if rates is None:
             split = whole = 0.0
             projection = self.projections[stream.projection]
             for number in bit_positions(stream.sent):
@@ -251,29 +251,29 @@ class Space:
                     split += rate
                 else:
                     whole += rate
-            found = self._selected[stream] = split, whole
-        return found
+            rates = self._selected[stream] = split, whole
+        return rates
 
     def price(self, stream: Stream, targets: int) -> float:
         """What it costs to have a stream at all targets."""
-        found = self._costs.get((stream, targets))
-        if found is None:
+        price = self._costs.get((stream, targets))
+        if price is None:
             if stream.asked:
-                found = self._costs[stream, targets] = self._price_of_asking(stream, targets)
-                return found
+                price = self._costs[stream, targets] = self._price_of_asking(stream, targets)
+                return price
             by_part, summed = self.reach(stream.place, targets)
             if stream.sent < 0:
-                found = self.problem.costs.delivered(self.problem.queries[-1 - stream.sent]) * by_part
+                price = self.problem.costs.delivered(self.problem.queries[-1 - stream.sent]) * by_part
             elif self.sends_events and stream.projection >= len(self.types):
-                found = self._price_of_events(stream, targets)
+                price = self._price_of_events(stream, targets)
             elif not stream.sent:
-                found = self.rates[stream.projection] * by_part
+                price = self.rates[stream.projection] * by_part
             else:
                 rates = self.selected_rates(stream)
                 assert rates is not None
-                found = rates[0] * by_part + rates[1] * summed
-            self._costs[stream, targets] = found
-        return found
+                price = rates[0] * by_part + rates[1] * summed
+            self._costs[stream, targets] = price
+        return price
 
     def _price_of_events(self, stream: Stream, targets: int) -> float:
         if not targets:
@@ -284,9 +284,9 @@ class Space:
 
     def _price_of_asking(self, stream: Stream, targets: int) -> float:
         """Every target asks for itself, and is answered by itself."""
-        asked, answered = self._ask_rates[stream.asked - 1]
+        request_rate, answer_rate = self._ask_rates[stream.asked - 1]
         links, back = self.asking_links(stream.projection), self.row(stream.place, 0)
-        return sum(asked * links[node] + answered * back[node] for node in bit_positions(targets))
+        return sum(request_rate * links[node] + answer_rate * back[node] for node in bit_positions(targets))
 
     def local(self, stream: Stream, place: int) -> bool:
         """Whether a task at a place finds the stream there already, each node its own part."""
@@ -300,19 +300,19 @@ class Space:
         self, tasks: Tasks, finals: Iterable[Task], sinks: Iterable[int], queries: Iterable[int] | None = None
     ) -> dict[Stream, int]:
         """The same for tasks, and for the ones that complete queries (all, or these) with the nodes that want them."""
-        found: dict[Stream, int] = {}
+        carried: dict[Stream, int] = {}
         masks, nodes = self.masks, self.nodes
         for (_, place), inputs in tasks.items():
             mask = masks[place]
             for stream in inputs:
                 if stream.place == place and (place < nodes or not stream.sent):
                     continue
-                found[stream] = found.get(stream, 0) | mask
+                carried[stream] = carried.get(stream, 0) | mask
         for query, final, mask in zip(count() if queries is None else queries, finals, sinks, strict=False):
             if mask:
                 stream = self.delivery(query, final)
-                found[stream] = found.get(stream, 0) | mask
-        return found
+                carried[stream] = carried.get(stream, 0) | mask
+        return carried
 
     def cost(self, solution: Solution) -> float:
         """The true cost: every stream over one tree from each of its nodes to all who read it."""
@@ -321,26 +321,26 @@ class Space:
 
     def needed(self, tasks: Tasks, finals: Iterable[Task]) -> Tasks:
         """The tasks without which some query could not be completed, inputs before what reads them."""
-        found: Tasks = {}
+        needed: Tasks = {}
         waiting = [(final, False) for final in finals]
         while waiting:
             task, ready = waiting.pop()
-            if task in found or task not in tasks:
+            if task in needed or task not in tasks:
                 continue  # what is not a task is read as it is born
             if ready:
-                found[task] = tasks[task]
+                needed[task] = tasks[task]
                 continue
             waiting.append((task, True))
             waiting += [((stream.projection, stream.place), False) for stream in tasks[task]]
-        return found
+        return needed
 
     def supported(self, tasks: Tasks) -> Tasks:
         """The tasks all of whose inputs are there."""
-        found: Tasks = {}
+        supported: Tasks = {}
         for task in sorted(tasks, key=lambda task: len(self.projections[task[0]].types)):
             if all(
-                stream.projection < len(self.types) or (stream.projection, stream.place) in found
+                stream.projection < len(self.types) or (stream.projection, stream.place) in supported
                 for stream in tasks[task]
             ):
-                found[task] = tasks[task]
-        return found
+                supported[task] = tasks[task]
+        return supported

@@ -17,7 +17,7 @@ from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.exact import exact_plan
 from headwater.coordinator.inev.search.paper import paper_plan
 from headwater.coordinator.inev.search.push_pull import push_pull_plan
-from headwater.coordinator.inev.search.search import Bound, Clock, Search
+from headwater.coordinator.inev.search.search import Clock, LatencyBound, Search
 from headwater.coordinator.inev.search.space import Solution, Space
 from headwater.deploy.experiments.inev.generator import build, draw_case, with_rates
 from headwater.deploy.experiments.inev.repair import changed
@@ -70,14 +70,14 @@ def run_job(job: Job, progress: Callable[[float], None]) -> Figures:
     return found
 
 
-def searched(problem: Problem, scenario: PlanScenario, bound: Bound | None = None) -> tuple[Search, Solution]:
+def searched(problem: Problem, scenario: PlanScenario, bound: LatencyBound | None = None) -> tuple[Search, Solution]:
     """The planner, stopped after a number of attempts instead of a time, so that runs can be repeated anywhere."""
     clock = Clock(scenario.attempts)
     search = Search(problem, clock, bound, patient=len(problem.queries) > 1)
     return search, search.run()
 
 
-def planned(problem: Problem, scenario: PlanScenario, bound: Bound | None = None) -> Plan:
+def planned(problem: Problem, scenario: PlanScenario, bound: LatencyBound | None = None) -> Plan:
     if scenario.planner == "paper":
         plan = paper_plan(problem)
     elif scenario.planner == "push-pull":
@@ -104,7 +104,7 @@ def _judged(plan: Plan, seconds: float) -> Figures:
     }
 
 
-def _timed_plan(scenario: PlanScenario, seed: int, bound: Bound | None = None) -> tuple[Plan, Figures]:
+def _timed_plan(scenario: PlanScenario, seed: int, bound: LatencyBound | None = None) -> tuple[Plan, Figures]:
     problem = build(scenario, seed)
     began = time.perf_counter()
     plan = planned(problem, scenario, bound)
@@ -193,7 +193,7 @@ def _under_other_rates(scenario: PlanScenario, seed: int, now: Problem) -> Figur
 def _latency(scenario: PlanScenario, seed: int) -> Figures:
     problem = build(scenario, seed)
     centre = latency(centralised(problem), scenario.latency_factor)
-    bound = Bound(centre, scenario.latency_factor) if scenario.bounded else None
+    bound = LatencyBound(centre, scenario.latency_factor) if scenario.bounded else None
     plan, found = _timed_plan(scenario, seed, bound)
     return found | {"latency_ratio": latency(plan, scenario.latency_factor) / centre}
 

@@ -13,7 +13,7 @@ from headwater.coordinator.inev.plan.plans import Plan, plan_from
 from headwater.coordinator.inev.plan.rollout import ATTEMPTS, InevPlanner
 from headwater.coordinator.inev.search.baselines import centralised
 from headwater.coordinator.inev.search.search import Clock, Search
-from headwater.coordinator.layout.graphs import Ground
+from headwater.coordinator.layout.ground import Ground
 from headwater.coordinator.layout.stages import Layout
 from headwater.deploy.simulation.figures import OVERHEAD_KINDS, figures
 from headwater.deploy.simulation.outcome import Outcome

@@ -1,0 +1,38 @@
+"""The planners of planned strategies, one row each: a new planned strategy is a row here and one in
+``protocol.strategy``."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol, runtime_checkable
+
+from headwater.coordinator.inev.model.rules import Statistics
+from headwater.coordinator.inev.plan.rollout import InevPlanner
+from headwater.coordinator.layout.ground import Ground, Planner, Routes, at_the_middle
+from headwater.coordinator.layout.stages import Layout
+from headwater.protocol.strategy import strategy_of
+
+
+@runtime_checkable
+class StatisticsPlanner(Protocol):
+    """A planner that decides by rates and selectivities, as they were when it was made."""
+
+    statistics: Statistics
+
+    def __init__(self, statistics: Statistics) -> None: ...
+
+    def __call__(self, ground: Ground, kept: Layout) -> tuple[Layout, Routes]: ...
+
+
+PLANNERS: Final[dict[str, type[StatisticsPlanner]]] = {"inev": InevPlanner}
+"""By the name of the strategy. Coordinators save their planner, so its class is a part of what they may save."""
+
+
+def planner_of(strategy: str, statistics: Statistics) -> Planner:
+    """The planner of a strategy. One that is not planned never asks its planner: its nodes share the work along
+    trees."""
+    return PLANNERS[strategy](statistics) if strategy_of(strategy).planned else at_the_middle
+
+
+def statistics_of(planner: Planner) -> Statistics | None:
+    """What a planner decides by; None: nothing that was measured."""
+    return planner.statistics if isinstance(planner, StatisticsPlanner) else None
