@@ -39,13 +39,13 @@ class Place:
 
 def place_of(text: str) -> Place:
     """The place that a text names, or a ConfigError."""
-    found = _PLACE.fullmatch(text.strip())
-    if found is None or (found[1] == "key" and found[2]) or (found[1] == "topic" and not found[2]):
+    match = _PLACE.fullmatch(text.strip())
+    if match is None or (match[1] == "key" and match[2]) or (match[1] == "topic" and not match[2]):
         raise ConfigError(f"{text!r} is no place in a message")
     steps = tuple(
-        int(step[2]) if step[2] is not None else step[1] or step[3] for step in _STEP.finditer(found[2])
+        int(step[2]) if step[2] is not None else step[1] or step[3] for step in _STEP.finditer(match[2])
     )  # fmt: skip
-    return Place(found[1], steps)
+    return Place(match[1], steps)
 
 
 def field_place(text: str, *, in_item: bool) -> Place:
@@ -81,7 +81,7 @@ def topic_filter(topic: str) -> str:
 def topic_names(topic: str) -> dict[str, int]:
     """The levels that have names, each with its position among the wildcards."""
     wild = [level for level in topic.split("/") if level in ("+", "#") or _LEVEL.fullmatch(level)]
-    return {found[1]: position for position, level in enumerate(wild) if (found := _LEVEL.fullmatch(level))}
+    return {match[1]: position for position, level in enumerate(wild) if (match := _LEVEL.fullmatch(level))}
 
 
 # ---------------------------------------------------------------------------------------------------------------- units
@@ -108,12 +108,12 @@ _TEMPERATURES: Final = {"C": ("1", "0"), "F": ("5/9", "-160/9"), "K": ("1", "-27
 @cache
 def units() -> Mapping[str, tuple[str, Fraction, Fraction]]:
     """By unit: what it measures, and factor and offset that lead to the unit that all others of it lead to."""
-    found = {name: ("temperature", Fraction(factor), Fraction(off)) for name, (factor, off) in _TEMPERATURES.items()}
+    table = {name: ("temperature", Fraction(factor), Fraction(off)) for name, (factor, off) in _TEMPERATURES.items()}
     for quantity, factors in _FACTORS.items():
         for name, factor in factors.items():
             over, _, under = factor.partition("/")
-            found[name] = (quantity, Fraction(over) / Fraction(under or "1"), Fraction(0))
-    return found
+            table[name] = (quantity, Fraction(over) / Fraction(under or "1"), Fraction(0))
+    return table
 
 
 def conversion(entry: Mapped) -> tuple[Fraction, Fraction] | None:
@@ -181,7 +181,7 @@ def _flaws(feed: MqttFeed, event_type: EventType) -> Iterator[Flaw]:
 
 def _topic_flaws(feed: MqttFeed, event_type: EventType) -> Iterator[Flaw]:
     levels = feed.topic.split("/")
-    named = [found[1] for level in levels if (found := _LEVEL.fullmatch(level))]
+    named = [match[1] for level in levels if (match := _LEVEL.fullmatch(level))]
     for level in levels:
         if ("{" in level or "}" in level) and not _LEVEL.fullmatch(level):
             yield Flaw("topic", f"{level!r} is no level of a topic", "a level with a name is {name}, and nothing else")
@@ -189,9 +189,9 @@ def _topic_flaws(feed: MqttFeed, event_type: EventType) -> Iterator[Flaw]:
         if named.count(name) > 1:
             yield Flaw("topic", f"{{{name}}} stands twice in the topic", "give each level a name of its own")
             return
-    asked = {place.steps[0] for _, _, place in _places(feed) if place.root == "topic"}
+    used = {place.steps[0] for _, _, place in _places(feed) if place.root == "topic"}
     for name in named:
-        if name not in event_type.attributes and name not in asked:
+        if name not in event_type.attributes and name not in used:
             cure = suggestion(name, event_type.attributes, "attributes") or "write + for a level that nothing asks for"
             yield Flaw(
                 "topic", f"{event_type.name} has no attribute {name!r}, and no place asks for topic.{name}", cure
@@ -254,9 +254,9 @@ def _place_flaws(feed: MqttFeed) -> Iterator[Flaw]:
 
 def _identity_flaws(feed: MqttFeed) -> Iterator[Flaw]:
     if (feed.device is None) != (feed.counter is None):
-        given, lacking = ("device", "counter") if feed.counter is None else ("counter", "device")
-        message = f"{given} without {lacking}: only both together identify an event"
-        yield Flaw(given, message, f"add {lacking}: FIELD, or leave {given} out")
+        present, lacking = ("device", "counter") if feed.counter is None else ("counter", "device")
+        message = f"{present} without {lacking}: only both together identify an event"
+        yield Flaw(present, message, f"add {lacking}: FIELD, or leave {present} out")
     if feed.device is not None and _WILDCARD.fullmatch(feed.device):
         wild = sum(level in ("+", "#") for level in topic_filter(feed.topic).split("/"))
         if not 1 <= int(feed.device[1:]) <= wild:
@@ -295,8 +295,8 @@ def _entry_flaws(feed: MqttFeed, entry: Mapped, event_type: EventType) -> Iterat
         yield Flaw("map", f"{event_type.name}.{name} is declared {kind}, but {entry.constant!r} is not", "", name)
     converts = entry.unit is not None or entry.to is not None or entry.scale != 1 or entry.offset != 0
     if converts and (kind in ("string", "bool") or entry.constant is not None):
-        what = "a constant" if entry.constant is not None else f"declared {kind}"
-        yield Flaw("map", f"{event_type.name}.{name} is {what}; only numbers are converted", "leave it out", name)
+        state = "a constant" if entry.constant is not None else f"declared {kind}"
+        yield Flaw("map", f"{event_type.name}.{name} is {state}; only numbers are converted", "leave it out", name)
     if (entry.unit is None) != (entry.to is None):
         yield Flaw("map", "a unit is converted to another", "write both, as in {.., unit: F, to: C}", name)
     yield from _unit_flaws(entry)
@@ -305,15 +305,17 @@ def _entry_flaws(feed: MqttFeed, entry: Mapped, event_type: EventType) -> Iterat
 
 
 def _unit_flaws(entry: Mapped) -> Iterator[Flaw]:
-    known = units()
+    unit_table = units()
     for unit in (entry.unit, entry.to):
-        if unit is not None and unit not in known:
-            near = closest(unit, known)
+        if unit is not None and unit not in unit_table:
+            near = closest(unit, unit_table)
             cure = f"did you mean {near!r}? " if near else ""
-            yield Flaw("map", f"unknown unit {unit!r}", f"{cure}units are {listed(known, 60)}", entry.attribute)
+            yield Flaw("map", f"unknown unit {unit!r}", f"{cure}units are {listed(unit_table, 60)}", entry.attribute)
             return
-    if entry.unit is not None and entry.to is not None and known[entry.unit][0] != known[entry.to][0]:
-        message = f"{entry.unit} is a unit of {known[entry.unit][0]} and {entry.to} one of {known[entry.to][0]}"
+    if entry.unit is not None and entry.to is not None and unit_table[entry.unit][0] != unit_table[entry.to][0]:
+        message = (
+            f"{entry.unit} is a unit of {unit_table[entry.unit][0]} and {entry.to} one of {unit_table[entry.to][0]}"
+        )
         yield Flaw("map", message, "write two units of the same", entry.attribute)
 
 

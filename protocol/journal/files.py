@@ -68,14 +68,14 @@ def snapshot_name(generation: int) -> str:
 
 def segments_in(folder: Path) -> list[SegmentId]:
     """All segments by their names, in order."""
-    found = (_SEGMENT_NAME.fullmatch(name) for name in os.listdir(folder))
-    return sorted(SegmentId(int(match[1]), int(match[2])) for match in found if match)
+    matches = (_SEGMENT_NAME.fullmatch(name) for name in os.listdir(folder))
+    return sorted(SegmentId(int(match[1]), int(match[2])) for match in matches if match)
 
 
 def snapshots_in(folder: Path) -> list[int]:
     """The generations that have a snapshot, by name, in order."""
-    found = (_SNAPSHOT_NAME.fullmatch(name) for name in os.listdir(folder))
-    return sorted(int(match[1]) for match in found if match)
+    matches = (_SNAPSHOT_NAME.fullmatch(name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
@@ -112,8 +112,8 @@ def snapshot_header(generation: int, data: bytes) -> bytes:
 
 def _refuse_strangers(path: Path, begin: bytes, magic: bytes) -> None:
     """Files that this program did not write, or that another version did, are not ours to cut or remove."""
-    known = magic[: len(begin)]
-    if begin[: len(known)] != known and begin.strip(b"\0"):
+    expected = magic[: len(begin)]
+    if begin[: len(expected)] != expected and begin.strip(b"\0"):
         raise ConfigError(
             f"{path} has the name of a journal's file but was not written by Headwater; "
             f"nothing was changed: move it away, or give the node another data folder"

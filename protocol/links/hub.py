@@ -470,10 +470,10 @@ class Hub:
     def _tell(self, link: Link, happened: Sequence[Happening]) -> None:
         handler = self._handler
         name = link.session.peer
-        for each in happened:
+        for happening in happened:
             if link.is_removed:
                 return
-            match each:
+            match happening:
                 case Received(last_seq, payloads):
                     handler.received(name, last_seq, payloads)
                 case Acknowledged(seq):

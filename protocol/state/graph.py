@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgpack
 
-from headwater.protocol.state.classes import Known, Made, MadeKind, Name, Recipe, kind_of
+from headwater.protocol.state.classes import Made, MadeKind, Name, Recipe, Referent, kind_of
 from headwater.protocol.state.kinds import Kind, StateError, builtin_kinds
 
 SCALARS: Final = frozenset((type(None), bool, int, float, str, bytes))
@@ -96,7 +96,7 @@ class Vocabulary:
     def unpacked(self, data: bytes) -> Tables:
         """The tables in these bytes, or a StateError."""
         try:
-            found = msgpack.unpackb(
+            unpacked = msgpack.unpackb(
                 data,
                 strict_map_key=False,
                 unicode_errors="surrogatepass",
@@ -106,7 +106,7 @@ class Vocabulary:
             )
         except Exception as error:
             raise StateError(f"the saved state is damaged: {error!r:.200}") from error
-        match found:
+        match unpacked:
             case [list(shapes), list(values), list(objects), root]:
                 return Tables(shapes, values, objects, root)
         raise StateError("the saved state is damaged: it does not hold the tables it should")
@@ -173,9 +173,9 @@ class _Writer:
         names, parts = kind.apart(value)
         if kind.makes_parts:
             self._alive.append(parts)
-        known = self._refs
+        refs = self._refs
         entry = [
-            part if type(part) in SCALARS else known.get(id(part)) or self._ref(part)
+            part if type(part) in SCALARS else refs.get(id(part)) or self._ref(part)
             for part in parts
         ]  # fmt: skip
         shape = self._shape_numbers.get((kind.name, names))
@@ -245,10 +245,12 @@ class _Writer:
         if recipe is not None and recipe[0] in self._recipes:
             return Recipe(self._recipes[recipe[0]], recipe[0])
         cls = type(value)
-        what = f"{cls.__module__}.{cls.__qualname__}"
+        described = f"{cls.__module__}.{cls.__qualname__}"
         if isinstance(value, type) or callable(value):
-            what = getattr(value, "__qualname__", what) + f" ({what})"
-        raise AssertionError(f"{what} cannot be saved: it is not in the vocabulary of saved state (protocol/state)")
+            described = getattr(value, "__qualname__", described) + f" ({described})"
+        raise AssertionError(
+            f"{described} cannot be saved: it is not in the vocabulary of saved state (protocol/state)"
+        )
 
 
 def _big(value: Any) -> Any:
@@ -296,16 +298,16 @@ class _Reader:
             weights.append(self._weight)
             depths.append(self._depth + 1)
         unsettled = []
-        for made, (kind, names), entry in zip(self._objects, kinds, tables.objects, strict=True):
+        for instance, (kind, names), entry in zip(self._objects, kinds, tables.objects, strict=True):
             if not self._is_plain:
                 self._check_keys(kind, entry)
             parts = [self._referred(part) if type(part) is list else part for part in entry]
             if kind.settles:
-                unsettled.append((kind, made, names, parts))
+                unsettled.append((kind, instance, names, parts))
             else:
-                kind.fill(made, names, parts)
-        for kind, made, names, parts in unsettled:  # they may look at everything else
-            kind.fill(made, names, parts)
+                kind.fill(instance, names, parts)
+        for kind, instance, names, parts in unsettled:  # they may look at everything else
+            kind.fill(instance, names, parts)
         return self._referred(tables.root) if type(tables.root) is list else tables.root
 
     def _shape(self, shape: Any) -> tuple[Kind, tuple[str, ...]]:
@@ -316,7 +318,7 @@ class _Reader:
         if kind is None:
             if name != Name.NAME or len(names) != 1 or names[0] not in self._named:
                 raise StateError(f"the saved state holds {' '.join(shape)!r:.80}, which this version does not know")
-            return Known(self._named[names[0]]), ()
+            return Referent(self._named[names[0]]), ()
         kind.check(tuple(names))
         return kind, tuple(names)
 
