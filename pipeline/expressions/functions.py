@@ -84,7 +84,7 @@ def _of_kinds(name: str, arguments: Sequence[Cell]) -> Cell:
             return none()
         if not fits:
             raise ConfigError(f"{name} of {argument.kind} cannot be computed in Spark; it needs {kind}")
-    return _FUNCTIONS[word]([number(each) if each.kind == "bool" else each for each in arguments])
+    return _FUNCTIONS[word]([number(argument) if argument.kind == "bool" else argument for argument in arguments])
 
 
 def finite(column: Column) -> Column:
@@ -97,14 +97,14 @@ def finite(column: Column) -> Column:
 # --- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def _abs(given: Sequence[Cell]) -> Cell:
+def _abs(arguments: Sequence[Cell]) -> Cell:
     from pyspark.sql import functions as F
 
-    (x,) = given
+    (x,) = arguments
     if x.kind == "int":
         minus = negative(x)
         wide = x.wide or minus.wide
-        a, b = (each.column.cast(WIDE) if wide else each.column for each in (x, minus))
+        a, b = (operand.column.cast(WIDE) if wide else operand.column for operand in (x, minus))
         low = 0 if x.low <= 0 <= x.high else min(abs(x.low), abs(x.high))
         high = max(abs(x.low), abs(x.high))
         value = F.greatest(a, b)
@@ -112,18 +112,18 @@ def _abs(given: Sequence[Cell]) -> Cell:
     return Cell(finite(F.abs(x.column)), "float", rough=x.rough)
 
 
-def _root(given: Sequence[Cell]) -> Cell:
+def _root(arguments: Sequence[Cell]) -> Cell:
     from pyspark.sql import functions as F
 
-    x = floating(given[0])
-    return Cell(finite(F.when(x >= 0, F.sqrt(x))), "float", rough=given[0].rough)
+    x = floating(arguments[0])
+    return Cell(finite(F.when(x >= 0, F.sqrt(x))), "float", rough=arguments[0].rough)
 
 
 def _whole(function: Callable[[Column], Column]) -> Callable[[Sequence[Cell]], Cell]:
-    def made(given: Sequence[Cell]) -> Cell:
+    def function_of(arguments: Sequence[Cell]) -> Cell:
         from pyspark.sql import functions as F
 
-        (x,) = given
+        (x,) = arguments
         if x.kind == "int":
             return x
         if x.rough:
@@ -133,19 +133,19 @@ def _whole(function: Callable[[Column], Column]) -> Callable[[Sequence[Cell]], C
             )
         value = finite(x.column)
         far = F.abs(value) >= float(2**63)
-        told = refuse_where(far, "a float beyond 2**63 cannot be made a whole number in Spark", function(value))
-        return integer(told, LONG_LEAST, LONG_MOST)
+        rounded = refuse_where(far, "a float beyond 2**63 cannot be made a whole number in Spark", function(value))
+        return integer(rounded, LONG_LEAST, LONG_MOST)
 
-    return made
+    return function_of
 
 
-def _round(given: Sequence[Cell], written: Sequence[Expression]) -> Cell:
+def _round(arguments: Sequence[Cell], written: Sequence[Expression]) -> Cell:
     from pyspark.sql import functions as F
 
     digits = written[1] if len(written) > 1 else Constant(0)
     if not (isinstance(digits, Constant) and isinstance(digits.value, int) and 0 <= digits.value <= DIGITS_MOST):
         raise ConfigError(f"round can be computed in Spark only to 0 to {DIGITS_MOST} digits, written as a number")
-    x = number(given[0])
+    x = number(arguments[0])
     if x.kind not in NUMBERS:
         return none()
     if x.rough:
@@ -162,13 +162,13 @@ def _round(given: Sequence[Cell], written: Sequence[Expression]) -> Cell:
 def _rough(function: Callable[..., Column], valid: Callable[..., Column]) -> Callable[[Sequence[Cell]], Cell]:
     """A function whose last digits Java and Python may compute differently."""
 
-    def made(given: Sequence[Cell]) -> Cell:
+    def function_of(cells: Sequence[Cell]) -> Cell:
         from pyspark.sql import functions as F
 
-        arguments = [floating(each) for each in given]
+        arguments = [floating(cell) for cell in cells]
         return Cell(finite(F.when(valid(*arguments), function(*arguments))), "float", rough=True)
 
-    return made
+    return function_of
 
 
 def _power(x: Column, y: Column) -> Column:
@@ -212,94 +212,94 @@ def _anything(*columns: Column) -> Column:
     return F.lit(True)
 
 
-def _extreme(operator: str, given: Sequence[Cell], exact: bool) -> Cell:
+def _extreme(operator: str, arguments: Sequence[Cell], exact: bool) -> Cell:
     from pyspark.sql import functions as F
 
-    kinds = {each.kind for each in given}
+    kinds = {argument.kind for argument in arguments}
     if "string" in kinds and len(kinds) > 1:
         return none()
-    given = _alike(given)
-    best = given[0]
-    for each in given[1:]:
-        better = compared(operator, each, best, exact=exact)
+    arguments = _alike(arguments)
+    best = arguments[0]
+    for argument in arguments[1:]:
+        better = compared(operator, argument, best, exact=exact)
         best = Cell(
-            F.when(better, each.column).otherwise(best.column),
+            F.when(better, argument.column).otherwise(best.column),
             best.kind,
-            min(best.low, each.low),
-            max(best.high, each.high),
-            best.nan or each.nan,
-            best.rough or each.rough,
+            min(best.low, argument.low),
+            max(best.high, argument.high),
+            best.nan or argument.nan,
+            best.rough or argument.rough,
         )
-    known = reduce(lambda a, b: a & b, [each.column.isNotNull() for each in given])
-    value = F.when(known, best.column)
+    all_present = reduce(lambda a, b: a & b, [argument.column.isNotNull() for argument in arguments])
+    value = F.when(all_present, best.column)
     return Cell(finite(value) if best.kind == "float" else value, best.kind, best.low, best.high, rough=best.rough)
 
 
-def _alike(given: Sequence[Cell]) -> list[Cell]:
+def _alike(arguments: Sequence[Cell]) -> list[Cell]:
     """Cells of one kind: ints beside floats become floats, where that loses nothing."""
     from pyspark.sql import functions as F
 
-    kinds = {each.kind for each in given} - {"none"}
+    kinds = {argument.kind for argument in arguments} - {"none"}
     if len(kinds) <= 1:
-        wide = any(each.wide for each in given)
+        wide = any(argument.wide for argument in arguments)
         if kinds == {"int"} and wide:
-            low, high = min(each.low for each in given), max(each.high for each in given)
-            return [Cell(each.column.cast(WIDE), each.kind, low, high) for each in given]
-        return list(given)
+            low, high = min(argument.low for argument in arguments), max(argument.high for argument in arguments)
+            return [Cell(argument.column.cast(WIDE), argument.kind, low, high) for argument in arguments]
+        return list(arguments)
     if not kinds <= set(NUMBERS):
         raise ConfigError(f"values of the kinds {' and '.join(sorted(kinds))} have no common column in Spark")
-    made = []
-    for each in given:
-        if each.kind == "int":
-            value = floating(each)
-            if each.low < -EXACT_FLOAT or each.high > EXACT_FLOAT:
+    alike = []
+    for argument in arguments:
+        if argument.kind == "int":
+            value = floating(argument)
+            if argument.low < -EXACT_FLOAT or argument.high > EXACT_FLOAT:
                 value = refuse_where(
                     F.abs(value) > EXACT_FLOAT, "a whole number beyond 2**53 beside floats would be rounded", value
                 )
-            made.append(Cell(value, "float"))
+            alike.append(Cell(value, "float"))
         else:
-            made.append(each)
-    return made
+            alike.append(argument)
+    return alike
 
 
-def _coalesce(given: Sequence[Cell]) -> Cell:
+def _coalesce(arguments: Sequence[Cell]) -> Cell:
     from pyspark.sql import functions as F
 
-    present = _alike([each for each in given if each.kind != "none"])
+    present = _alike([argument for argument in arguments if argument.kind != "none"])
     if not present:
         return none()
-    return _united(F.coalesce(*(each.column for each in present)), present)
+    return _united(F.coalesce(*(argument.column for argument in present)), present)
 
 
-def _if(given: Sequence[Cell]) -> Cell:
+def _if(arguments: Sequence[Cell]) -> Cell:
     from pyspark.sql import functions as F
 
-    test, *rest = given
-    present = _alike([each for each in rest if each.kind != "none"])
+    test, *rest = arguments
+    present = _alike([argument for argument in rest if argument.kind != "none"])
     if not present:
         return none()
     left = iter(present)
-    yes, no = (next(left).column if each.kind != "none" else F.lit(None) for each in rest)
+    yes, no = (next(left).column if argument.kind != "none" else F.lit(None) for argument in rest)
     return _united(F.when(truth(test), yes).otherwise(no), present)
 
 
 def _united(column: Column, cells: Sequence[Cell]) -> Cell:
-    low, high = min(each.low for each in cells), max(each.high for each in cells)
+    low, high = min(cell.low for cell in cells), max(cell.high for cell in cells)
     return Cell(column, cells[0].kind, low, high, any(c.nan for c in cells), any(c.rough for c in cells))
 
 
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def _text(name: str, given: Sequence[Cell]) -> Cell:
+def _text(name: str, arguments: Sequence[Cell]) -> Cell:
     from pyspark.sql import functions as F
 
-    for each in given:
-        if each.kind == "float":
+    for argument in arguments:
+        if argument.kind == "float":
             raise ConfigError(
                 f"{name} writes a float, which Java writes otherwise than Python; round it to an int, or leave it out"
             )
-    return Cell(F.concat(*(each.column.cast("string") for each in given)), "string")
+    return Cell(F.concat(*(argument.column.cast("string") for argument in arguments)), "string")
 
 
 def _stripped(column: Column) -> Column:
@@ -350,22 +350,22 @@ def _to_float(x: Cell) -> Cell:
 
 
 def _string(function: Callable[..., Column]) -> Callable[[Sequence[Cell]], Cell]:
-    return lambda given: Cell(function(*(each.column for each in given)), "string")
+    return lambda arguments: Cell(function(*(argument.column for argument in arguments)), "string")
 
 
 def _test(name: str) -> Callable[[Sequence[Cell]], Cell]:
-    def made(given: Sequence[Cell]) -> Cell:
+    def function_of(arguments: Sequence[Cell]) -> Cell:
         from pyspark.sql import functions as F
 
-        return Cell(F.call_function(name, *(each.column for each in given)), "bool")
+        return Cell(F.call_function(name, *(argument.column for argument in arguments)), "bool")
 
-    return made
+    return function_of
 
 
-def _length(given: Sequence[Cell]) -> Cell:
+def _length(arguments: Sequence[Cell]) -> Cell:
     from pyspark.sql import functions as F
 
-    return integer(F.char_length(given[0].column), 0, TEXT_MOST)
+    return integer(F.char_length(arguments[0].column), 0, TEXT_MOST)
 
 
 def _lower(text: Column) -> Column:
@@ -388,10 +388,10 @@ def _replace(text: Column, old: Column, new: Column) -> Column:
     )
 
 
-def _substring(given: Sequence[Cell]) -> Cell:
+def _substring(arguments: Sequence[Cell]) -> Cell:
     from pyspark.sql import functions as F
 
-    text, start, *length = given
+    text, start, *length = arguments
     one = Cell(F.lit(1).cast("bigint"), "int", 1, 1)
     from_zero = computed("-", start, one, exact=True)
     first = _clamped(from_zero.column)
@@ -401,8 +401,8 @@ def _substring(given: Sequence[Cell]) -> Cell:
         end = F.lit(TEXT_MOST).cast("bigint")
     count = F.least(end - first, F.lit(TEXT_MOST))
     position = F.least(first + 1, F.lit(TEXT_MOST))
-    known = reduce(lambda a, b: a & b, [each.column.isNotNull() for each in given])
-    return Cell(F.when(known, F.substring(text.column, position.cast("int"), count.cast("int"))), "string")
+    all_present = reduce(lambda a, b: a & b, [argument.column.isNotNull() for argument in arguments])
+    return Cell(F.when(all_present, F.substring(text.column, position.cast("int"), count.cast("int"))), "string")
 
 
 def _clamped(column: Column) -> Column:
@@ -413,9 +413,9 @@ def _clamped(column: Column) -> Column:
     return bounded.cast("bigint")
 
 
-def _matches(given: Sequence[Cell], written: Sequence[Expression]) -> Cell:
-    text, form = given[0], written[1]
-    if text.kind != "string" or given[1].kind != "string":
+def _matches(arguments: Sequence[Cell], written: Sequence[Expression]) -> Cell:
+    text, form = arguments[0], written[1]
+    if text.kind != "string" or arguments[1].kind != "string":
         return none()
     if not (isinstance(form, Constant) and isinstance(form.value, str) and _SAFE_FORM.fullmatch(form.value)):
         raise ConfigError(
@@ -429,16 +429,16 @@ def _matches(given: Sequence[Cell], written: Sequence[Expression]) -> Cell:
 def _clock(unit_us: int, count: int, shift: int = 0, least: int = 0) -> Callable[[Sequence[Cell]], Cell]:
     """Which of ``count`` units of time a timestamp lies in."""
 
-    def made(given: Sequence[Cell]) -> Cell:
+    def function_of(arguments: Sequence[Cell]) -> Cell:
         from pyspark.sql import functions as F
 
-        if given[0].wide:
+        if arguments[0].wide:
             raise ConfigError("the time of a number that may not fit 64 bits cannot be computed in Spark")
-        inside = F.pmod(given[0].column, F.lit(unit_us * count).cast("bigint"))
+        inside = F.pmod(arguments[0].column, F.lit(unit_us * count).cast("bigint"))
         number_of = F.call_function("div", inside, F.lit(unit_us).cast("bigint"))
         return integer((number_of + shift) % count + least, least, count - 1 + least)
 
-    return made
+    return function_of
 
 
 _FUNCTIONS: Final[dict[str, Callable[[Sequence[Cell]], Cell]]] = {
@@ -465,12 +465,12 @@ _FUNCTIONS: Final[dict[str, Callable[[Sequence[Cell]], Cell]]] = {
 
 
 def _rounded(name: str) -> Callable[[Column], Column]:
-    def made(column: Column) -> Column:
+    def rounded(column: Column) -> Column:
         from pyspark.sql import functions as F
 
         return F.floor(column) if name == "floor" else F.ceil(column)
 
-    return made
+    return rounded
 
 
 _FUNCTIONS["floor"] = _whole(_rounded("floor"))

@@ -97,15 +97,15 @@ def _bursts(cell: Cell) -> tuple[Floats, Floats]:
     begins_on = bool(uniforms(key, cell.number, np.array([-1], dtype=np.int64))[0] < bursty.on_us / mean)
     count = int(2.2 * cell.duration_us / mean) + 64
     lengths = [np.zeros(0)]
-    known, whole = 0, 0.0
+    drawn, whole = 0, 0.0
     while whole < cell.duration_us:
-        numbers = np.arange(known, known + count, dtype=np.int64)
+        numbers = np.arange(drawn, drawn + count, dtype=np.int64)
         on = (numbers % 2 == 0) == begins_on
-        made = exponentials(key, cell.number, numbers) * np.where(on, bursty.on_us, bursty.off_us)
-        lengths.append(made)
-        known, whole = known + count, whole + float(np.cumsum(made)[-1])
+        new_lengths = exponentials(key, cell.number, numbers) * np.where(on, bursty.on_us, bursty.off_us)
+        lengths.append(new_lengths)
+        drawn, whole = drawn + count, whole + float(np.cumsum(new_lengths)[-1])
     every = np.concatenate(lengths)
-    on = (np.arange(known) % 2 == 0) == begins_on
+    on = (np.arange(drawn) % 2 == 0) == begins_on
     moments = np.concatenate([[0.0], np.cumsum(every)])
     passed = np.concatenate([[0.0], np.cumsum(every * np.where(on, on_rate, on_rate * bursty.quiet))])
     return moments, passed

@@ -65,11 +65,13 @@ def prepare(
     tell: Tell = lambda text: None,
 ) -> Prepared:
     """Make a prepared trace of the raw files in a folder. ``tell`` hears what is waited for."""
-    found = check_input(description, folder)
-    size = sum(files.size for files in found)
+    raw_files = check_input(description, folder)
+    size = sum(files.size for files in raw_files)
     with Unfinished(target, overwrite=overwrite) as unfinished:
         kinds = description.kinds()
-        read = [read_raw(spark, source.files, files) for source, files in zip(description.sources, found, strict=True)]
+        read = [
+            read_raw(spark, source.files, files) for source, files in zip(description.sources, raw_files, strict=True)
+        ]
         events = all_events(
             [
                 shaped(rows, source, number, kinds)
@@ -130,7 +132,7 @@ def write_events(
         counts_of_events = counts.where(F.col(REASON).isNull())
         warnings = _check_times(totals.of_sources, counts_of_events, description)
         total = sum(row["events"] for row in totals.of_sources)
-        by_node = {node: each.events for node, each in totals.nodes.items()}
+        by_node = {node: summary.events for node, summary in totals.nodes.items()}
         parts = parts_of(spark, counts_of_events, slots, by_node, tasks)
         tell(f"sorting and writing {total:,} events, in {tasks} parts")
         # Where no row is bad, none is judged a second time; what is read otherwise then is found out by counting.
@@ -174,16 +176,16 @@ def _totals(counts: DataFrame, kinds: Mapping[str, str]) -> _Totals:
     from pyspark.sql import functions as F
 
     sets = [[REASON, SOURCE], ["node"], ["type"]]
-    found = counts.groupingSets(sets, REASON, SOURCE, "node", "type").agg(
-        *(F.grouping(each).alias(f"_not_by_{each}") for each in (SOURCE, "node", "type")),
+    grouped = counts.groupingSets(sets, REASON, SOURCE, "node", "type").agg(
+        *(F.grouping(column).alias(f"_not_by_{column}") for column in (SOURCE, "node", "type")),
         *_span(),
         F.sum("_sum").alias("sum"),
-        *(F.sum(f"_lacks_{each}").alias(f"_lacks_{each}") for each in kinds),
-        *(F.sum(f"_odd_{each}").alias(f"_odd_{each}") for each in _texts(kinds)),
+        *(F.sum(f"_lacks_{name}").alias(f"_lacks_{name}") for name in kinds),
+        *(F.sum(f"_odd_{name}").alias(f"_odd_{name}") for name in _texts(kinds)),
     )
     by: dict[str, list[Row]] = {SOURCE: [], "node": [], "type": []}
-    for row in found.collect():
-        of = next(each for each in by if not row[f"_not_by_{each}"])
+    for row in grouped.collect():
+        of = next(column for column in by if not row[f"_not_by_{column}"])
         if row[of] is not None:  # bad rows are counted without their node and type
             by[of].append(row)
     nodes = {row["node"]: NodeSummary(row["events"], row["first"], row["last"]) for row in by["node"]}
@@ -230,9 +232,9 @@ def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataF
     is_good = F.col(REASON).isNull()
     # What a reason names after the colon is a value.
     reason = F.regexp_replace(REASON, r"(?s):.*$", "")
-    node, type_, ts = (F.when(is_good, F.col(each)).alias(each) for each in ("node", "type", "ts"))
-    rows = events.select(SOURCE, reason.alias(REASON), node, type_, ts, *(F.col(f"`{each}`") for each in kinds))
-    lacking = [F.count(F.when(F.col(f"`{each}`").isNull(), 1)).alias(f"_lacks_{each}") for each in kinds]
+    node, type_, ts = (F.when(is_good, F.col(column)).alias(column) for column in ("node", "type", "ts"))
+    rows = events.select(SOURCE, reason.alias(REASON), node, type_, ts, *(F.col(f"`{name}`") for name in kinds))
+    lacking = [F.count(F.when(F.col(f"`{name}`").isNull(), 1)).alias(f"_lacks_{name}") for name in kinds]
     day = F.floor(F.col("ts") / DAY_US)
     return rows.groupBy(REASON, SOURCE, "node", "type", slots.of(F.col("ts")).alias(SLOT), day.alias("_day")).agg(
         F.count("*").alias("events"),
@@ -240,7 +242,7 @@ def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataF
         F.max("ts").alias("last"),
         F.sum(_content()).alias("_sum"),
         *lacking,
-        *(F.count(F.when(F.col(f"`{each}`").contains(NO_UTF_8), 1)).alias(f"_odd_{each}") for each in _texts(kinds)),
+        *(F.count(F.when(F.col(f"`{name}`").contains(NO_UTF_8), 1)).alias(f"_odd_{name}") for name in _texts(kinds)),
     )
 
 
@@ -260,7 +262,7 @@ def _write(events: DataFrame, parts: Parts, kinds: Mapping[str, str], folder: Pa
             F.sum("_content").alias("content"),
             F.sum("_hash").alias("sum"),
         )
-        .select("type", "ts", "seq", *(F.col(f"`{each}`") for each in kinds), "node")
+        .select("type", "ts", "seq", *(F.col(f"`{name}`") for name in kinds), "node")
         .write.partitionBy("node")
         .parquet(to_write(folder / EVENTS))
     )
@@ -284,10 +286,10 @@ def _write_bad_rows(events: DataFrame, many: int, folder: Path) -> None:
 
 def _bad_rows(rows: Iterable[Row]) -> dict[str, int]:
     """How many rows are bad for which reason; the most frequent ones first."""
-    found: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for row in rows:
-        found[row[REASON]] += row["events"]
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:REASONS_MAX])
+        reasons[row[REASON]] += row["events"]
+    return dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))[:REASONS_MAX])
 
 
 # ----------------------------------------------------------------------------------------------------- what looks wrong
@@ -342,7 +344,7 @@ def _wrong_times(row: Any, time: NumberTime) -> str:
     likely = [
         unit
         for unit, factor in UNITS.items()
-        if all(EARLIEST_US <= each * factor // UNITS[time.unit] <= LATEST_US for each in (row["first"], row["last"]))
+        if all(EARLIEST_US <= end * factor // UNITS[time.unit] <= LATEST_US for end in (row["first"], row["last"]))
     ]
     cure = f"they look like {likely[0]}" if likely else "write epoch: no if they do not count from 1970"
     return f"read as {time.unit} since 1970, the times {time.value} run {ends}; {cure}"
@@ -359,12 +361,12 @@ def _manifest(
     name: str, totals: _Totals, kinds: Mapping[str, str], bad: dict[str, int], warnings: tuple[str, ...], seen: str
 ) -> Manifest:
     types = totals.types
-    total = sum(each.events for each in types.values())
+    total = sum(summary.events for summary in types.values())
     return Manifest(
         name,
         total,
-        min(each.first_us for each in types.values()),
-        max(each.last_us for each in types.values()),
+        min(summary.first_us for summary in types.values()),
+        max(summary.last_us for summary in types.values()),
         seen,
         types,
         totals.nodes,

@@ -39,7 +39,7 @@ class Assignment:
     """What is sent of each type."""
     speed: float = 0.0
     """How many times faster than the times say; 0: as fast as the nodes take it."""
-    known: frozenset[tuple[str, str]] = frozenset()
+    streams: frozenset[tuple[str, str]] = frozenset()
     """Node and type of the events that are sent; others are left out."""
     ends: bool = True
     """Whether nodes are told at the end that nothing follows."""
@@ -111,8 +111,8 @@ class _Feeding:
     async def run(self, events: Events) -> list[Fed]:
         assignment, council = self._assignment, self._council
         at = await self._sender.positions()
-        after = {node: each.last_seq for node, each in at.items()}
-        reading = _Ahead(stretches(events, assignment.bounds, after, assignment.attributes, assignment.known))
+        after = {node: position.last_seq for node, position in at.items()}
+        reading = _Ahead(stretches(events, assignment.bounds, after, assignment.attributes, assignment.streams))
         stretch = await reading.next()
         while stretch is not None and not stretch.rows:  # what all nodes have already
             stretch = await reading.next()
@@ -196,19 +196,19 @@ class _Feeding:
             return
         self._told_s = now_s
         events = sum(sum(self._sender.taken(node)) for node in self._nodes)
-        told = {"events": events, "ts": ts, "lag_s": lag_s, "behind": self._sender.behind()}
-        self._council.tell(told if slices is None else {**told, "slices": slices})
+        progress = {"events": events, "ts": ts, "lag_s": lag_s, "behind": self._sender.behind()}
+        self._council.tell(progress if slices is None else {**progress, "slices": slices})
 
 
 class _Ahead:
     """Reads one stretch ahead, in a thread: making them may be slow, and links must be heard meanwhile."""
 
-    def __init__(self, found: Iterator[Stretch]) -> None:
-        self._found = found
+    def __init__(self, source: Iterator[Stretch]) -> None:
+        self._stretches = source
         self._coming: asyncio.Future[Stretch | None] = self._read()
 
     def _read(self) -> asyncio.Future[Stretch | None]:
-        return asyncio.ensure_future(asyncio.to_thread(next, self._found, None))
+        return asyncio.ensure_future(asyncio.to_thread(next, self._stretches, None))
 
     async def next(self) -> Stretch | None:
         stretch = await self._coming

@@ -71,11 +71,11 @@ class Outcome:
 
     @property
     def repeated(self) -> int:
-        return sum(each.repeated for each in self.fed)
+        return sum(fed.repeated for fed in self.fed)
 
     @property
     def late(self) -> int:
-        return sum(each.late for each in self.fed)
+        return sum(fed.late for fed in self.fed)
 
 
 def replay(
@@ -130,9 +130,9 @@ def _counts(
     from pyspark.sql import functions as F
 
     begun = {node: seq for node, seq in targets.reached.items() if seq}
-    limits = F.create_map(*(F.lit(each) for pair in begun.items() for each in pair)) if begun else None
+    limits = F.create_map(*(F.lit(literal) for pair in begun.items() for literal in pair)) if begun else None
     had = F.lit(False) if limits is None else F.coalesce(F.col("seq") <= limits[F.col("node")], F.lit(False))
-    found = (  # at most nodes times types
+    rows = (  # at most nodes times types
         prepared.events(spark)
         .groupBy("node", "type")
         .agg(F.count("*").alias("count"), F.count_if(had).alias("before"))
@@ -141,7 +141,7 @@ def _counts(
     counts: dict[str, int] = {}
     before = 0
     unknown: dict[tuple[str, str], int] = {}
-    for row in found:
+    for row in rows:
         if (row["node"], row["type"]) in targets.sources:
             counts[row["node"]] = counts.get(row["node"], 0) + row["count"]
             before += row["before"]
@@ -186,12 +186,12 @@ def _bounds(spark: SparkSession, prepared: Prepared, targets: Targets) -> tuple[
     wanted = max(1, min(SLICES_MAX, manifest.events // (SLICE_EVENTS_PER_NODE * len(targets.addresses))))
     width = max(1, (manifest.last_us - manifest.first_us) // BUCKETS_MAX + 1)
     bucket = F.floor((F.col("ts") - manifest.first_us) / width).alias("bucket")
-    found = prepared.events(spark).groupBy(bucket).count().orderBy("bucket").collect()  # at most BUCKETS_MAX
+    rows = prepared.events(spark).groupBy(bucket).count().orderBy("bucket").collect()  # at most BUCKETS_MAX
     bounds: list[int] = []
-    held, each = 0, manifest.events / wanted
-    for row in found:
+    held, per_slice = 0, manifest.events / wanted
+    for row in rows:
         held += row["count"]
-        if held >= each:
+        if held >= per_slice:
             bounds.append(min(manifest.last_us, manifest.first_us + (row["bucket"] + 1) * width - 1))
             held = 0
     if not bounds or bounds[-1] < manifest.last_us:
@@ -225,8 +225,8 @@ def _events_of(prepared: Prepared, node: str, assignment: Assignment) -> Iterato
     """The events of a node in the order of the trace, from its files, which hold them in this order."""
     import pyarrow.parquet as pq
 
-    wanted = {name for each, name in assignment.known if each == node}
-    attributes = {each for name in wanted for each in assignment.attributes[name]}
+    wanted = {name for source_node, name in assignment.streams if source_node == node}
+    attributes = {attribute for name in wanted for attribute in assignment.attributes[name]}
     for path in prepared.files_of(node):
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches(READ_ROWS, columns=["type", "ts", "seq", *sorted(attributes)])
@@ -237,7 +237,7 @@ def _run(spark: SparkSession, task: _Task) -> list[Any]:
     tasks = len(task.places)
     numbers = spark.sparkContext.parallelize(range(tasks), tasks)
     # Spark tries a stage with a barrier again only if it ends in a shuffle.
-    fed = numbers.barrier().mapPartitionsWithIndex(task).map(lambda each: (0, each)).partitionBy(1).values()
+    fed = numbers.barrier().mapPartitionsWithIndex(task).map(lambda fed: (0, fed)).partitionBy(1).values()
     try:
         return list(fed.collect())  # one row for each node
     except HeadwaterError:

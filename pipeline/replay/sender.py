@@ -119,8 +119,8 @@ class Sender:
         return await self._send(node, replay_end, 0)
 
     async def answered(self, node: str, number: int) -> None:
-        found = self._nodes[node]
-        await self._until(lambda: found.answered >= number)
+        sending = self._nodes[node]
+        await self._until(lambda: sending.answered >= number)
 
     def taken(self, node: str) -> Taken:
         """What has become of all that was sent to a node."""
@@ -131,14 +131,14 @@ class Sender:
         return max(self._nodes.values(), key=lambda node: (len(node.under_way), node.name)).name
 
     async def _send(self, node: str, packed: Any, last_seq: int) -> int:
-        found = self._nodes[node]
-        await self._until(lambda: len(found.under_way) < UNDER_WAY_MAX)
-        found.numbers += 1
-        payload = packed(found.numbers)
-        found.under_way[found.numbers] = (payload, last_seq)
-        if found.begun and self._hub is not None:
+        sending = self._nodes[node]
+        await self._until(lambda: len(sending.under_way) < UNDER_WAY_MAX)
+        sending.numbers += 1
+        payload = packed(sending.numbers)
+        sending.under_way[sending.numbers] = (payload, last_seq)
+        if sending.begun and self._hub is not None:
             self._hub.send(node, [payload])
-        return found.numbers
+        return sending.numbers
 
     async def _until(self, holds: Any) -> None:
         async with self._moved:
@@ -178,11 +178,11 @@ class Sender:
             self._hub.send(node.name, [payload for payload, _ in node.under_way.values()])
 
     def _answered(self, node: _Node, number: int, taken: Taken) -> None:
-        known = node.under_way.pop(number, None)
-        if known is None:
+        waiting = node.under_way.pop(number, None)
+        if waiting is None:
             return
         node.answered = max(node.answered, number)
-        node.last_seq = max(node.last_seq, known[1])
+        node.last_seq = max(node.last_seq, waiting[1])
         node.taken = Taken(*map(sum, zip(node.taken, taken, strict=True)))
 
     def _fail(self, error: HeadwaterError) -> None:

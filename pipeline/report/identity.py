@@ -10,13 +10,13 @@ from headwater.pipeline.report.metrics import Coverage
 from headwater.protocol.errors import ConfigError
 
 
-def chosen_run(run: Recorded, found: Mapping[str, Sequence[Coverage]]) -> tuple[str, list[Note]]:
+def chosen_run(run: Recorded, coverage: Mapping[str, Sequence[Coverage]]) -> tuple[str, list[Note]]:
     """The identity of the run that is reported on, and notes on records of others, which are left out.
 
     Where several are mixed and it is not known which is meant, that is a ConfigError.
     """
     owners: dict[str, list[str]] = defaultdict(list)
-    for node, covers in sorted(found.items()):
+    for node, covers in sorted(coverage.items()):
         for cover in covers:
             if cover.run:
                 owners[cover.run].append(node)
@@ -44,7 +44,7 @@ def chosen_run(run: Recorded, found: Mapping[str, Sequence[Coverage]]) -> tuple[
                 )
             )
     silent = sorted(
-        set(run.shape.nodes) - set(owners[expected]) - {node for node in run.shape.nodes if node not in found}
+        set(run.shape.nodes) - set(owners[expected]) - {node for node in run.shape.nodes if node not in coverage}
     )
     if silent:
         notes.append(Note(run.label, f"{', '.join(silent)} has only records of other runs"))

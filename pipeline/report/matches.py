@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PERCENTILES: Final = (50, 90, 95, 99)
 CDF_SHARES: Final = tuple(
     [0.001, 0.005]
-    + [each / 100 for each in range(1, 100)]
+    + [percent / 100 for percent in range(1, 100)]
     + [0.991, 0.992, 0.993, 0.994, 0.995, 0.996, 0.997, 0.998, 0.999, 1.0]
 )
 ACCURACY: Final = 10_000  # a percentile is off by no more than one in so many ranks; up to so many values it is exact
@@ -106,9 +106,9 @@ def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     length = F.col("last_seq") - F.col("first_seq") + 1
-    found = births.agg(F.avg(length)).first()
-    assert found is not None
-    width = piece_width(found[0])
+    lengths = births.agg(F.avg(length)).first()
+    assert lengths is not None
+    width = piece_width(lengths[0])
     pieces = births.select(
         "i",
         F.col("node").alias("end_node"),
@@ -135,22 +135,22 @@ def piece_width(length: float | None) -> int:
     return max(16, int((length or 1) * SPREAD))
 
 
-def between(found: DataFrame, runs: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+def between(frame: DataFrame, runs: Mapping[int, str]) -> dict[int, tuple[int, int]]:
     """By run the times of its first and its last delivery."""
     from pyspark.sql import functions as F
 
-    own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
+    own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
     rows = own.groupBy("i").agg(F.min("delivered").alias("first"), F.max("delivered").alias("last")).collect()
     return {row["i"]: (row["first"], row["last"]) for row in rows}
 
 
-def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, Delivered]:
+def summed(frame: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, Delivered]:
     """By run everything about its deliveries that is bounded by rules, sinks and steps of time."""
     from pyspark.sql import functions as F
 
     result: dict[int, Delivered] = defaultdict(Delivered)
-    own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
-    shares = [each / 100 for each in PERCENTILES] + list(CDF_SHARES)
+    own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
+    shares = [percentile / 100 for percentile in PERCENTILES] + list(CDF_SHARES)
     rows = (
         own.groupingSets([["i", "rule"], ["i"]], "i", "rule")
         .agg(
@@ -170,7 +170,7 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
             row["composites"], row["known"], row["mean"], row["max"], percentiles, cdf
         )
     spread = (
-        found.groupBy("i", "node", "run", "sink", bucket("delivered", buckets).alias("bucket"))
+        frame.groupBy("i", "node", "run", "sink", bucket("delivered", buckets).alias("bucket"))
         .agg(
             F.count("*").alias("composites"),
             F.min("number").alias("least"),
@@ -184,14 +184,14 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
             here.strangers[row["node"], row["run"]] += row["composites"]
             continue
         here.over_time[row["bucket"]] += row["composites"]
-        known = here.sinks.setdefault(row["sink"], [0, row["least"], row["most"]])
-        known[0] += row["composites"]
-        known[1], known[2] = min(known[1], row["least"]), max(known[2], row["most"])
+        numbers = here.sinks.setdefault(row["sink"], [0, row["least"], row["most"]])
+        numbers[0] += row["composites"]
+        numbers[1], numbers[2] = min(numbers[1], row["least"]), max(numbers[2], row["most"])
     return result
 
 
 def compared(
-    found: DataFrame,
+    frame: DataFrame,
     runs: Mapping[int, str],
     shapes: Sequence[Shape],
     references: Sequence[int | None],
@@ -205,7 +205,7 @@ def compared(
     from pyspark.sql import functions as F
 
     words = [1 + max(len(shape.sinks) - 1, most) // WORD for shape, most in zip(shapes, sinks, strict=True)]
-    own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
+    own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
     bits = []
     for i, count in enumerate(words):
         for word in range(count):
@@ -218,29 +218,29 @@ def compared(
     alike = by_id.groupBy(*masks).agg(
         F.count("*").alias("ids"), *(F.sum(f"n_{i}").alias(f"n_{i}") for i in range(len(shapes)))
     )
-    asked: dict[str, Any] = {}
+    sums: dict[str, Any] = {}
     below = [sinks_below(shape) for shape in shapes]
     for i, count in enumerate(words):
         mine_ = [F.col(_name(i, word)) for word in range(count)]
-        asked[f"all_{i}"] = F.sum(F.col("ids") * _bits(mine_))
-        asked[f"lines_{i}"] = F.sum(f"n_{i}")
+        sums[f"all_{i}"] = F.sum(F.col("ids") * _bits(mine_))
+        sums[f"lines_{i}"] = F.sum(f"n_{i}")
         if (other := references[i]) is not None:
             # Sinks are known by their position in the network file, so runs of one file can be laid side by side.
             theirs = [
                 F.col(_name(other, word)) if word < words[other] else F.lit(0).cast("long") for word in range(count)
             ]
-            asked[f"same_{i}"] = F.sum(
+            sums[f"same_{i}"] = F.sum(
                 F.col("ids") * _bits([a.bitwiseAND(b) for a, b in zip(mine_, theirs, strict=True)])
             )
-            asked[f"other_{i}"] = F.sum(
+            sums[f"other_{i}"] = F.sum(
                 F.col("ids") * _bits([F.col(_name(other, word)) for word in range(words[other])])
             )
         for number, reached in enumerate(dict.fromkeys(below[i].values())):
             held = F.lit(False)
             for word, mask in _masks(reached).items():
                 held |= F.col(_name(i, word)).bitwiseAND(F.lit(mask)) != 0
-            asked[f"below_{i}_{number}"] = F.sum(F.when(held, F.col("ids")))
-    row = alike.agg(*(value.alias(name) for name, value in asked.items())).first()
+            sums[f"below_{i}_{number}"] = F.sum(F.when(held, F.col("ids")))
+    row = alike.agg(*(value.alias(name) for name, value in sums.items())).first()
     assert row is not None
     result = []
     for i, other in enumerate(references):
@@ -260,18 +260,18 @@ def compared(
 
 def sinks_below(shape: Shape) -> dict[tuple[str, str], frozenset[int]]:
     """By link of the tree to the leader the sinks that are reached over it."""
-    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    below: dict[tuple[str, str], set[int]] = defaultdict(set)
     for number, sink in enumerate(shape.sinks):
         for link in shape.way(sink.node):
-            found[link].add(number)
-    return {link: frozenset(sinks) for link, sinks in found.items()}
+            below[link].add(number)
+    return {link: frozenset(sinks) for link, sinks in below.items()}
 
 
 def _masks(sinks: frozenset[int]) -> dict[int, int]:
-    found: dict[int, int] = defaultdict(int)
+    masks: dict[int, int] = defaultdict(int)
     for sink in sinks:
-        found[sink // WORD] |= 1 << sink % WORD
-    return found
+        masks[sink // WORD] |= 1 << sink % WORD
+    return masks
 
 
 def _bits(words: Sequence[Any]) -> Any:

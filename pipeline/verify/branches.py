@@ -31,14 +31,14 @@ def _branch(branch: Part, root: Part, window: Window, where: Sequence[Expression
     bound = roles_in(branch)
     negated = [leaf.role for leaf in leaves(branch) if leaf.role not in bound]
     conjuncts = conjuncts_of(where, bound, negated, roles)
-    found = forbid(joined(branch, window, conjuncts.plain, roles), branch, window, conjuncts.negated, roles)
+    matches = forbid(joined(branch, window, conjuncts.plain, roles), branch, window, conjuncts.negated, roles)
     if not roles.repeated:
-        return Branch(found)
+        return Branch(matches)
     _check_apart(branch, window, bound, roles)
     for limited in _limits(root):
         if first_of(limited.parts[0].role) in bound:
-            found = _uncrowded(found, limited, branch, window, where, conjuncts.plain, roles)
-    return Branch(with_candidates(found, conjuncts, distances(branch, window), roles), conjuncts.finished)
+            matches = _uncrowded(matches, limited, branch, window, where, conjuncts.plain, roles)
+    return Branch(with_candidates(matches, conjuncts, distances(branch, window), roles), conjuncts.finished)
 
 
 def _check_apart(branch: Part, window: Window, bound: Sequence[str], roles: Roles) -> None:
@@ -77,7 +77,7 @@ def _limits(part: Part) -> Iterator[Repetition]:
 
 
 def _uncrowded(
-    found: Matches,
+    matches: Matches,
     limited: Repetition,
     branch: Part,
     window: Window,
@@ -91,13 +91,13 @@ def _uncrowded(
     role, limit = limited.parts[0].role, limited.limit
     assert limit is not None
     ends = {first_of(role), last_of(role)}
-    others = [each for each in found.bound if each not in ends]
-    if len(repeated_in(found.bound, roles)) > 1:
+    rest = [role_name for role_name in matches.bound if role_name not in ends]
+    if len(repeated_in(matches.bound, roles)) > 1:
         raise Refused(f"rule {roles.rule.name}: LIMIT beside another repeated part cannot be verified")
-    own = [_of_first(each, role) for each in where if _is_own(each, role)]
-    beside = [each for each in plain if not roles_of(each) & ends]
+    own = [_of_first(condition, role) for condition in where if _is_own(condition, role)]
+    beside = [condition for condition in plain if not roles_of(condition) & ends]
     alone = _without_role(branch, last_of(role))
-    identity = [name for each in others for name in roles.identity_names(each)]
+    identity = [name for role_name in rest for name in roles.identity_names(role_name)]
     crowded = (
         joined(alone, window, [*beside, *own], roles)
         .frame.groupBy(*identity)
@@ -105,7 +105,7 @@ def _uncrowded(
         .filter(F.col("_number") > limit)
         .select(*identity)
     )
-    return Matches(found.frame.join(crowded, identity, "left_anti"), found.bound)
+    return Matches(matches.frame.join(crowded, identity, "left_anti"), matches.bound)
 
 
 def _is_own(conjunct: Expression, role: str) -> bool:

@@ -101,21 +101,21 @@ def expected(rule: Rule, source: Source, emitted: Emitted) -> Expected:
             raise Refused(f"rule {rule.name}: the trace has no events of the type {leaf.type}")
     try:
         roles = Roles(rule, source, composites)
-        found = _branches(rule, roles)
-        made = [_cells(rule, _lookup(branch.matches, roles)) for branch in found]
+        branches = _branches(rule, roles)
+        cells_of = [_cells(rule, _lookup(branch.matches, roles)) for branch in branches]
     except Refused:
         raise
     except ConfigError as error:
         raise Refused(f"rule {rule.name}: {error}") from None
     values = tuple(
-        common([cells[number] for cells in made], f"rule {rule.name}: {attribute.name}")
+        common([cells[number] for cells in cells_of], f"rule {rule.name}: {attribute.name}")
         for number, attribute in enumerate(rule.attributes)
     )
     frames = [
         _finished(branch, cells, values, roles, own=emitted.is_read(rule))
-        for branch, cells in zip(found, made, strict=True)
+        for branch, cells in zip(branches, cells_of, strict=True)
     ]
-    frame = reduce(lambda one, other: one.unionByName(other), [each.select(*_columns_of(each)) for each in frames])
+    frame = reduce(lambda one, other: one.unionByName(other), [part.select(*_columns_of(part)) for part in frames])
     if not roles.repeated:
         return Expected(rule, frame, values)
     late = frozenset(
@@ -124,20 +124,21 @@ def expected(rule: Rule, source: Source, emitted: Emitted) -> Expected:
         if any(isinstance(part, Fold) and part.role in roles.repeated for part in walk(attribute.value))
     )
     counted = tuple(
-        CountedBranch(each, branch, values, rule, roles) for branch, each in zip(found, frames, strict=True)
+        CountedBranch(branch_frame, branch, values, rule, roles)
+        for branch, branch_frame in zip(branches, frames, strict=True)
     )
     return Expected(rule, frame, values, tuple(sorted(roles.repeated)), late, counted)
 
 
-def offer(made: Expected, emitted: Emitted) -> Expected:
+def offer(wanted: Expected, emitted: Emitted) -> Expected:
     """Makes what a rule should find known to the rules that read it. The result is to be used in place of the first."""
-    rule = made.rule
+    rule = wanted.rule
     if not emitted.is_read(rule):
-        return made
-    if made.repeated:
-        emitted.refuse(rule, f"composites with a repeated part {made.repeated[0]}[] are counted, not listed")
-        return made
-    kept = Expected(rule, made.frame.persist(), made.values)
+        return wanted
+    if wanted.repeated:
+        emitted.refuse(rule, f"composites with a repeated part {wanted.repeated[0]}[] are counted, not listed")
+        return wanted
+    kept = Expected(rule, wanted.frame.persist(), wanted.values)
     emitted.add(rule, as_events(kept.frame, rule, kept.values))
     return kept
 
@@ -145,7 +146,7 @@ def offer(made: Expected, emitted: Emitted) -> Expected:
 def check(rule: Rule) -> None:
     """Refuses what is never verified, by name."""
     root = rule.pattern.root
-    for expression in (*rule.pattern.where, *(each.value for each in rule.attributes)):
+    for expression in (*rule.pattern.where, *(attribute.value for attribute in rule.attributes)):
         for part in walk(expression):
             if isinstance(part, Remote):
                 raise Refused(
@@ -179,7 +180,7 @@ def _branches(rule: Rule, roles: Roles) -> list[Branch]:
     window = getattr(root, "window", None)
     assert window is not None  # the outermost window is mandatory
     if rule.pattern.skip == "next":
-        return [Branch(each) for each in next_matches(root, window, where, roles)]
+        return [Branch(matches) for matches in next_matches(root, window, where, roles)]
     return branches_of(root, window, where, roles)
 
 
@@ -191,8 +192,8 @@ def _lookup(matches: Matches, roles: Roles) -> Lookup:
             return None  # the branch of an OR that was not taken
         if not roles.repeated:
             return roles.lookup(name)
-        known = {role: _all_candidates(role, matches, roles) for role in repeated_in(matches.bound, roles)}
-        return lookup_of(matches.bound, known, roles)(name)
+        candidates = {role: _all_candidates(role, matches, roles) for role in repeated_in(matches.bound, roles)}
+        return lookup_of(matches.bound, candidates, roles)(name)
 
     return lookup
 
@@ -207,18 +208,18 @@ def _all_candidates(role: str, matches: Matches, roles: Roles) -> Column:
 
 def _cells(rule: Rule, lookup: Lookup) -> list[Cell]:
     """The attributes of the composite of a match."""
-    made = []
-    for each in rule.attributes:
-        value = cell(each.value, lookup)
-        made.append(Cell(floating(value), "float") if each.kind == "float" and value.kind == "int" else value)
-    return made
+    cells = []
+    for attribute in rule.attributes:
+        value = cell(attribute.value, lookup)
+        cells.append(Cell(floating(value), "float") if attribute.kind == "float" and value.kind == "int" else value)
+    return cells
 
 
 def _columns(cells: Sequence[Cell], values: Sequence[Cell]) -> list[Column]:
     """The attributes in columns that are alike for all branches."""
     return [
-        made.column.cast(column_type(known)).alias(f"v{number}")
-        for number, (made, known) in enumerate(zip(cells, values, strict=True))
+        own.column.cast(column_type(shared)).alias(f"v{number}")
+        for number, (own, shared) in enumerate(zip(cells, values, strict=True))
     ]
 
 

@@ -42,13 +42,17 @@ def joined(root: Part, window: Window | None, where: Sequence[Expression], roles
     named = roles_in(root)
     apart = distances(root, window)
     ordered = order_pairs(root)
-    equal = {frozenset(roles_of(each)) for each in where if isinstance(each, Binary) and each.operator == "="}
+    equal = {
+        frozenset(roles_of(condition))
+        for condition in where
+        if isinstance(condition, Binary) and condition.operator == "="
+    }
     structure = list(structural(root, window, roles))
     conditions = [*structure, *(Held(roles_of(c), roles.judged(c)) for c in where)]
 
     def alone(role: str) -> DataFrame:
-        events = roles.events(role, [each for each in where if roles_of(each) <= {role}])
-        return events.filter(all_of([each.condition for each in structure if each.roles == {role}]))
+        events = roles.events(role, [condition for condition in where if roles_of(condition) <= {role}])
+        return events.filter(all_of([relation.condition for relation in structure if relation.roles == {role}]))
 
     def preference(role: str) -> tuple[bool, int, int]:
         linked = any(role in pair and pair & set(bound) for pair in equal if len(pair) == 2)
@@ -72,9 +76,11 @@ def joined(root: Part, window: Window | None, where: Sequence[Expression], roles
         length = apart[frozenset((role, beside))]
         back = 0 if (beside, role) in ordered else length
         ahead = 0 if (role, beside) in ordered else length
-        known = {*bound, role}
+        roles_so_far = {*bound, role}
         on = [
-            each.condition for each in conditions if role in each.roles and each.roles <= known and len(each.roles) > 1
+            relation.condition
+            for relation in conditions
+            if role in relation.roles and relation.roles <= roles_so_far and len(relation.roles) > 1
         ]
         frame = near_join(frame, alone(role), (roles.ts(beside), roles.ts(role)), (back, ahead), on)
         bound.append(role)
@@ -125,7 +131,7 @@ def _without(
     applicable = [c for c in written if roles_of(c) <= {*matches.bound, *inner}]
     inside = [c for c in applicable if roles_of(c) <= set(inner)]
     across = [c for c in applicable if not roles_of(c) <= set(inner)]
-    found = joined(branch, None if isinstance(branch, Leaf) else own, inside, roles).frame
+    forbidding = joined(branch, None if isinstance(branch, Leaf) else own, inside, roles).frame
     at = latest(inner, roles)
     end = last_key(inner, roles)
     members = roles_in(owner)
@@ -153,18 +159,18 @@ def _without(
         for other in matches.bound
         if roles.leaves[one].type == roles.leaves[other].type
     ]
-    on += [*apart_from, *(roles.judged(each) for each in across)]
-    frame = near_join(matches.frame, found, (here, at), near, on, "left_anti")
+    on += [*apart_from, *(roles.judged(condition) for condition in across)]
+    frame = near_join(matches.frame, forbidding, (here, at), near, on, "left_anti")
     return Matches(frame, matches.bound)
 
 
-def _after(end: Column, inner: list[str], others: list[str], roles: Roles) -> Column:
-    if len(inner) == 1 and len(others) == 1:
-        return roles.ends_before(others[0], inner[0])
-    return last_key(others, roles) < end
+def _after(end: Column, inner: list[str], around: list[str], roles: Roles) -> Column:
+    if len(inner) == 1 and len(around) == 1:
+        return roles.ends_before(around[0], inner[0])
+    return last_key(around, roles) < end
 
 
-def _before(end: Column, inner: list[str], others: list[str], roles: Roles) -> Column:
-    if len(inner) == 1 and len(others) == 1:
-        return roles.before(inner[0], others[0])
-    return end < first_key(others, roles)
+def _before(end: Column, inner: list[str], around: list[str], roles: Roles) -> Column:
+    if len(inner) == 1 and len(around) == 1:
+        return roles.before(inner[0], around[0])
+    return end < first_key(around, roles)

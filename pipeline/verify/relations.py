@@ -88,7 +88,7 @@ class Roles:
                 self.leaves[role] = Leaf(role, leaf.type)
         self.numbers = {role: number for number, role in enumerate(self.leaves)}
         self.parameters: dict[str, Cell] = {}
-        named = [*rule.pattern.where, *(each.value for each in rule.attributes)]
+        named = [*rule.pattern.where, *(output.value for output in rule.attributes)]
         self._needed: dict[str, set[str]] = {role: set() for role in self.leaves}
         for expression in named:
             for part in walk(expression):
@@ -211,10 +211,10 @@ class Roles:
             low, high = self.source.ranges.get(word, (LONG_LEAST, LONG_MOST))
             return Cell(column, "string") if word == "node" else Cell(column, "int", low, high)
         if self.composite(role):
-            known = self.composites[self.leaves[role].type].values.get(word)
-            if known is None or known.kind == "none":
+            cell = self.composites[self.leaves[role].type].values.get(word)
+            if cell is None or cell.kind == "none":
                 return None
-            return Cell(column, known.kind, known.low, known.high, known.nan, known.rough)
+            return Cell(column, cell.kind, cell.low, cell.high, cell.nan, cell.rough)
         kind = self.kind(role, word)
         if kind is None:
             return None
@@ -247,12 +247,12 @@ class Roles:
                 column = column.cast("double")
             chosen.append(column.alias(f"p{number}_{word}"))
         if self.composite(role):
-            found = self.composites[type_].events.select(*chosen)
+            events = self.composites[type_].events.select(*chosen)
         else:
-            found = self.source.events.filter(F.col("type") == type_).select(*chosen)
-        for each in where:
-            found = found.filter(condition(each, self.lookup))
-        return found
+            events = self.source.events.filter(F.col("type") == type_).select(*chosen)
+        for expression in where:
+            events = events.filter(condition(expression, self.lookup))
+        return events
 
     def judged(self, expression: Expression) -> Column:
         """A conjunct as a condition of a join; not true where it does not hold."""
@@ -265,15 +265,15 @@ class Roles:
 
 def without_same(where: Iterable[Expression], roles: Sequence[str]) -> list[Expression]:
     """The conjuncts, with every SAME written out for these roles: the keys of all equal that of the first."""
-    made: list[Expression] = []
-    for each in where:
-        if isinstance(each, Same):
-            keys = [_for_role(each.key, role) for role in roles]
+    conditions: list[Expression] = []
+    for expression in where:
+        if isinstance(expression, Same):
+            keys = [_for_role(expression.key, role) for role in roles]
             # A key without a value equals not even itself.
-            made += [Binary("=", keys[0], key) for key in keys]
+            conditions += [Binary("=", keys[0], key) for key in keys]
         else:
-            made.append(each)
-    return made
+            conditions.append(expression)
+    return conditions
 
 
 def _for_role(key: Expression, role: str) -> Expression:

@@ -110,7 +110,7 @@ async def replay_to(
 ) -> list[Fed]:
     attributes = {each.name: each.attributes for each in types}
     known = frozenset((event.node, event.type) for event in events)
-    assignment = Assignment(bounds_of(events, slices), attributes, known=known, **options)
+    assignment = Assignment(bounds_of(events, slices), attributes, streams=known, **options)
     with Council(len(shares), watch=watch) as council:
         found = await asyncio.gather(
             *(
