@@ -112,14 +112,14 @@ class Engine:
             self._program = rules
             return RuleSet(rules.rules, dict(rules.types))
         if isinstance(rules, RuleSet):
-            return RuleSet(rules.rules, {**rules.types, **{each.name: each for each in self._types}})
+            return RuleSet(rules.rules, {**rules.types, **{event_type.name: event_type for event_type in self._types}})
         if not isinstance(rules, str | os.PathLike | Source):
             if not isinstance(rules, Iterable):
                 raise ConfigError(f"{rules!r:.60} holds no rules; {_RULES}")
-            given = list(rules)
-            if given and all(isinstance(each, Rule) for each in given):
-                return RuleSet(tuple(given), {each.name: each for each in self._types})  # type: ignore[arg-type]
-            rules = given  # type: ignore[assignment]
+            rule_list = list(rules)
+            if rule_list and all(isinstance(rule, Rule) for rule in rule_list):
+                return RuleSet(tuple(rule_list), {event_type.name: event_type for event_type in self._types})  # type: ignore[arg-type]
+            rules = rule_list  # type: ignore[assignment]
         self._sources = _sources(rules)  # type: ignore[arg-type]
         try:
             return parse_sources(self._sources, self._types, self._functions)
@@ -188,8 +188,8 @@ class Engine:
             if (time_column, type_column, time_unit) != ("ts", "type", None):
                 raise ConfigError("time_column, type_column and time_unit are for whole inputs; leave lateness_us out")
             return self._streamed(events, lateness_us)
-        found, times = self._evaluated(events, _layout(time_column, type_column, time_unit), count_only=False)[1:]
-        return Matches(in_key_order(found), times)
+        composites, times = self._evaluated(events, _layout(time_column, type_column, time_unit), count_only=False)[1:]
+        return Matches(in_key_order(composites), times)
 
     def count(
         self, events: Events, *, time_column: str = "ts", type_column: str = "type", time_unit: TimeUnit | None = None
@@ -239,12 +239,15 @@ class Engine:
             seen = look()
             ours = emitted - read
             declared = self._declared_names()
-            inferred = [made for name, made in seen.types.items() if name not in declared | ours]
+            inferred = [event_type for name, event_type in seen.types.items() if name not in declared | ours]
             if self._sources is not None:
                 rules = self._parsed_again(inferred, shown, seen)
                 types = rules.types
             else:
-                types = {**types, **{made.name: made for made in inferred if made.name not in emitted}}
+                types = {
+                    **types,
+                    **{event_type.name: event_type for event_type in inferred if event_type.name not in emitted},
+                }
         key = tuple(types.values())
         if self._compiled is None or self._compiled[:2] != (key, count_only):
             program = compile_rules(
@@ -258,7 +261,7 @@ class Engine:
             return set(self._rules.types)
         from headwater.deploy.cli.common import declared_types
 
-        return {each.name for each in self._types} | declared_types(self._sources or ())
+        return {event_type.name for event_type in self._types} | declared_types(self._sources or ())
 
     def _parsed_again(self, inferred: list[EventType], shown: str, seen: Survey) -> RuleSet:
         assert self._sources is not None
@@ -366,20 +369,20 @@ _RULES: Final = "give a text, the path of a .tesla or .sase file, a list of thes
 def _sources(rules: RuleText | Iterable[RuleText]) -> list[Source]:
     if isinstance(rules, str | os.PathLike | Source):
         return [_source(rules, "rule")]
-    given = list(rules)
-    if not given:
+    texts = list(rules)
+    if not texts:
         raise ConfigError(f"there are no rules; {_RULES}")
-    return [_source(each, f"rule_{number}") for number, each in enumerate(given, 1)]
+    return [_source(text, f"rule_{number}") for number, text in enumerate(texts, 1)]
 
 
-def _source(given: RuleText, name: str) -> Source:
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, str) and not _is_path(given):
-        return Source(given, name, language_of(given))
-    if not isinstance(given, str | os.PathLike):
-        raise ConfigError(f"{given!r:.60} is no rule; {_RULES}")
-    path = Path(given)
+def _source(text: RuleText, name: str) -> Source:
+    if isinstance(text, Source):
+        return text
+    if isinstance(text, str) and not _is_path(text):
+        return Source(text, name, language_of(text))
+    if not isinstance(text, str | os.PathLike):
+        raise ConfigError(f"{text!r:.60} is no rule; {_RULES}")
+    path = Path(text)
     if not path.is_file():
         raise ConfigError(f"there is no rule file {path}")
     return Source.from_path(path)
@@ -394,18 +397,18 @@ def _declared(types: Types) -> list[EventType]:
     if isinstance(types, Mapping) and all(isinstance(attributes, Mapping) for attributes in types.values()):
         return [EventType(name, attributes) for name, attributes in types.items()]
     declared = [] if isinstance(types, Mapping | str) else list(types)
-    if isinstance(types, Mapping | str) or not all(isinstance(each, EventType) for each in declared):
+    if isinstance(types, Mapping | str) or not all(isinstance(event_type, EventType) for event_type in declared):
         raise ConfigError(
             f"types is {types!r:.60}; write {{'Name': {{'attribute': 'kind', ..}}, ..}} or a list of EventType objects"
         )
     return declared
 
 
-def _functions(given: Functions | Mapping[str, Callable[..., Value]] | None) -> Functions:
-    if isinstance(given, Functions):
-        return given
+def _functions(mapping: Functions | Mapping[str, Callable[..., Value]] | None) -> Functions:
+    if isinstance(mapping, Functions):
+        return mapping
     functions = Functions()
-    for name, call in (given or {}).items():
+    for name, call in (mapping or {}).items():
         functions.register(name, call)
     return functions
 
@@ -447,7 +450,7 @@ def _times_of(rows: Rows) -> TimeForm:
 def _hints(error: RuleTextError, shown: str, seen: Survey) -> Iterator[str]:
     """What the events have to do with mistakes in rules that were read with their types."""
     text = str(error)
-    if any(each.message.startswith("unknown event type") for each in error.diagnostics):
+    if any(diagnostic.message.startswith("unknown event type") for diagnostic in error.diagnostics):
         yield (
             f"types that are not declared are taken from {shown}; if it just holds none of these, declare them: "
             "types={'Name': {'attribute': 'kind', ..}, ..}"

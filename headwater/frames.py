@@ -120,8 +120,8 @@ def table_of(data: Any, layout: Layout = USUAL) -> Table | list[Event] | TraceSo
         return TraceSource.at(str(name), layout=layout)
     columns = _columns_of(data)
     if columns is not None:
-        what, names, lists, times = columns(data, layout)
-        return _from_columns(what, names, lists, times, layout)
+        label, names, lists, times = columns(data, layout)
+        return _from_columns(label, names, lists, times, layout)
     if isinstance(data, Mapping):
         raise EventError("one mapping is not a list of events; put it into a list, or give a frame of pandas or Polars")
     try:
@@ -272,13 +272,13 @@ def _microseconds(counts: list[Any], unit: str) -> list[int | None]:
 
 
 def _from_columns(
-    what: str, names: list[str], lists: list[list[Any]], times: dict[str, TimeForm], layout: Layout
+    label: str, names: list[str], lists: list[list[Any]], times: dict[str, TimeForm], layout: Layout
 ) -> Table:
     shown = ", ".join(names) or "none"
     for wanted, argument in ((layout.type_column, "type_column"), (layout.time_column, "time_column")):
         if wanted not in names:
             raise EventError(
-                f"{what} has no column {wanted!r}; the columns are {shown} ({argument}= names another one)"
+                f"{label} has no column {wanted!r}; the columns are {shown} ({argument}= names another one)"
             )
     form = times.get(layout.time_column)
     if form is not None and layout.time_unit is not None:
@@ -288,16 +288,16 @@ def _from_columns(
     renamed = [_renamed(layout, name) for name in names]
     for name in renamed:
         if renamed.count(name) > 1:
-            raise EventError(f"{what} has two columns called {name!r}; rename one")
+            raise EventError(f"{label} has two columns called {name!r}; rename one")
     at = renamed.index("ts")
     if form is None:
-        lists[at], form = _times(lists[at], layout, what)
+        lists[at], form = _times(lists[at], layout, label)
     rows = list(zip(*lists, strict=True))
     if "seq" in renamed:
         node = renamed.index("node") if "node" in renamed else None
         seq = renamed.index("seq")
         _refuse_shared((row[node] if node is not None else None, row[seq], row) for row in rows)
-    return Table(_InMemory(what, "", layout), rows, renamed, form)
+    return Table(_InMemory(label, "", layout), rows, renamed, form)
 
 
 def _from_dicts(items: Iterable[Any], layout: Layout) -> Table:
@@ -341,10 +341,10 @@ def _renamed(layout: Layout, name: str) -> str:
 
 def _refuse_shared(identities: Iterable[tuple[Any, Any, Any]]) -> None:
     """Two rows under one identity would be taken for one event. (The same row twice is one.)"""
-    known: dict[tuple[Any, Any], Any] = {}
+    first_rows: dict[tuple[Any, Any], Any] = {}
     for node, seq, row in identities:
         try:
-            other = known.setdefault((node, seq), row)
+            other = first_rows.setdefault((node, seq), row)
         except TypeError:  # no identity at all, which the reader of rows refuses
             continue
         if other is not row and other != row:
@@ -384,7 +384,7 @@ def moment_us(moment: datetime) -> int | None:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def _times(cells: list[Any], layout: Layout, what: str) -> tuple[list[Any], TimeForm]:
+def _times(cells: list[Any], layout: Layout, label: str) -> tuple[list[Any], TimeForm]:
     """Times as integers or text, as the reader of rows takes them, and how they were written.
 
     Times of different forms in one input are refused: integers beside datetimes, or datetimes with a zone beside those
@@ -404,8 +404,8 @@ def _times(cells: list[Any], layout: Layout, what: str) -> tuple[list[Any], Time
             first, shown = form, cell
         elif form != first and (form.stamped, form.zone is None) != (first.stamped, first.zone is None):
             raise EventError(
-                f"{what}: row {number} has the time {cell!r}, and an earlier row has {shown!r}; write all times in one "
-                "way: integer microseconds, datetimes with a zone, or datetimes without one (which count as UTC)"
+                f"{label}: row {number} has the time {cell!r}, and an earlier row has {shown!r}; write all times in "
+                "one way: integer microseconds, datetimes with a zone, or datetimes without one (which count as UTC)"
             )
         elif form != first:
             first = UTC_STAMPS  # several zones: the results say all of them in one
