@@ -26,6 +26,7 @@ from headwater.protocol.events import Event, EventType, Value
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import RuleSet, RuleTextError, Source, language_of
 from headwater.protocol.languages import parse_rules as parse_sources
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE
 from headwater.protocol.languages.sources import LANGUAGES
 from headwater.protocol.pattern import Rule, types_of
 
@@ -124,7 +125,7 @@ class Engine:
         try:
             return parse_sources(self._sources, self._types, self._functions)
         except RuleTextError as error:
-            if not all(diagnostic.message.startswith("unknown event type") for diagnostic in error.diagnostics):
+            if not all(diagnostic.code == UNKNOWN_EVENT_TYPE for diagnostic in error.diagnostics):
                 raise
             # Some types are declared and others are not: those may be in the events.
             self._undeclared = error
@@ -450,7 +451,7 @@ def _times_of(rows: Rows) -> TimeForm:
 def _hints(error: RuleTextError, shown: str, seen: Survey) -> Iterator[str]:
     """What the events have to do with mistakes in rules that were read with their types."""
     text = str(error)
-    if any(diagnostic.message.startswith("unknown event type") for diagnostic in error.diagnostics):
+    if any(diagnostic.code == UNKNOWN_EVENT_TYPE for diagnostic in error.diagnostics):
         yield (
             f"types that are not declared are taken from {shown}; if it just holds none of these, declare them: "
             "types={'Name': {'attribute': 'kind', ..}, ..}"
