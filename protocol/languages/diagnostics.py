@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headwater.protocol.errors import RuleError
-from headwater.protocol.text import closest as closest
-from headwater.protocol.text import listed as listed
-from headwater.protocol.text import plural as plural
-from headwater.protocol.text import suggestion as suggestion
 
 if TYPE_CHECKING:
     from headwater.protocol.languages.meaning import Types
