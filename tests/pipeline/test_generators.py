@@ -14,7 +14,7 @@ import pytest
 from headwater.deploy.descriptions.traces import find_description, read_description
 from headwater.pipeline.generate.arrivals import CHUNK_EVENTS, Cell, Chunk, chunks, times_us
 from headwater.pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
-from headwater.pipeline.generate.generate import alias_table, generate, made_up
+from headwater.pipeline.generate.generate import alias_table, generate, generated_events
 from headwater.pipeline.generate.model import (
     Arrivals,
     Attribute,
@@ -297,7 +297,7 @@ def test_events_are_the_same_however_they_are_divided(spark: Any, small: Prepare
     from headwater.pipeline.prepare.prepared import checksum
 
     def summed(generation: Generation, parts: int) -> Any:
-        rows = made_up(spark, generation, tasks=parts).withColumn("seq", F.lit(0).cast("bigint"))
+        rows = generated_events(spark, generation, tasks=parts).withColumn("seq", F.lit(0).cast("bigint"))
         return rows.agg(F.count("*"), checksum(generation.kinds())).first()
 
     plain = small.events(spark).withColumn("seq", F.lit(0).cast("bigint"))
