@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
 from headwater.deploy.cli.output import in_key_order
-from headwater.frames import NUMBERS, UTC_STAMPS, Table, TimeForm, in_python, moment_us, plain_cell, table_of
+from headwater.frames import NUMBERS, UTC_STAMPS, EventTable, TimeForm, in_python, moment_us, plain_cell, table_of
 from headwater.matches import Matches
 from headwater.node.engine import Engine as Core
 from headwater.node.engine import Program, compile_rules
@@ -208,7 +208,7 @@ class Engine:
         except EventError as error:
             raise in_python(error) from None
 
-    def _read(self, table: Table | TraceSource, count_only: bool) -> tuple[Core, list[Composite], TimeForm]:
+    def _read(self, table: EventTable | TraceSource, count_only: bool) -> tuple[Core, list[Composite], TimeForm]:
         def look() -> Survey:
             rows = table.open()
             try:
@@ -216,12 +216,12 @@ class Engine:
             finally:
                 rows.close()
 
-        shown = (table.source if isinstance(table, Table) else table).shown
+        shown = (table.source if isinstance(table, EventTable) else table).shown
         core = self._core_for(look, shown, count_only)
         wanted: frozenset[str] = core.program.read_types()
         rows = table.open()
         try:
-            times = table.times if isinstance(table, Table) else _times_of(rows)
+            times = table.times if isinstance(table, EventTable) else _times_of(rows)
             events = TraceReader(rows, core.program.types, wanted).whole()
         finally:
             rows.close()
@@ -431,7 +431,7 @@ def _surveyed_events(events: list[Event]) -> Callable[[], Survey]:
     def look() -> Survey:
         rows = [{"type": event.type, "ts": event.ts, **event.attributes} for event in events]
         table = table_of(rows, Layout(time_unit="us"))
-        return Survey({}) if not isinstance(table, Table) else survey(table.open())
+        return Survey({}) if not isinstance(table, EventTable) else survey(table.open())
 
     return look
 

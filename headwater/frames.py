@@ -45,7 +45,7 @@ UTC_STAMPS: Final = TimeForm(True, "UTC")
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class EventTable:
     """Events in memory, as columns with rows of values, or as dicts; they can be read more than once."""
 
     source: TraceSource
@@ -71,7 +71,7 @@ class _InMemory(TraceSource):
 class _TableRows(Rows):
     unit = "row"
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: EventTable) -> None:
         super().__init__(table.source, BytesIO(), None)
         self.flavour = "dict" if table.columns is None else "values"
         self.columns = table.columns
@@ -93,7 +93,7 @@ class _TableRows(Rows):
         raise error
 
 
-def _gives_seq(table: Table) -> bool:
+def _gives_seq(table: EventTable) -> bool:
     if table.columns is not None:
         return "seq" in table.columns
     return bool(table.rows) and table.rows[0].get("seq") is not None
@@ -111,7 +111,7 @@ def in_python(error: EventError) -> EventError:
 # ------------------------------------------------------------------------------------------------------ kinds of input
 
 
-def table_of(data: Any, layout: Layout = USUAL) -> Table | list[Event] | TraceSource:
+def table_of(data: Any, layout: Layout = USUAL) -> EventTable | list[Event] | TraceSource:
     """Whatever a program gives as events: as a table, as the events they are already, or as a file to read."""
     if isinstance(data, str | os.PathLike):
         name = os.fspath(data)
@@ -273,7 +273,7 @@ def _microseconds(counts: list[Any], unit: str) -> list[int | None]:
 
 def _from_columns(
     label: str, names: list[str], lists: list[list[Any]], times: dict[str, TimeForm], layout: Layout
-) -> Table:
+) -> EventTable:
     shown = ", ".join(names) or "none"
     for wanted, argument in ((layout.type_column, "type_column"), (layout.time_column, "time_column")):
         if wanted not in names:
@@ -297,10 +297,10 @@ def _from_columns(
         node = renamed.index("node") if "node" in renamed else None
         seq = renamed.index("seq")
         _refuse_shared((row[node] if node is not None else None, row[seq], row) for row in rows)
-    return Table(_InMemory(label, "", layout), rows, renamed, form)
+    return EventTable(_InMemory(label, "", layout), rows, renamed, form)
 
 
-def _from_dicts(items: Iterable[Any], layout: Layout) -> Table:
+def _from_dicts(items: Iterable[Any], layout: Layout) -> EventTable:
     rows: list[dict[str, Any]] = []
     for number, item in enumerate(items, 1):
         if isinstance(item, Event):
@@ -327,7 +327,7 @@ def _from_dicts(items: Iterable[Any], layout: Layout) -> Table:
             row["node"] = _present(row["node"])
     if rows and "seq" in rows[0]:
         _refuse_shared((row.get("node"), row.get("seq"), row) for row in rows)
-    return Table(_InMemory("the events", "", layout), rows, None, form)
+    return EventTable(_InMemory("the events", "", layout), rows, None, form)
 
 
 def _renamed(layout: Layout, name: str) -> str:

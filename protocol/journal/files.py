@@ -51,7 +51,7 @@ class SegmentId:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SegmentLink:
     """The segment before this one, and how many of its bytes count; what is behind them was written again here."""
 
     segment: SegmentId
@@ -90,8 +90,8 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 # ----------------------------------------------------------------------------------------------------------- headers
 
 
-def segment_header(own: SegmentId, link: Link | None) -> bytes:
-    before = link or Link(SegmentId(0, 0), 0)  # no segment ends at 0: each has a header
+def segment_header(own: SegmentId, link: SegmentLink | None) -> bytes:
+    before = link or SegmentLink(SegmentId(0, 0), 0)  # no segment ends at 0: each has a header
     header = _SEGMENT.pack(
         SEGMENT_MAGIC,
         VERSION,
@@ -128,7 +128,7 @@ def _refuse_strangers(path: Path, begin: bytes, magic: bytes) -> None:
             )
 
 
-def read_segment_header(path: Path, own: SegmentId) -> Link | None:
+def read_segment_header(path: Path, own: SegmentId) -> SegmentLink | None:
     """The link to the segment before; raises Damaged, ConfigError for what is not ours, EOFError if the header was
     never completely written (the file is shorter, or holds only zeros)."""
     with path.open("rb") as file:
@@ -141,7 +141,7 @@ def read_segment_header(path: Path, own: SegmentId) -> Link | None:
     _, _, _, serial, generation, before_generation, before_serial, before_end = _SEGMENT.unpack_from(header)
     if SegmentId(generation, serial) != own:
         raise Damaged(f"its header says that it is {SegmentId(generation, serial).name}")
-    return Link(SegmentId(before_generation, before_serial), before_end) if before_end else None
+    return SegmentLink(SegmentId(before_generation, before_serial), before_end) if before_end else None
 
 
 def check_snapshot_is_ours(path: Path) -> None:

@@ -24,7 +24,7 @@ from headwater.protocol.journal.files import (
     read_records,
 )
 from headwater.protocol.journal.lock import take_lock
-from headwater.protocol.journal.recovery import LOSSES_NAME, Part, Recovered, recover
+from headwater.protocol.journal.recovery import LOSSES_NAME, ChainedSegment, Recovered, recover
 from headwater.protocol.journal.writer import SegmentWriter, remove_before, write_snapshot
 
 Durability = Literal["none", "async", "sync"]
@@ -76,7 +76,7 @@ class Journal:
         self.pending_bytes = 0  # committed and not yet durable
         self.is_saving = False  # a snapshot is on its way
         self._lock: int | None = lock
-        self._parts: list[Part] = recovered.parts
+        self._parts: list[ChainedSegment] = recovered.parts
         self._may_read = True
         self._appended: list[bytes] = []
         self._appended_bytes = 0

@@ -13,8 +13,8 @@ from headwater.protocol.files import sync_folder, write_file
 from headwater.protocol.journal.files import (
     SEGMENT_HEADER_BYTES,
     Damaged,
-    Link,
     SegmentId,
+    SegmentLink,
     check_snapshot_is_ours,
     read_records,
     read_segment_header,
@@ -31,11 +31,11 @@ TAIL_BYTES_MAX = 64 << 20  # so much of a damaged tail is looked at when its rec
 
 
 @dataclass(slots=True)
-class Part:
+class ChainedSegment:
     """A segment of the chain, and how far it is good."""
 
     segment: SegmentId
-    link: Link | None
+    link: SegmentLink | None
     end: int = 0
 
 
@@ -46,7 +46,7 @@ class Recovered:
     snapshot: bytes | None = None
     base: int = 0  # the generation the snapshot begins
     generation: int = 0  # the generation to go on in
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ChainedSegment] = field(default_factory=list)
     was_cut: bool = False
     lost_records: int = 0
     records: int = 0
@@ -81,7 +81,7 @@ class _Recovery:
         sync_folder(self._folder)
         return recovered
 
-    def _header(self, segment: SegmentId) -> Link | Damaged | EOFError | None:
+    def _header(self, segment: SegmentId) -> SegmentLink | Damaged | EOFError | None:
         try:
             return read_segment_header(self._folder / segment.name, segment)
         except (Damaged, EOFError) as problem:
@@ -120,10 +120,10 @@ class _Recovery:
                 return
 
     def _chain(
-        self, segments: list[SegmentId], headers: dict[SegmentId, Link | Damaged | EOFError | None]
-    ) -> tuple[list[Part], list[SegmentId]]:
+        self, segments: list[SegmentId], headers: dict[SegmentId, SegmentLink | Damaged | EOFError | None]
+    ) -> tuple[list[ChainedSegment], list[SegmentId]]:
         """The segments that follow each other from the snapshot on, and those behind that do not."""
-        parts: list[Part] = []
+        parts: list[ChainedSegment] = []
         behind: list[SegmentId] = []
         for segment in segments:
             header = headers[segment]
@@ -149,10 +149,10 @@ class _Recovery:
             # Whatever stood between the two was written while the disk failed, and this segment takes its place.
             for superseded in parts[place + 1 :]:
                 (self._folder / superseded.segment.name).unlink()
-            parts[place + 1 :] = [Part(segment, header)]
+            parts[place + 1 :] = [ChainedSegment(segment, header)]
         return parts, behind
 
-    def _read(self, parts: list[Part], behind: list[SegmentId]) -> None:
+    def _read(self, parts: list[ChainedSegment], behind: list[SegmentId]) -> None:
         """Find how far the chain is good, and cut it there."""
         recovered = self._recovered
         for number, part in enumerate(parts):
@@ -189,7 +189,7 @@ class _Recovery:
                 f"anything did, is lost"
             )
 
-    def _cut(self, part: Part, tail: bytes, following: list[SegmentId], *, is_last: bool) -> None:
+    def _cut(self, part: ChainedSegment, tail: bytes, following: list[SegmentId], *, is_last: bool) -> None:
         path = self._folder / part.segment.name
         judged = judge(tail[:TAIL_BYTES_MAX])
         if judged.is_torn and is_last and not following:

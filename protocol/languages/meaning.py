@@ -100,7 +100,7 @@ class Meaning:
             case s.All():
                 for item in node.items:
                     yield from self.conjuncts(item)
-            case s.Chain():
+            case s.ComparisonChain():
                 for one, at in self._comparisons(node):
                     yield Placed(one, at)
             case s.Range(negated=False):
@@ -147,12 +147,12 @@ class Meaning:
             case _:
                 return Typed(self._condition(node), "bool")
 
-    def _condition(self, node: s.Not | s.Chain | s.Range | s.All | s.Any | s.SameKeys) -> e.Expression:
+    def _condition(self, node: s.Not | s.ComparisonChain | s.Range | s.All | s.Any | s.SameKeys) -> e.Expression:
         """What is true or false."""
         match node:
             case s.Not():
                 return e.Unary("not", self.boolean(node.operand))
-            case s.Chain():
+            case s.ComparisonChain():
                 return joined("and", [one for one, _ in self._comparisons(node)])
             case s.Range():
                 both = joined("and", [one for one, _ in self._bounds(node)])
@@ -253,7 +253,7 @@ class Meaning:
             )
         return Typed(e.Binary(operator, left.expression, right.expression), kind or "any")
 
-    def _comparisons(self, node: s.Chain) -> Iterator[tuple[e.Expression, int]]:
+    def _comparisons(self, node: s.ComparisonChain) -> Iterator[tuple[e.Expression, int]]:
         operands = [self.value(operand) for operand in node.operands]
         for position, operator in enumerate(node.operators):
             left, right = operands[position], operands[position + 1]

@@ -129,7 +129,7 @@ class Arithmetic:
 
 
 @dataclass(slots=True)
-class Chain:
+class ComparisonChain:
     """``a < b <= c``: one comparison after each operator."""
 
     operands: list[Syntax]
@@ -230,8 +230,8 @@ class AggregateCall:
 
 
 Syntax = (
-    Literal | Bare | Dollar | Path | Bracketed | Called | RemoteLookup | Inner | Negative | Not | Arithmetic | Chain
-    | In | Range | All | Any | SameKeys | FoldCall | AggregateCall
+    Literal | Bare | Dollar | Path | Bracketed | Called | RemoteLookup | Inner | Negative | Not | Arithmetic
+    | ComparisonChain | In | Range | All | Any | SameKeys | FoldCall | AggregateCall
 )  # fmt: skip
 
 

@@ -40,7 +40,7 @@ class Binding:
 
 
 @dataclass(slots=True)
-class Names:
+class RuleNames:
     """The names of one rule, in the order in which the text introduces them."""
 
     roles: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class TeslaMeaning(Meaning):
 
     def __init__(self, problems: Problems, types: Types, functions: Functions) -> None:
         super().__init__(problems, types, functions)
-        self.names = Names()
+        self.names = RuleNames()
         self.own: Leaf | None = None
         self.steps: list[Step] = []
         self.where: list[e.Expression] = []
@@ -155,7 +155,7 @@ class TeslaMeaning(Meaning):
         self.own, self.aggregates_allowed = None, True
 
     def _binds(self, item: s.Syntax, leaf: Leaf, hidden: bool) -> bool:
-        if not isinstance(item, s.Chain) or [operator.text for operator in item.operators] != ["="]:
+        if not isinstance(item, s.ComparisonChain) or [operator.text for operator in item.operators] != ["="]:
             return False
         for name, value in (item.operands, item.operands[::-1]):
             if isinstance(name, s.Dollar) and name.name not in self.names.bound:
@@ -249,7 +249,7 @@ class TeslaMeaning(Meaning):
                 node.at, "the value of this aggregate is not used", "compare it, or bind it: $x = " + node.function.text
             )
             return
-        if isinstance(node, s.Chain):
+        if isinstance(node, s.ComparisonChain):
             rest = self._bind_aggregates(node)
             if rest is None:
                 return
@@ -271,7 +271,7 @@ class TeslaMeaning(Meaning):
         roles = {step.leaf.role: i for i, step in enumerate(self.steps) if isinstance(step, Selection)}
         return latest >= 0 and latest > max((roles.get(role, -1) for role in e.roles_of(condition)), default=-1)
 
-    def _bind_aggregates(self, chain: s.Chain) -> s.Chain | None:
+    def _bind_aggregates(self, chain: s.ComparisonChain) -> s.ComparisonChain | None:
         """``45 < $t = Avg(..)``: computes the aggregate as $t and leaves ``45 < $t``; None if nothing is left."""
         operands, operators = list(chain.operands), list(chain.operators)
         position = 0
@@ -290,7 +290,7 @@ class TeslaMeaning(Meaning):
                     break
             else:
                 position += 1
-        return s.Chain(operands, operators, chain.depth) if operators else None
+        return s.ComparisonChain(operands, operators, chain.depth) if operators else None
 
 
 def build_tesla(rule: s.TeslaRule, name: str, problems: Problems, types: Types, functions: Functions) -> Rule:
@@ -479,7 +479,7 @@ def parts_of(node: s.Syntax) -> Sequence[s.Syntax]:
             return [node.operand]
         case s.Arithmetic():
             return [node.left, node.right]
-        case s.Chain():
+        case s.ComparisonChain():
             return node.operands
         case s.All() | s.Any():
             return node.items

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from headwater.protocol.events import EventType
-from headwater.protocol.state.kinds import Kind, Parts, StateError, TupleKind, check_equal
+from headwater.protocol.state.kinds import Parts, StateError, StateKind, TupleKind, check_equal
 from headwater.protocol.wire import codec
 
 
@@ -25,7 +25,7 @@ class Made:
     """Whether equal parts are always one and the same instance."""
 
 
-class _Enum(Kind):
+class _Enum(StateKind):
     is_value = True
 
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
@@ -35,7 +35,7 @@ class _Enum(Kind):
         return self.cls[parts[0]]
 
 
-class _Frozen(Kind):
+class _Frozen(StateKind):
     """A frozen dataclass: it is made with its fields as they were, without its checks."""
 
     is_value = True
@@ -65,7 +65,7 @@ class _Frozen(Kind):
         return instance
 
 
-class _Object(Kind):
+class _Object(StateKind):
     """An instance of a class of ours, field by field."""
 
     def __init__(self, name: str, cls: type) -> None:
@@ -136,7 +136,7 @@ class _Stateful(_Object):
             instance.__setstate__(state)
 
 
-class MadeKind(Kind):
+class MadeKind(StateKind):
     is_value = True
     makes_parts = True
     hashes = True
@@ -153,7 +153,7 @@ class MadeKind(Kind):
         return self._together(*parts)
 
 
-class Recipe(Kind):
+class Recipe(StateKind):
     """A condition that a function has made of expressions, a type, and whether that is one of composites.
 
     The expressions are saved in their canonical encoding: all that ask the same in a process share a condition, so
@@ -178,7 +178,7 @@ class Recipe(Kind):
         return self._make(codec.decode(where), event_type, is_composite)
 
 
-class Name(Kind):
+class Name(StateKind):
     """Something that is only referred to."""
 
     NAME: Final = "named"
@@ -192,7 +192,7 @@ class Name(Kind):
         return (self._reference,), ()
 
 
-class Referent(Kind):
+class Referent(StateKind):
     """The same, when it is read."""
 
     is_value = True
@@ -205,7 +205,7 @@ class Referent(Kind):
         return self._referent
 
 
-def kind_of(name: str, cls: type) -> Kind:
+def kind_of(name: str, cls: type) -> StateKind:
     if issubclass(cls, Enum):
         return _Enum(name, cls)
     if issubclass(cls, tuple):

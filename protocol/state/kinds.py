@@ -22,7 +22,7 @@ class StateError(HeadwaterError):
     """Saved state that is damaged or of another version: the operator who keeps it must act."""
 
 
-class Kind:
+class StateKind:
     """How instances of one class are written and read."""
 
     is_value = False
@@ -71,7 +71,7 @@ def check_equal(name: str, own: tuple[str, ...], names: tuple[str, ...]) -> None
         )
 
 
-class TupleKind(Kind):
+class TupleKind(StateKind):
     is_value = True
 
     def __init__(self, name: str, cls: type) -> None:
@@ -90,7 +90,7 @@ class TupleKind(Kind):
         return tuple.__new__(self.cls, parts)
 
 
-class _FrozenSet(Kind):
+class _FrozenSet(StateKind):
     is_value = True
     hashes = True
     makes_parts = True
@@ -102,7 +102,7 @@ class _FrozenSet(Kind):
         return frozenset(parts)
 
 
-class _List(Kind):
+class _List(StateKind):
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
         return (), value
 
@@ -189,7 +189,7 @@ class _DefaultDict(_Dict):
         super().fill(instance, names, inside)
 
 
-def builtin_kinds() -> Iterable[Kind]:
+def builtin_kinds() -> Iterable[StateKind]:
     yield TupleKind("tuple", tuple)
     yield _FrozenSet("frozenset", frozenset)
     yield _List("list", list)

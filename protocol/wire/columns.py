@@ -92,9 +92,9 @@ class Columns(Sequence[Row]):
         return self._rows
 
     @property
-    def identities(self) -> Identities:
+    def identities(self) -> ColumnIdentities:
         """(node, seq) of each."""
-        return Identities(self)
+        return ColumnIdentities(self)
 
     def times(self) -> list[int]:
         plain = self._plain if self._plain is not None else msgpack.unpackb(self.data)
@@ -149,7 +149,7 @@ class Columns(Sequence[Row]):
         return _restored, (self.event_type, self.number, self.data)
 
 
-class Identities(Sequence[tuple[str, int]]):
+class ColumnIdentities(Sequence[tuple[str, int]]):
     """Which events columns hold."""
 
     __slots__ = ("_columns",)
