@@ -33,7 +33,7 @@ from headwater.deploy.reporting.groups import grouped
 from headwater.deploy.reporting.page import page
 from headwater.pipeline.generate.generate import generated_events
 from headwater.pipeline.generate.model import Attribute, Choice, Generation, Normal, Stream, Uniform
-from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
+from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.report.inputs import Recorded, schema_of
@@ -135,7 +135,7 @@ def write_raw(spark: SparkSession, events: int, folder: Path) -> int:
 
 
 def description(form: str) -> Description:
-    attributes = {name: Kept(name, kind) for name, kind in KINDS.items()}
+    attributes = {name: KeptAttribute(name, kind) for name, kind in KINDS.items()}
     files = Files((f"*.{form}",), form)
     return Description("bench", (RawSource(files, "kind", NumberTime("at", "us"), ByValue("place"), attributes),))
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from headwater.pipeline.generate.arrivals import Cell
+    from headwater.pipeline.generate.arrivals import StreamCell
 
 EVENT_BYTES: Final = 48  # about what an event takes in a task, and then for each attribute:
 ATTRIBUTE_BYTES: Final = 16
@@ -98,12 +98,12 @@ def _stream(spark: SparkSession, generation: Generation, number: int, tasks: int
 # ----------------------------------------------------------------------------------------------- in the tasks, by numpy
 
 
-def _cell(generation: Generation, number: int, share: float, cell: int) -> Cell:
-    from headwater.pipeline.generate.arrivals import Cell
+def _cell(generation: Generation, number: int, share: float, cell: int) -> StreamCell:
+    from headwater.pipeline.generate.arrivals import StreamCell
 
     stream = generation.streams[number]
     rate_per_us = stream.rate_per_s * share / 1e6
-    return Cell(generation.seed, number, cell, rate_per_us, generation.duration_us, stream.arrivals)
+    return StreamCell(generation.seed, number, cell, rate_per_us, generation.duration_us, stream.arrivals)
 
 
 def _cut(generation: Generation, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

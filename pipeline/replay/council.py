@@ -34,7 +34,7 @@ class CouncilLost(HeadwaterError):
 
 
 @dataclass(slots=True)
-class Progress:
+class TaskProgress:
     """How far one task has come."""
 
     slices: int | None = None
@@ -69,7 +69,7 @@ class Council:
         *,
         host: str = "127.0.0.1",
         reached_at: str | None = None,
-        watch: Callable[[dict[int, Progress]], None] = lambda progress: None,
+        watch: Callable[[dict[int, TaskProgress]], None] = lambda progress: None,
     ) -> None:
         """``watch`` is called, in the thread of the council, whenever a task has told something."""
         self._seats = seats
@@ -77,7 +77,7 @@ class Council:
         self._reached_at = reached_at or host
         self._watch = watch
         self._token = secrets.token_hex(16)
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, TaskProgress] = {}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._connections = 0
         self._least = -1
@@ -139,7 +139,7 @@ class Council:
                 return
             seat = int(hello["seat"])
             self._writers[seat] = writer  # in place of an earlier life of the task
-            self._progress[seat] = Progress(pid=int(hello["pid"]))
+            self._progress[seat] = TaskProgress(pid=int(hello["pid"]))
             if self._stopped is not None:
                 self._say(writer, {"stop": self._stopped})
             self._look()

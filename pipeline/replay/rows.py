@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 READ_ROWS: Final = 8_192  # of a node that are read at once
 
 
-class Message(NamedTuple):
+class NodeMessage(NamedTuple):
     """What is sent to a node at once."""
 
     parts: list[Part]
@@ -43,23 +43,23 @@ class NodeRows:
     def first_us(self) -> int:
         return self._times[self._next]
 
-    def up_to(self, ts: int) -> list[Message]:
+    def up_to(self, ts: int) -> list[NodeMessage]:
         """The events at or before this time that were not taken yet."""
         end = bisect_right(self._times, ts, lo=self._next)
-        messages: list[Message] = []
+        messages: list[NodeMessage] = []
         for start in range(self._next, end, EVENTS_MAX):
             messages += self._messages(start, min(end, start + EVENTS_MAX))
         self._next = end
         return messages
 
-    def _messages(self, start: int, end: int) -> Iterator[Message]:
+    def _messages(self, start: int, end: int) -> Iterator[NodeMessage]:
         parts = self._parts(start, end)
         if end - start > 1 and _size(parts) > BYTES_MAX:
             middle = (start + end) // 2
             yield from self._messages(start, middle)
             yield from self._messages(middle, end)
         else:
-            yield Message(parts, self._times[start], self._seqs[end - 1], end - start)
+            yield NodeMessage(parts, self._times[start], self._seqs[end - 1], end - start)
 
     def _parts(self, start: int, end: int) -> list[Part]:
         rows = self._rows.slice(start, end - start)
@@ -100,7 +100,7 @@ def _listed(column: Any) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ReplayStretch:
     """Some of the events of a slice."""
 
     slice: int
@@ -119,7 +119,7 @@ def stretches(
     after: Mapping[str, int],
     attributes: Mapping[str, Sequence[str]],
     streams: Collection[tuple[str, str]],
-) -> Iterator[Stretch]:
+) -> Iterator[ReplayStretch]:
     """The events of some nodes, each of which come in the order of the trace, merged by time and cut into slices that
     end with ``bounds``. Every slice is completed, also those without events.
 
@@ -138,7 +138,7 @@ def stretches(
             ends = [reader.last_us for reader in open_ if reader.last_us <= bound]
             complete, last_us = not ends, min(ends, default=bound)
             rows = {reader.node: node_rows for reader in open_ if (node_rows := reader.up_to(last_us)) is not None}
-            yield Stretch(place, last_us, last_us if complete else last_us - 1, rows, complete)
+            yield ReplayStretch(place, last_us, last_us if complete else last_us - 1, rows, complete)
 
 
 class _Reader:

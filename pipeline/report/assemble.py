@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from headwater.pipeline.prepare.prepared import Manifest
 from headwater.pipeline.report.buckets import Buckets
-from headwater.pipeline.report.inputs import Note, Recorded
-from headwater.pipeline.report.matches import PERCENTILES, Compared, Delivered
-from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, Counted, Coverage, label
+from headwater.pipeline.report.inputs import Recorded, ReportNote
+from headwater.pipeline.report.matches import PERCENTILES, RunComparison, RunDeliveries
+from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, Coverage, RunCounts, label
 from headwater.pipeline.report.tables import KINDS, Row, Tables
 from headwater.protocol.strategy import CENTRAL
 
@@ -54,7 +54,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """One run, summed up."""
 
     run: Recorded
@@ -62,10 +62,10 @@ class Measured:
     spans: Spans
     buckets: Buckets
     coverage: Mapping[str, Sequence[Coverage]]
-    counted: Counted
+    counted: RunCounts
     born: Mapping[int, float]
-    delivered: Delivered
-    compared: Compared | None
+    delivered: RunDeliveries
+    compared: RunComparison | None
     reference: int | None
     lines_bad: int
     lines_repeated: int
@@ -73,8 +73,8 @@ class Measured:
 
 
 def assemble(
-    runs: Sequence[Measured],
-    notes: Sequence[Note],
+    runs: Sequence[MeasuredRun],
+    notes: Sequence[ReportNote],
     trace: Mapping[tuple[str, str], int] | None,
     manifest: Manifest | None,
 ) -> Tables:
@@ -99,7 +99,7 @@ def assemble(
 # -------------------------------------------------------------------------------------------------------- what was sent
 
 
-def _links(one: Measured, rows: dict[str, list[Row]]) -> None:
+def _links(one: MeasuredRun, rows: dict[str, list[Row]]) -> None:
     name = one.run.label
     for node in one.run.shape.nodes:
         amounts: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
@@ -130,7 +130,7 @@ def between_nodes(row: Row) -> bool:
 # --------------------------------------------------------------------------------------------------------------- nodes
 
 
-def _nodes(one: Measured, rows: dict[str, list[Row]]) -> None:
+def _nodes(one: MeasuredRun, rows: dict[str, list[Row]]) -> None:
     name, counted = one.run.label, one.counted
     links = [row for row in rows["links"] if row["run"] == name and between_nodes(row)]
     for node in one.run.shape.nodes:
@@ -183,7 +183,7 @@ def _buffer(run: str, node: str, buffer: str, of: str, peak: float) -> Row:
 # ---------------------------------------------------------------------------------------------------------------- times
 
 
-def _times(one: Measured, rows: dict[str, list[Row]]) -> None:
+def _times(one: MeasuredRun, rows: dict[str, list[Row]]) -> None:
     name, steps = one.run.label, one.buckets
     seconds = steps.step_us / 1e6
     for number in range(steps.number):
@@ -213,7 +213,7 @@ def _times(one: Measured, rows: dict[str, list[Row]]) -> None:
 
 
 def _usable(
-    one: Measured, trace: Mapping[tuple[str, str], int] | None, manifest: Manifest | None, notes: list[Note]
+    one: MeasuredRun, trace: Mapping[tuple[str, str], int] | None, manifest: Manifest | None, notes: list[ReportNote]
 ) -> Mapping[tuple[str, str], int] | None:
     """The events of the trace, if it is the one of this run; what is doubtful about it is told."""
     if trace is None or manifest is None:
@@ -221,23 +221,23 @@ def _usable(
     name, shape = one.run.label, one.run.shape
     if shape.trace is not None and shape.trace != manifest.checksum:
         why = f"the trace {manifest.name} ({manifest.checksum}) is not the one that was replayed ({shape.trace})"
-        notes.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
+        notes.append(ReportNote(name, f"{why}; what was born at the nodes is counted instead"))
         return None
     sources = set(shape.sources)
     wanted = {place: events for place, events in trace.items() if place in sources}
     if not wanted:
         why = f"the trace {manifest.name} has no event of any source of this network"
-        notes.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
+        notes.append(ReportNote(name, f"{why}; what was born at the nodes is counted instead"))
         return None
     born = round(sum(one.counted.sum(node, "headwater_events_born_total") for node in shape.nodes))
     total = sum(wanted.values())
     if born != total:
         why = f"the trace has {total:,} events of this network's sources, and {born:,} were born"
-        notes.append(Note(name, f"{why}; centralised is counted over the trace"))
+        notes.append(ReportNote(name, f"{why}; centralised is counted over the trace"))
     return wanted
 
 
-def _centralised(one: Measured, rows: dict[str, list[Row]], trace: Mapping[tuple[str, str], int] | None) -> int:
+def _centralised(one: MeasuredRun, rows: dict[str, list[Row]], trace: Mapping[tuple[str, str], int] | None) -> int:
     """How many events centr would send over links: all that a rule or subscription names to the leader, and what sinks
     want from there to them."""
     name, shape = one.run.label, one.run.shape
@@ -278,7 +278,7 @@ def _central(run: str, node: str, kind: str, way: str, events: int, hops: int) -
 # ---------------------------------------------------------------------------------------------------- runs side by side
 
 
-def _comparison(one: Measured, reference: str | None, rows: dict[str, list[Row]]) -> None:
+def _comparison(one: MeasuredRun, reference: str | None, rows: dict[str, list[Row]]) -> None:
     if one.compared is None:
         return
     row: Row = {
@@ -290,7 +290,7 @@ def _comparison(one: Measured, reference: str | None, rows: dict[str, list[Row]]
     rows["comparison"].append(row)
 
 
-def _doubts(one: Measured) -> list[Note]:
+def _doubts(one: MeasuredRun) -> list[ReportNote]:
     """What a reader of the figures of a run must know."""
     name, shape = one.run.label, one.run.shape
     texts: list[str] = []
@@ -320,10 +320,10 @@ def _doubts(one: Measured) -> list[Note]:
         texts.append(
             f"the records are of the strategy {', '.join(sorted(strategies))}, the network is one of {shape.strategy}"
         )
-    return [Note(name, text) for text in texts]
+    return [ReportNote(name, text) for text in texts]
 
 
-def _unrecorded(one: Measured) -> int:
+def _unrecorded(one: MeasuredRun) -> int:
     """Deliveries of composites whose number no record has: dropped, rotated away or cut."""
     shape = one.run.shape
     emitted = set(shape.types)
@@ -334,7 +334,7 @@ def _unrecorded(one: Measured) -> int:
     return missing
 
 
-def _in_bytes(one: Measured, row: Row, reference: Row | None) -> Row:
+def _in_bytes(one: MeasuredRun, row: Row, reference: Row | None) -> Row:
     """What centr took in bytes, overhead included: as the run of centr over the same events says, or the recording."""
     total = row["bytes_sent"] + row["overhead_bytes"]
     central = one.run.shape.centr_bytes
@@ -345,7 +345,7 @@ def _in_bytes(one: Measured, row: Row, reference: Row | None) -> Row:
     return {"centralised_bytes": central, "bytes_ratio": total / central if central else None}
 
 
-def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
+def _run(one: MeasuredRun, rows: dict[str, list[Row]], central: int) -> Row:
     name, shape = one.run.label, one.run.shape
     links = [row for row in rows["links"] if row["run"] == name and between_nodes(row)]
     nodes = [row for row in rows["nodes"] if row["run"] == name]

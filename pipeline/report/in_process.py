@@ -17,13 +17,13 @@ from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, VERSION, Ru
 from headwater.pipeline.report.matches import (
     CDF_SHARES,
     PERCENTILES,
-    Compared,
-    Delivered,
     Latency,
+    RunComparison,
+    RunDeliveries,
     piece_width,
     sinks_below,
 )
-from headwater.pipeline.report.metrics import BORN, HELD, HELD_TOTAL, Counted, Coverage, Labels
+from headwater.pipeline.report.metrics import BORN, HELD, HELD_TOTAL, Coverage, Labels, RunCounts
 from headwater.pipeline.report.reading import Identities, Span
 from headwater.pipeline.report.shape import Shape
 
@@ -32,7 +32,7 @@ Line = dict[str, Any]
 TYPES: Final[Mapping[str, type]] = {"INT": int, "LONG": int, "STRING": str, VALUES: list}
 
 
-class Delivery(NamedTuple):
+class RecordedDelivery(NamedTuple):
     """One delivery; what tells it from others, when it was, and how long it took if that is known."""
 
     i: int
@@ -130,8 +130,8 @@ class RecordsInProcess:
                 covers[i][node].append(_cover(run, mine))
         return covers, dict(self._metrics.bad)
 
-    def counted(self, runs: Identities) -> Mapping[int, Counted]:
-        counted: dict[int, Counted] = defaultdict(Counted)
+    def counted(self, runs: Identities) -> Mapping[int, RunCounts]:
+        counted: dict[int, RunCounts] = defaultdict(RunCounts)
         for i, line in self._metrics.mine(runs):
             sums, peaks = counted[i].sums[line["node"]], counted[i].peaks[line["node"]]
             for name, labels, value in _values(line["counters"]):
@@ -268,7 +268,7 @@ class DeliveriesInProcess:
                 seen = (line["delivered"], line["latency_us"], births.of(i, line))
                 before = by_key.get(key)
                 by_key[key] = seen if before is None else _earlier(before, seen)
-        self._deliveries = [Delivery(*key, seen[0], _latency(*seen)) for key, seen in by_key.items()]
+        self._deliveries = [RecordedDelivery(*key, seen[0], _latency(*seen)) for key, seen in by_key.items()]
 
     def between(self, runs: Identities) -> Mapping[int, Span]:
         times: dict[int, list[int]] = defaultdict(list)
@@ -276,8 +276,8 @@ class DeliveriesInProcess:
             times[delivery.i].append(delivery.delivered_us)
         return {i: (min(moments), max(moments)) for i, moments in times.items()}
 
-    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Delivered]:
-        result: dict[int, Delivered] = defaultdict(Delivered)
+    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, RunDeliveries]:
+        result: dict[int, RunDeliveries] = defaultdict(RunDeliveries)
         latencies: dict[tuple[int, str], list[int | None]] = defaultdict(list)
         for delivery in self._deliveries:
             here = result[delivery.i]
@@ -295,7 +295,7 @@ class DeliveriesInProcess:
 
     def compared(
         self, runs: Identities, shapes: Sequence[Shape], references: Sequence[int | None], sinks: Sequence[int]
-    ) -> Sequence[Compared]:
+    ) -> Sequence[RunComparison]:
         lines = [0] * len(shapes)
         by_id: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         for delivery in self._own(runs):
@@ -305,7 +305,7 @@ class DeliveriesInProcess:
         for i, (shape, other) in enumerate(zip(shapes, references, strict=True)):
             got = [reached.get(i, set()) for reached in by_id.values()]
             composites = sum(map(len, got))
-            verdict = Compared(
+            verdict = RunComparison(
                 composites,
                 lines[i] - composites,
                 {
@@ -323,11 +323,11 @@ class DeliveriesInProcess:
     def lines(self, run: int) -> tuple[int, int]:
         return self._counts.get(run, (0, 0))
 
-    def _own(self, runs: Identities) -> Iterator[Delivery]:
+    def _own(self, runs: Identities) -> Iterator[RecordedDelivery]:
         return (delivery for delivery in self._deliveries if _is_own(delivery, runs))
 
 
-def _is_own(delivery: Delivery, runs: Identities) -> bool:
+def _is_own(delivery: RecordedDelivery, runs: Identities) -> bool:
     return delivery.run in ("", runs[delivery.i])
 
 

@@ -65,7 +65,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ReportNote:
     """Something that a reader of the report must know: what is missing, left out or doubtful."""
 
     label: str
@@ -77,7 +77,7 @@ class RunFiles:
     """The files of one run, by kind."""
 
     files: Mapping[str, Sequence[Path]]
-    notes: Sequence[Note]
+    notes: Sequence[ReportNote]
 
     def bytes(self) -> int:
         """How large they are together."""
@@ -110,7 +110,7 @@ def find_files(run: Recorded) -> RunFiles:
             f"{run.label}: no node has left records (looked in {where} and beside); a network writes them while it "
             "runs, and a simulation with --record"
         )
-    return RunFiles(files, [Note(run.label, text) for text in _absences(missing, gone, torn)])
+    return RunFiles(files, [ReportNote(run.label, text) for text in _absences(missing, gone, torn)])
 
 
 def _numbered_files(folder: Path | None) -> dict[str, list[tuple[int, Path]]]:

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headwater.pipeline.prepare.prepared import Prepared
-from headwater.pipeline.report.assemble import Measured, Spans, assemble
+from headwater.pipeline.report.assemble import MeasuredRun, Spans, assemble
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.identity import chosen_run
 from headwater.pipeline.report.in_process import RecordsInProcess
-from headwater.pipeline.report.inputs import Note, Recorded, RunFiles, find_files
-from headwater.pipeline.report.matches import Compared, Delivered
-from headwater.pipeline.report.metrics import Counted, Coverage
+from headwater.pipeline.report.inputs import Recorded, ReportNote, RunFiles, find_files
+from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.metrics import Coverage, RunCounts
 from headwater.pipeline.report.on_spark import SparkRecords
-from headwater.pipeline.report.reading import Records
+from headwater.pipeline.report.reading import RunRecords
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Tables, write_tables
 from headwater.protocol.errors import ConfigError
@@ -61,7 +61,7 @@ def report_tables(
 
 
 def _tables(
-    records: Records, run_files: Sequence[RunFiles], runs: Sequence[Recorded], trace: Prepared | None, tell: Tell
+    records: RunRecords, run_files: Sequence[RunFiles], runs: Sequence[Recorded], trace: Prepared | None, tell: Tell
 ) -> Tables:
     notes = [note for files in run_files for note in files.notes]
     covers, bad = records.coverage()
@@ -83,8 +83,8 @@ def _tables(
         recorded_births, traces = records.births(identities, buckets)
         born = {i: by_bucket for i, by_bucket in born.items() if i not in with_births} | dict(recorded_births)
         runs = [_of_trace(run, traces.get(i, ()), notes) for i, run in enumerate(runs)]
-    delivered: Mapping[int, Delivered] = {}
-    comparison: Sequence[Compared | None] = [None] * len(runs)
+    delivered: Mapping[int, RunDeliveries] = {}
+    comparison: Sequence[RunComparison | None] = [None] * len(runs)
     references = _references([run.shape for run in runs], sums)
     repeated: dict[int, int] = {}
     if kept is not None:
@@ -95,22 +95,22 @@ def _tables(
         for i in range(len(runs)):
             whole, cut = kept.lines(i)
             bad[i] = bad.get(i, 0) + cut
-            here = delivered.get(i, Delivered())
+            here = delivered.get(i, RunDeliveries())
             repeated[i] = whole - sum(sink[0] for sink in here.sinks.values()) - sum(here.strangers.values())
     events: Mapping[tuple[str, str], int] | None = None
     if trace is not None:
         tell(f"counting {trace.manifest.events:,} events of the trace")
         events = records.in_trace(trace)
     measured = [
-        Measured(
+        MeasuredRun(
             run=run,
             identity=identities[i],
             spans=spans[i],
             buckets=buckets[i],
             coverage=covers.get(i, {}),
-            counted=sums.get(i, Counted()),
+            counted=sums.get(i, RunCounts()),
             born=born.get(i, {}),
-            delivered=delivered.get(i, Delivered()),
+            delivered=delivered.get(i, RunDeliveries()),
             compared=comparison[i],
             reference=references[i],
             lines_bad=bad.get(i, 0),
@@ -152,18 +152,20 @@ def _spans(
     return all_spans
 
 
-def _of_trace(run: Recorded, traces: Collection[str], notes: list[Note]) -> Recorded:
+def _of_trace(run: Recorded, traces: Collection[str], notes: list[ReportNote]) -> Recorded:
     """The run with the checksum of the trace that its births speak of."""
     if len(traces) > 1:
         notes.append(
-            Note(run.label, f"events of {len(traces)} different traces were replayed: {', '.join(sorted(traces))}")
+            ReportNote(
+                run.label, f"events of {len(traces)} different traces were replayed: {', '.join(sorted(traces))}"
+            )
         )
     if len(traces) != 1:
         return run
     return replace(run, shape=replace(run.shape, trace=next(iter(traces))))
 
 
-def _references(shapes: Sequence[Shape], sums: Mapping[int, Counted]) -> list[int | None]:
+def _references(shapes: Sequence[Shape], sums: Mapping[int, RunCounts]) -> list[int | None]:
     """For each run the one that it is compared with: centr over the same events, or else the first of them.
 
     Runs have the same events if they say so, or if they replay traces and as many events of each type were born at each

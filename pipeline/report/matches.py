@@ -41,7 +41,7 @@ class Latency:
 
 
 @dataclass(slots=True)
-class Delivered:
+class RunDeliveries:
     """What one run gave to its sinks."""
 
     latency: dict[str, Latency] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class Delivered:
 
 
 @dataclass(slots=True)
-class Compared:
+class RunComparison:
     """Deliveries of one run against those of another over the same events, a composite at each sink for itself."""
 
     composites: int
@@ -144,11 +144,11 @@ def between(frame: DataFrame, runs: Mapping[int, str]) -> dict[int, tuple[int, i
     return {row["i"]: (row["first"], row["last"]) for row in rows}
 
 
-def summed(frame: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, Delivered]:
+def summed(frame: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, RunDeliveries]:
     """By run everything about its deliveries that is bounded by rules, sinks and steps of time."""
     from pyspark.sql import functions as F
 
-    result: dict[int, Delivered] = defaultdict(Delivered)
+    result: dict[int, RunDeliveries] = defaultdict(RunDeliveries)
     own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
     shares = [percentile / 100 for percentile in PERCENTILES] + list(CDF_SHARES)
     rows = (
@@ -196,7 +196,7 @@ def compared(
     shapes: Sequence[Shape],
     references: Sequence[int | None],
     sinks: Sequence[int],
-) -> list[Compared]:
+) -> list[RunComparison]:
     """For every run, what it delivered against its reference; and what centr would have sent back to the sinks.
 
     Composites are brought together once, by identity; which sinks got one in which run is a few bits. What comes back
@@ -246,7 +246,7 @@ def compared(
     for i, other in enumerate(references):
         composites = row[f"all_{i}"] or 0
         counts = {reached: row[f"below_{i}_{n}"] or 0 for n, reached in enumerate(dict.fromkeys(below[i].values()))}
-        verdict = Compared(
+        verdict = RunComparison(
             composites,
             (row[f"lines_{i}"] or 0) - composites,
             {link: counts[reached] for link, reached in below[i].items()},

@@ -41,7 +41,7 @@ class Coverage:
 
 
 @dataclass(slots=True)
-class Counted:
+class RunCounts:
     """Everything about one run that nodes have counted; by node."""
 
     sums: dict[str, dict[tuple[str, Labels], float]] = field(default_factory=lambda: defaultdict(dict))
@@ -124,7 +124,7 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
     return covers, bad
 
 
-def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
+def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, RunCounts]:
     """By run the sum of every counter and the greatest value of every gauge; only of records of the run itself.
 
     Bounded by nodes, links, kinds and types, however long the runs were.
@@ -171,7 +171,7 @@ def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
         .agg(F.sum("each.value").alias("sum"), F.max("each.value").alias("peak"))
         .collect()
     )
-    counts: dict[int, Counted] = defaultdict(Counted)
+    counts: dict[int, RunCounts] = defaultdict(RunCounts)
     for row in rows:
         key = (row["name"], tuple(sorted(json.loads(row["labels"] or "{}").items())))
         if row["grows"]:

@@ -11,8 +11,8 @@ from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.report import matches, metrics
 from headwater.pipeline.report.buckets import Buckets, bucket
 from headwater.pipeline.report.inputs import RunFiles, read_lines
-from headwater.pipeline.report.matches import Compared, Delivered
-from headwater.pipeline.report.metrics import Counted, Coverage, mine
+from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.metrics import Coverage, RunCounts, mine
 from headwater.pipeline.report.reading import Identities, Span
 from headwater.pipeline.report.shape import Shape
 
@@ -51,7 +51,7 @@ class SparkRecords:
         lines = self._lines["metrics"]
         return ({}, {}) if lines is None else metrics.coverage(lines)
 
-    def counted(self, runs: Identities) -> Mapping[int, Counted]:
+    def counted(self, runs: Identities) -> Mapping[int, RunCounts]:
         lines = self._lines["metrics"]
         return {} if lines is None else metrics.counted(lines, runs)
 
@@ -109,12 +109,12 @@ class SparkDeliveries:
     def between(self, runs: Identities) -> Mapping[int, Span]:
         return matches.between(self._frame, runs)
 
-    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Delivered]:
+    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, RunDeliveries]:
         return matches.summed(self._frame, runs, buckets)
 
     def compared(
         self, runs: Identities, shapes: Sequence[Shape], references: Sequence[int | None], sinks: Sequence[int]
-    ) -> Sequence[Compared]:
+    ) -> Sequence[RunComparison]:
         return matches.compared(self._frame, runs, shapes, references, sinks)
 
     def lines(self, run: int) -> tuple[int, int]:

@@ -39,7 +39,7 @@ Place = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class CountSpread:
     """Counts in windows of one size: their variance over their mean (1 for Poisson), and the greatest over the mean."""
 
     dispersion: float
@@ -58,7 +58,7 @@ class Arrivals:
     """After Goh and Barabasi: from -1 (a clock) over 0 (Poisson) to 1."""
     gaps: Mapping[int, int] = field(default_factory=dict)
     """How many gaps are this long, in microseconds, and shorter than the next: 0, 1, 2, 5, 10, 20, 50, .."""
-    windows: Mapping[int, Spread] = field(default_factory=dict)
+    windows: Mapping[int, CountSpread] = field(default_factory=dict)
     """By the length of the windows in microseconds."""
 
 
@@ -95,9 +95,9 @@ def arrivals(events: DataFrame, first_us: int, last_us: int, many: int) -> dict[
     return by_place
 
 
-def _spread(total: int, squares: float, most: int, windows: int) -> Spread:
+def _spread(total: int, squares: float, most: int, windows: int) -> CountSpread:
     mean = total / windows
-    return Spread((squares / windows - mean**2) / mean, most / mean)
+    return CountSpread((squares / windows - mean**2) / mean, most / mean)
 
 
 def _of_gaps(
@@ -123,7 +123,7 @@ def _of_gaps(
 
 def _counted(
     events: DataFrame, first_us: int, span_us: int, sizes: tuple[int, ...], finest: int
-) -> dict[Place, tuple[list[tuple[int, int, int]], dict[int, Spread]]]:
+) -> dict[Place, tuple[list[tuple[int, int, int]], dict[int, CountSpread]]]:
     """By place: count, first and last time of each slice (the last of the sizes), and how counts spread in windows of
     every other size: in whole ones, as the end of the trace mostly cuts the last one short."""
     from pyspark.sql import functions as F
@@ -161,7 +161,7 @@ def _counted(
         )
         .collect()
     )
-    by_place: dict[Place, tuple[list[tuple[int, int, int]], dict[int, Spread]]] = {}
+    by_place: dict[Place, tuple[list[tuple[int, int, int]], dict[int, CountSpread]]] = {}
     for row in rows:
         ends, spreads = by_place.setdefault((row["type"], row["place"]), ([], {}))
         if row["level"] == slices:

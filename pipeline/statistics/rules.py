@@ -50,7 +50,7 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
-class Projection:
+class ProjectionStatistics:
     """The combinations of some roles that meet all that the rule asks of these."""
 
     found: float
@@ -68,7 +68,7 @@ class RuleStatistics:
     """``notes`` says what was left out, and why."""
 
     shares: dict[frozenset[str], Share] = field(default_factory=dict)
-    projections: dict[frozenset[str], Projection] = field(default_factory=dict)
+    projections: dict[frozenset[str], ProjectionStatistics] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -476,7 +476,7 @@ class _Counting:
             estimate = cut.ratio(events[role], of[role])
             if estimate is not None:
                 singles[role] = estimate
-        self.statistics.projections[roles] = Projection(
+        self.statistics.projections[roles] = ProjectionStatistics(
             sum(passed.values()), cut.total(passed).scaled(1 / self.facts.span_s), singles, share, cut.share
         )
 

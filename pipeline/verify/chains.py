@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
-from headwater.pipeline.verify.joins import Matches
-from headwater.pipeline.verify.relations import Refused, Roles, near_join
+from headwater.pipeline.verify.joins import MatchFrame
+from headwater.pipeline.verify.relations import Roles, Unverifiable, near_join
 from headwater.pipeline.verify.sums import exact_sum
 from headwater.protocol.expressions import Expression, parameters_of, roles_of
 from headwater.protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
@@ -33,7 +33,7 @@ class ChainPlan:
             names = [*roles_of(conjunct), *("$" + name for name in parameters_of(conjunct))]
             self.at.setdefault(max((order[name] for name in names), default=0), []).append(conjunct)
 
-    def matches(self) -> Matches:
+    def matches(self) -> MatchFrame:
         anchor = self.chain.anchor.role
         frame = self.roles.events(anchor, self.at.get(0, ()))
         self.bound.append(anchor)
@@ -47,7 +47,7 @@ class ChainPlan:
         for number, step in enumerate(self.chain.steps, 1):
             if isinstance(step, Absence):
                 frame = self._forbid(frame, step, number)
-        return Matches(frame, tuple(self.bound))
+        return MatchFrame(frame, tuple(self.bound))
 
     def _select(self, frame: DataFrame, step: Selection, number: int) -> DataFrame:
         from pyspark.sql import Window
@@ -167,7 +167,7 @@ class ChainPlan:
         first, second = way(one), way(other)
         common = [role for role in first if role in second]
         if not common:
-            raise Refused(f"rule {self.roles.rule.name}: {one} and {other} have no common origin")
+            raise Unverifiable(f"rule {self.roles.rule.name}: {one} and {other} have no common origin")
         return min(max(first[role], second[role]) for role in common)
 
     def _identity(self) -> list[Column]:

@@ -11,7 +11,7 @@ from headwater.pipeline.expressions.cells import Cell
 from headwater.pipeline.expressions.expressions import Name, condition
 from headwater.pipeline.verify.emitted import column_type
 from headwater.pipeline.verify.expected import PARTS, Expected
-from headwater.pipeline.verify.relations import Refused
+from headwater.pipeline.verify.relations import Unverifiable
 from headwater.protocol.expressions import Attribute
 from headwater.protocol.subscriptions import Subscription
 
@@ -32,7 +32,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RuleFigures:
     """Numbers of composites of one rule."""
 
     rule: str
@@ -56,7 +56,7 @@ class Difference:
     """The figures of a rule, and its problems: ``kind``, ``rule``, ``sink``, ``times``, ``parts``, and the attributes
     as ``expected`` and ``delivered`` say (JSON)."""
 
-    figures: Figures
+    figures: RuleFigures
     problems: DataFrame
 
 
@@ -97,7 +97,7 @@ def compared_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wante
     expected_values = F.when(due > 0, F.to_json(F.struct(*values))) if values else F.lit(None).cast("string")
     problems = problems_of(judged, rule.name, expected_values).persist()
     problems.count()
-    return Difference(Figures(rule.name, **{name: int(value or 0) for name, value in seen.get.items()}), problems)
+    return Difference(RuleFigures(rule.name, **{name: int(value or 0) for name, value in seen.get.items()}), problems)
 
 
 def problems_of(judged: DataFrame, rule: str, expected_values: Column) -> DataFrame:
@@ -142,7 +142,7 @@ def for_sinks(wanted: Expected, sinks: Sequence[Wanted] | None) -> DataFrame:
         if number is None:
             return None
         if name.name in wanted.late:
-            raise Refused(
+            raise Unverifiable(
                 f"rule {rule.name}: a sink asks for some values of {name.name}, which depends on the elements of a "
                 "repetition, and these are counted, not listed"
             )

@@ -16,7 +16,7 @@ from headwater.pipeline.expressions.cells import WIDE
 from headwater.pipeline.verify.compare import (
     KINDS,
     Difference,
-    Figures,
+    RuleFigures,
     Wanted,
     deliveries,
     for_sinks,
@@ -85,7 +85,7 @@ def counted_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wanted
     problems.count()
     for frame in (should, judged):
         frame.unpersist()
-    return Difference(Figures(rule.name, **numbers), problems)
+    return Difference(RuleFigures(rule.name, **numbers), problems)
 
 
 def _sums(frame: DataFrame, **columns: str) -> dict[str, int]:

@@ -30,7 +30,7 @@ SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveredComposites:
     """``composites``: rule, type, sink, id, ts, start, end, parts and attributes (as JSON) of each."""
 
     composites: DataFrame
@@ -59,7 +59,7 @@ def delivered_files(paths: Sequence[Path]) -> list[Path]:
     return files
 
 
-def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
+def read_delivered(spark: SparkSession, files: Sequence[Path]) -> DeliveredComposites:
     from pyspark.sql import functions as F
 
     lines = spark.read.text([to_read(file) for file in files]).select(
@@ -106,7 +106,7 @@ def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
     if bad:
         first = classified.filter("kind = 'bad'").select("file", "line").limit(LINES_NAMED).collect()
         examples = tuple(_placed(_path(row["file"]), row["line"]) for row in first)
-    return Delivered(
+    return DeliveredComposites(
         classified.filter("kind = 'composite'").drop("kind", "file", "line"),
         bad,
         examples,

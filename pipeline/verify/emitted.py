@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from headwater.pipeline.expressions.cells import WIDE, Cell
-from headwater.pipeline.verify.relations import HEADER, START, Composites, Refused
+from headwater.pipeline.verify.relations import HEADER, START, Composites, Unverifiable
 from headwater.protocol.pattern import Rule, types_of
 
 if TYPE_CHECKING:
@@ -54,14 +54,14 @@ class Emitted:
         self._by_type.setdefault(rule.emits, []).append(composites)
 
     def read_by(self, rule: Rule) -> Mapping[str, Composites]:
-        """The composites of each type that a rule reads; Refused where they are not known."""
+        """The composites of each type that a rule reads; Unverifiable where they are not known."""
         return dict(self._of_types(rule))
 
     def _of_types(self, rule: Rule) -> Iterator[tuple[str, Composites]]:
         for type_ in sorted(types_of(rule.pattern) & set(self._rules)):
             makers = " and ".join(sorted(self._rules[type_]))
             if type_ in self._refused:
-                raise Refused(
+                raise Unverifiable(
                     f"rule {rule.name}: it reads {type_} of rule {makers}, which is not known: {self._refused[type_]}"
                 )
             composites = self._by_type.get(type_, [])
@@ -91,7 +91,7 @@ def common(cells: Sequence[Cell], attribute: str) -> Cell:
     typed = [cell for cell in cells if cell.kind != "none"] or list(cells)
     kinds = {cell.kind for cell in typed}
     if len(kinds) > 1:
-        raise Refused(f"{attribute} is {' or '.join(sorted(kinds))}, which has no common column in Spark")
+        raise Unverifiable(f"{attribute} is {' or '.join(sorted(kinds))}, which has no common column in Spark")
     low, high = min(cell.low for cell in typed), max(cell.high for cell in typed)
     return Cell(typed[0].column, typed[0].kind, low, high, any(c.nan for c in typed), any(c.rough for c in typed))
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.pipeline.expressions.cells import Cell, floating
 from headwater.pipeline.expressions.expressions import Lookup, Name, cell
-from headwater.pipeline.verify.branches import Branch, branches_of
+from headwater.pipeline.verify.branches import BranchMatches, branches_of
 from headwater.pipeline.verify.chains import ChainPlan
 from headwater.pipeline.verify.emitted import Emitted, as_events, column_type, common, own_text
-from headwater.pipeline.verify.joins import Matches
+from headwater.pipeline.verify.joins import MatchFrame
 from headwater.pipeline.verify.next_match import next_matches
-from headwater.pipeline.verify.relations import HEADER, Refused, Roles, Source, first_of, key_text, last_of
+from headwater.pipeline.verify.relations import HEADER, Roles, TraceEvents, Unverifiable, first_of, key_text, last_of
 from headwater.pipeline.verify.repetitions import (
     WAYS,
     candidates_name,
@@ -60,7 +60,7 @@ class CountedBranch:
     """The part of ``Expected.frame`` that one branch gives, with all that is known of the choices it stands for."""
 
     frame: DataFrame
-    branch: Branch
+    branch: BranchMatches
     expected: tuple[Cell, ...]
     rule: Rule
     roles: Roles
@@ -92,21 +92,21 @@ class CountedBranch:
         return _columns(cells, self.expected)
 
 
-def expected(rule: Rule, source: Source, emitted: Emitted) -> Expected:
-    """What the rule should find; Refused where that cannot be computed. ``emitted``: what the rules before it found."""
+def expected(rule: Rule, source: TraceEvents, emitted: Emitted) -> Expected:
+    """What the rule should find, given what the rules before it ``emitted``; Unverifiable where it cannot tell."""
     check(rule)
     composites = emitted.read_by(rule)
     for leaf in leaves(rule.pattern.root):
         if leaf.type not in source.types and leaf.type not in composites:
-            raise Refused(f"rule {rule.name}: the trace has no events of the type {leaf.type}")
+            raise Unverifiable(f"rule {rule.name}: the trace has no events of the type {leaf.type}")
     try:
         roles = Roles(rule, source, composites)
         branches = _branches(rule, roles)
         cells_of = [_cells(rule, _lookup(branch.matches, roles)) for branch in branches]
-    except Refused:
+    except Unverifiable:
         raise
     except ConfigError as error:
-        raise Refused(f"rule {rule.name}: {error}") from None
+        raise Unverifiable(f"rule {rule.name}: {error}") from None
     values = tuple(
         common([cells[number] for cells in cells_of], f"rule {rule.name}: {attribute.name}")
         for number, attribute in enumerate(rule.attributes)
@@ -149,13 +149,13 @@ def check(rule: Rule) -> None:
     for expression in (*rule.pattern.where, *(attribute.value for attribute in rule.attributes)):
         for part in walk(expression):
             if isinstance(part, Remote):
-                raise Refused(
+                raise Unverifiable(
                     f"rule {rule.name}: the lookup REMOTE.{part.table}[..] asks a table outside the trace, "
                     "which cannot be verified"
                 )
     window = getattr(root, "window", None)
     if window is not None and window.unit == "events":
-        raise Refused(f"rule {rule.name}: a window that counts events cannot be verified")
+        raise Unverifiable(f"rule {rule.name}: a window that counts events cannot be verified")
     if not isinstance(root, Chain):
         _check_repetitions(root, rule)
 
@@ -164,27 +164,29 @@ def _check_repetitions(part: Part, rule: Rule) -> None:
     if isinstance(part, Repetition):
         if len(part.parts) > 1:
             named = ", ".join(f"{leaf.type} {leaf.role}" for leaf in part.parts)
-            raise Refused(f"rule {rule.name}: the repeated group ({named})+ cannot be verified")
+            raise Unverifiable(f"rule {rule.name}: the repeated group ({named})+ cannot be verified")
         if rule.pattern.skip == "next":
             role = part.parts[0].role
-            raise Refused(f"rule {rule.name}: the repeated part {role}[] under SKIP TILL NEXT MATCH cannot be verified")
+            raise Unverifiable(
+                f"rule {rule.name}: the repeated part {role}[] under SKIP TILL NEXT MATCH cannot be verified"
+            )
     for inner in getattr(part, "parts", ()):
         if not isinstance(inner, Negation):
             _check_repetitions(inner, rule)
 
 
-def _branches(rule: Rule, roles: Roles) -> list[Branch]:
+def _branches(rule: Rule, roles: Roles) -> list[BranchMatches]:
     root, where = rule.pattern.root, rule.pattern.where
     if isinstance(root, Chain):
-        return [Branch(ChainPlan(root, where, roles).matches())]
+        return [BranchMatches(ChainPlan(root, where, roles).matches())]
     window = getattr(root, "window", None)
     assert window is not None  # the outermost window is mandatory
     if rule.pattern.skip == "next":
-        return [Branch(matches) for matches in next_matches(root, window, where, roles)]
+        return [BranchMatches(matches) for matches in next_matches(root, window, where, roles)]
     return branches_of(root, window, where, roles)
 
 
-def _lookup(matches: Matches, roles: Roles) -> Lookup:
+def _lookup(matches: MatchFrame, roles: Roles) -> Lookup:
     """What names of attributes stand for where elements between the first and the last are not known yet."""
 
     def lookup(name: Name) -> Cell | None:
@@ -198,7 +200,7 @@ def _lookup(matches: Matches, roles: Roles) -> Lookup:
     return lookup
 
 
-def _all_candidates(role: str, matches: Matches, roles: Roles) -> Column:
+def _all_candidates(role: str, matches: MatchFrame, roles: Roles) -> Column:
     from pyspark.sql import functions as F
 
     if has_inner(role, matches.bound):
@@ -223,7 +225,9 @@ def _columns(cells: Sequence[Cell], values: Sequence[Cell]) -> list[Column]:
     ]
 
 
-def _finished(branch: Branch, cells: Sequence[Cell], values: Sequence[Cell], roles: Roles, *, own: bool) -> DataFrame:
+def _finished(
+    branch: BranchMatches, cells: Sequence[Cell], values: Sequence[Cell], roles: Roles, *, own: bool
+) -> DataFrame:
     """Parts, times and attributes of every match, beside the columns of its roles."""
     from pyspark.sql import functions as F
 

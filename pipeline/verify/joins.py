@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.verify.relations import Refused, Roles, all_of, near_join, without_same
+from headwater.pipeline.verify.relations import Roles, Unverifiable, all_of, near_join, without_same
 from headwater.pipeline.verify.trees import (
     Held,
     bounded,
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class MatchFrame:
     """Rows of matches; ``bound`` are the roles that have an event in them."""
 
     frame: DataFrame
     bound: tuple[str, ...]
 
 
-def joined(root: Part, window: Window | None, where: Sequence[Expression], roles: Roles) -> Matches:
+def joined(root: Part, window: Window | None, where: Sequence[Expression], roles: Roles) -> MatchFrame:
     """All matches of a tree without disjunctions, repetitions and negations, by the conjuncts over its own roles."""
     named = roles_in(root)
     apart = distances(root, window)
@@ -84,10 +84,10 @@ def joined(root: Part, window: Window | None, where: Sequence[Expression], roles
         ]
         frame = near_join(frame, alone(role), (roles.ts(beside), roles.ts(role)), (back, ahead), on)
         bound.append(role)
-    return Matches(frame, tuple(named))
+    return MatchFrame(frame, tuple(named))
 
 
-def forbid(matches: Matches, root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> Matches:
+def forbid(matches: MatchFrame, root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> MatchFrame:
     """The matches that no negation anywhere in the tree forbids."""
     for negation, operator, position, owner, owner_window in negations(root, root, window):
         for branch in resolved(negation.part):
@@ -111,7 +111,7 @@ def negations(
 
 
 def _without(
-    matches: Matches,
+    matches: MatchFrame,
     branch: Part,
     operator: Seq | Conjunction,
     position: int,
@@ -121,11 +121,11 @@ def _without(
     root_window: Window,
     where: Sequence[Expression],
     roles: Roles,
-) -> Matches:
+) -> MatchFrame:
     inner = [leaf.role for leaf in slots(branch)]
     own = getattr(branch, "window", None) or owner_window
     if owner_window.unit == "events" or own.unit == "events":
-        raise Refused(f"rule {roles.rule.name}: a negation in a window that counts events cannot be verified")
+        raise Unverifiable(f"rule {roles.rule.name}: a negation in a window that counts events cannot be verified")
     # SAME concerns the match and the negated events together; what concerns the match alone was judged before.
     written = [c for c in without_same(where, [*matches.bound, *inner]) if roles_of(c) & set(inner)]
     applicable = [c for c in written if roles_of(c) <= {*matches.bound, *inner}]
@@ -161,7 +161,7 @@ def _without(
     ]
     on += [*apart_from, *(roles.judged(condition) for condition in across)]
     frame = near_join(matches.frame, forbidding, (here, at), near, on, "left_anti")
-    return Matches(frame, matches.bound)
+    return MatchFrame(frame, matches.bound)
 
 
 def _after(end: Column, inner: list[str], around: list[str], roles: Roles) -> Column:

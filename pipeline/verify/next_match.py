@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.verify.joins import Matches, forbid
-from headwater.pipeline.verify.relations import HEADER, Refused, Roles, all_of, near_join, without_same
+from headwater.pipeline.verify.joins import MatchFrame, forbid
+from headwater.pipeline.verify.relations import HEADER, Roles, Unverifiable, all_of, near_join, without_same
 from headwater.pipeline.verify.trees import resolved, roles_in, structural
 from headwater.protocol.expressions import Expression, roles_of
 from headwater.protocol.pattern import Disjunction, Leaf, Negation, Part, Window
@@ -33,13 +33,13 @@ def openings(parts: tuple[Part, ...], rule: str) -> list[Opening]:
             return [opening for branch in branches for opening in openings((branch, *rest), rule)]
         case Leaf():
             return [(first, rest)]
-    raise Refused(f"rule {rule}: a repeated part under SKIP TILL NEXT MATCH cannot be verified")
+    raise Unverifiable(f"rule {rule}: a repeated part under SKIP TILL NEXT MATCH cannot be verified")
 
 
-def next_matches(root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> list[Matches]:
+def next_matches(root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> list[MatchFrame]:
     """All matches, one relation for each way of choosing the branches of disjunctions."""
     rule = roles.rule.name
-    matches: list[Matches] = []
+    matches: list[MatchFrame] = []
     waiting: list[tuple[DataFrame | None, tuple[str, ...], tuple[Part, ...]]] = [(None, (), (root,))]
     while waiting:
         frame, bound, rest = waiting.pop()
@@ -114,7 +114,7 @@ def _gap(root: Part, window: Window, bound: tuple[str, ...], role: str, rule: st
             if set(bound) & {*earlier, *within}:
                 bounds.append(own.length)
         if not bounds:
-            raise Refused(f"rule {rule}: nothing bounds how long after {bound[-1]} the event {role} may come")
+            raise Unverifiable(f"rule {rule}: nothing bounds how long after {bound[-1]} the event {role} may come")
         lengths.append(min(bounds))
     return max(lengths)
 
@@ -132,8 +132,8 @@ def _windows(part: Part, window: Window | None) -> list[tuple[Seq, Window]]:
 
 def _whole(
     frame: DataFrame, bound: tuple[str, ...], root: Part, window: Window, where: Sequence[Expression], roles: Roles
-) -> Matches:
+) -> MatchFrame:
     """Windows only grow wider with every event taken, so that it is enough to look at them in the end."""
     branch = next(branch for branch in resolved(root) if set(roles_in(branch)) == set(bound))
     kept = frame.filter(all_of([relation.condition for relation in structural(branch, window, roles)]))
-    return forbid(Matches(kept, bound), branch, window, where, roles)
+    return forbid(MatchFrame(kept, bound), branch, window, where, roles)

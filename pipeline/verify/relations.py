@@ -28,12 +28,12 @@ OF_COMPOSITES: Final = (*START, "#id", "#own")
 """No attribute has such a name."""
 
 
-class Refused(ConfigError):
+class Unverifiable(ConfigError):
     """A rule uses something that cannot be verified; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceEvents:
     """The events of a trace, and what is known of them."""
 
     events: DataFrame
@@ -77,7 +77,7 @@ class Roles:
     A repeated role has three in its place: of its first, its last, and an inner element.
     """
 
-    def __init__(self, rule: Rule, source: Source, composites: Mapping[str, Composites]) -> None:
+    def __init__(self, rule: Rule, source: TraceEvents, composites: Mapping[str, Composites]) -> None:
         self.rule = rule
         self.source = source
         self.composites = composites
@@ -198,7 +198,7 @@ class Roles:
                 return self.parameters.get(word)
             case Attribute(role, word, _):
                 return self.lookup_attribute(role, word)
-        raise Refused(f"{name.function}(..) over a repeated part cannot be verified here")
+        raise Unverifiable(f"{name.function}(..) over a repeated part cannot be verified here")
 
     def lookup_attribute(self, role: str, word: str, element: Column | None = None) -> Cell | None:
         """What ``role.word`` stands for, of an ``element`` if one is given; None where it never has a value."""

@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
 from headwater.pipeline.expressions.expressions import Lookup, Name, condition
-from headwater.pipeline.verify.joins import Matches
-from headwater.pipeline.verify.relations import Refused, Roles, first_of, inner_of, last_of, near_join, without_same
+from headwater.pipeline.verify.joins import MatchFrame
+from headwater.pipeline.verify.relations import (
+    Roles,
+    Unverifiable,
+    first_of,
+    inner_of,
+    last_of,
+    near_join,
+    without_same,
+)
 from headwater.pipeline.verify.sums import exact_sum
 from headwater.pipeline.verify.trees import bounded
 from headwater.protocol.expressions import Attribute, Expression, Fold, Parameter, Same, rewritten, roles_of, walk
@@ -71,7 +79,7 @@ def looks_back(conjunct: Expression) -> bool:
 
 
 def conjuncts_of(where: Sequence[Expression], bound: Sequence[str], negated: Sequence[str], roles: Roles) -> Conjuncts:
-    """The conjuncts that apply to a branch. Refused where one lets the elements decide about negated events."""
+    """The conjuncts that apply to a branch. Unverifiable where one lets the elements decide about negated events."""
     repeated = repeated_in(bound, roles)
     named = {*bound, *repeated}
     plain: list[Expression] = []
@@ -91,7 +99,7 @@ def conjuncts_of(where: Sequence[Expression], bound: Sequence[str], negated: Seq
                 if elements or looks_at_all(expression, roles):
                     role = min(elements or set(roles_of(expression)) & set(repeated))
                     absent = min(roles_of(expression) & set(negated))
-                    raise Refused(
+                    raise Unverifiable(
                         f"rule {roles.rule.name}: a condition on the negated {absent} names the elements of {role}[], "
                         f"of which any may be left out; name {role}[first] or {role}[last]"
                     )
@@ -139,7 +147,9 @@ def candidates_name(role: str, roles: Roles) -> str:
     return f"candidates_{sorted(roles.repeated).index(role)}"
 
 
-def with_candidates(matches: Matches, conjuncts: Conjuncts, apart: dict[frozenset[str], int], roles: Roles) -> Matches:
+def with_candidates(
+    matches: MatchFrame, conjuncts: Conjuncts, apart: dict[frozenset[str], int], roles: Roles
+) -> MatchFrame:
     """The matches with the candidates between the ends of each repetition, in their order, and the ways to choose."""
     from pyspark.sql import functions as F
 
@@ -171,14 +181,14 @@ def with_candidates(matches: Matches, conjuncts: Conjuncts, apart: dict[frozense
         judged = roles_of(expression) & set(repeated)
         if len(judged) > 1 and any(has_inner(role, matches.bound) for role in judged):
             one, other = sorted(judged)[:2]
-            raise Refused(
+            raise Unverifiable(
                 f"rule {roles.rule.name}: a condition compares all of {one}[] with all of {other}[], whose choices "
                 "cannot be counted apart"
             )
         if not any(has_inner(role, matches.bound) for role in judged):
             single = {role: F.array(roles.element(first_of(role))) for role in repeated}
             frame = frame.filter(finished_holds([expression], matches.bound, single, roles))
-    return Matches(frame.withColumn(WAYS, total).filter(F.col(WAYS) > 0), matches.bound)
+    return MatchFrame(frame.withColumn(WAYS, total).filter(F.col(WAYS) > 0), matches.bound)
 
 
 def _sortable(role: str, roles: Roles) -> Column:

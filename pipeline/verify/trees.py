@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.verify.relations import Refused, Roles, first_of, last_of
+from headwater.pipeline.verify.relations import Roles, Unverifiable, first_of, last_of
 from headwater.protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Sequence, Window
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def distances(root: Part, window: Window | None) -> dict[frozenset[str], int]:
 def bounded(pair: frozenset[str], apart: dict[frozenset[str], int], rule: str) -> int:
     if pair not in apart:
         one, other = sorted(pair)
-        raise Refused(
+        raise Unverifiable(
             f"rule {rule}: nothing bounds how far {one} and {other} may lie apart, so they would have to be compared "
             "over the whole trace; give the operator that holds them a window of its own"
         )

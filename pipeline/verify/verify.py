@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.prepare.prepared import Prepared, Unfinished
 from headwater.pipeline.spark.paths import to_write
-from headwater.pipeline.verify.compare import KINDS, Difference, Figures, Wanted, compared_with
+from headwater.pipeline.verify.compare import KINDS, Difference, RuleFigures, Wanted, compared_with
 from headwater.pipeline.verify.counted import counted_with
-from headwater.pipeline.verify.delivered import Delivered, other_version, read_delivered
+from headwater.pipeline.verify.delivered import DeliveredComposites, other_version, read_delivered
 from headwater.pipeline.verify.emitted import Emitted, in_order_of_reading
 from headwater.pipeline.verify.expected import Expected, expected, offer
-from headwater.pipeline.verify.relations import Refused, Source
+from headwater.pipeline.verify.relations import TraceEvents, Unverifiable
 from headwater.pipeline.verify.repetitions import WAYS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
@@ -51,10 +51,10 @@ class Task:
 
 
 @dataclass(slots=True)
-class Report:
+class VerificationReport:
     """What came out."""
 
-    figures: list[Figures] = field(default_factory=list)
+    figures: list[RuleFigures] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """Rules that could not be verified, and why."""
     notes: list[str] = field(default_factory=list)
@@ -76,9 +76,11 @@ class Report:
         }
 
 
-def verify(spark: SparkSession, task: Task, *, examples: int, out: Path | None, tell: Callable[[str], None]) -> Report:
+def verify(
+    spark: SparkSession, task: Task, *, examples: int, out: Path | None, tell: Callable[[str], None]
+) -> VerificationReport:
     """Computes what every rule should have found and compares. ``examples``: how many of each kind to name."""
-    report = Report()
+    report = VerificationReport()
     delivered = _delivered(spark, task, report, tell) if task.counts is None else None
     source = source_of(spark, task, report)
     emitted = Emitted(task.rules)
@@ -115,22 +117,24 @@ def verify(spark: SparkSession, task: Task, *, examples: int, out: Path | None, 
 
 def _refusal(rule: Rule, error: Exception) -> str | None:
     """Why a rule cannot be verified, as was said when its relations were made, or by a row that cannot be judged."""
-    if isinstance(error, Refused):
+    if isinstance(error, Unverifiable):
         return str(error)
     said = _RAISED.search(str(error))
     return f"rule {rule.name}: {said[1]}" if said else None
 
 
-def _by_number(should: Expected, delivered: int) -> Figures:
+def _by_number(should: Expected, delivered: int) -> RuleFigures:
     from pyspark.sql import functions as F
 
     row = should.frame.agg(F.sum(WAYS).alias("number")).first()
     assert row is not None
     wanted = int(row["number"] or 0)
-    return Figures(should.rule.name, wanted, delivered, max(0, wanted - delivered), max(0, delivered - wanted), 0, 0)
+    return RuleFigures(
+        should.rule.name, wanted, delivered, max(0, wanted - delivered), max(0, delivered - wanted), 0, 0
+    )
 
 
-def source_of(spark: SparkSession, task: Task, report: Report) -> Source:
+def source_of(spark: SparkSession, task: Task, report: VerificationReport) -> TraceEvents:
     """The events that the rules could see, with the ranges of their whole numbers."""
     from pyspark.sql import functions as F
 
@@ -148,10 +152,10 @@ def source_of(spark: SparkSession, task: Task, report: Report) -> Source:
     ranges = {name: (bounds[f"least {name}"] or 0, bounds[f"most {name}"] or 0) for name in ("seq", *whole)}
     ranges["ts"] = (manifest.first_us, manifest.last_us)
     counts = {name: manifest.types[name].events for name in read}
-    return Source(events, task.types, manifest.kinds, counts, ranges)
+    return TraceEvents(events, task.types, manifest.kinds, counts, ranges)
 
 
-def _entering(events: DataFrame, task: Task, read: Collection[str], report: Report) -> DataFrame:
+def _entering(events: DataFrame, task: Task, read: Collection[str], report: VerificationReport) -> DataFrame:
     """Only what the sources of the network take in."""
     from pyspark.sql import functions as F
 
@@ -170,7 +174,9 @@ def _entering(events: DataFrame, task: Task, read: Collection[str], report: Repo
     return events.filter(F.array_contains(pairs, F.struct("node", "type")))
 
 
-def _delivered(spark: SparkSession, task: Task, report: Report, tell: Callable[[str], None]) -> Delivered:
+def _delivered(
+    spark: SparkSession, task: Task, report: VerificationReport, tell: Callable[[str], None]
+) -> DeliveredComposites:
     tell(f"reading what was delivered, from {plural(len(task.delivered), 'file')}")
     delivered = read_delivered(spark, task.delivered)
     names = {rule.name for rule in task.rules if task.only is None or rule.name in task.only}
@@ -219,7 +225,7 @@ def _examples(difference: Difference, most: int) -> list[dict[str, Any]]:
     return examples
 
 
-def _write(spark: SparkSession, out: Path, differences: Sequence[Difference], report: Report) -> None:
+def _write(spark: SparkSession, out: Path, differences: Sequence[Difference], report: VerificationReport) -> None:
     with Unfinished(out, overwrite=False) as unfinished:
         for number, difference in enumerate(differences):
             mode = "overwrite" if number == 0 else "append"
