@@ -27,6 +27,9 @@ SPREAD: Final = 8  # batches of births that a match is compared with, about
 KEY: Final = ("i", "run", "node", "sink", "number", "id", "rule")
 """What tells deliveries apart; the identity of a composite holds its version and its time."""
 
+TreeLink = tuple[str, str]
+"""A link of the tree to the leader: child and parent."""
+
 
 @dataclass(slots=True)
 class Latency:
@@ -61,8 +64,8 @@ class RunComparison:
     """Different ones, at each sink."""
     again: int
     """Deliveries of what the same sink had been given before, under another number."""
-    below: dict[tuple[str, str], int]
-    """By link of the tree to the leader (child, parent) how many composites centr would send over it to sinks."""
+    below: dict[TreeLink, int]
+    """By link of the tree to the leader how many composites centr would send over it to sinks."""
     same: int = 0
     missing: int = 0
     extra: int = 0
@@ -202,9 +205,25 @@ def compared(
     Composites are brought together once, by identity; which sinks got one in which run is a few bits. What comes back
     is one row, whatever was delivered. ``sinks``: the greatest number of a sink in each run.
     """
+    words = [1 + max(len(shape.sinks) - 1, most) // WORD for shape, most in zip(shapes, sinks, strict=True)]
+    below = [sinks_below(shape) for shape in shapes]
+    sums: dict[str, Any] = {}
+    for i, other in enumerate(references):
+        sums |= _delivered_sums(i, words[i]) | _sums_below(i, below[i])
+        if other is not None:
+            sums |= _shared_sums(i, other, words)
+    row = _alike(frame, runs, words).agg(*(value.alias(name) for name, value in sums.items())).first()
+    assert row is not None
+    return [_comparison(row, i, below[i], other is not None) for i, other in enumerate(references)]
+
+
+def _alike(frame: DataFrame, runs: Mapping[int, str], words: Sequence[int]) -> DataFrame:
+    """How many composites (``ids``) the same sinks of the same runs got, and by run in how many lines (``n_``).
+
+    The sinks of a run are bits in its words.
+    """
     from pyspark.sql import functions as F
 
-    words = [1 + max(len(shape.sinks) - 1, most) // WORD for shape, most in zip(shapes, sinks, strict=True)]
     own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
     bits = []
     for i, count in enumerate(words):
@@ -215,52 +234,58 @@ def compared(
         bits.append(F.count(F.when(F.col("i") == i, 1)).alias(f"n_{i}"))
     by_id = own.groupBy("id").agg(*bits)
     masks = [_name(i, word) for i, count in enumerate(words) for word in range(count)]
-    alike = by_id.groupBy(*masks).agg(
-        F.count("*").alias("ids"), *(F.sum(f"n_{i}").alias(f"n_{i}") for i in range(len(shapes)))
+    return by_id.groupBy(*masks).agg(
+        F.count("*").alias("ids"), *(F.sum(f"n_{i}").alias(f"n_{i}") for i in range(len(words)))
     )
-    sums: dict[str, Any] = {}
-    below = [sinks_below(shape) for shape in shapes]
-    for i, count in enumerate(words):
-        mine_ = [F.col(_name(i, word)) for word in range(count)]
-        sums[f"all_{i}"] = F.sum(F.col("ids") * _bits(mine_))
-        sums[f"lines_{i}"] = F.sum(f"n_{i}")
-        if (other := references[i]) is not None:
-            # Sinks are known by their position in the network file, so runs of one file can be laid side by side.
-            theirs = [
-                F.col(_name(other, word)) if word < words[other] else F.lit(0).cast("long") for word in range(count)
-            ]
-            sums[f"same_{i}"] = F.sum(
-                F.col("ids") * _bits([a.bitwiseAND(b) for a, b in zip(mine_, theirs, strict=True)])
-            )
-            sums[f"other_{i}"] = F.sum(
-                F.col("ids") * _bits([F.col(_name(other, word)) for word in range(words[other])])
-            )
-        for number, reached in enumerate(dict.fromkeys(below[i].values())):
-            held = F.lit(False)
-            for word, mask in _masks(reached).items():
-                held |= F.col(_name(i, word)).bitwiseAND(F.lit(mask)) != 0
-            sums[f"below_{i}_{number}"] = F.sum(F.when(held, F.col("ids")))
-    row = alike.agg(*(value.alias(name) for name, value in sums.items())).first()
-    assert row is not None
-    result = []
-    for i, other in enumerate(references):
-        composites = row[f"all_{i}"] or 0
-        counts = {reached: row[f"below_{i}_{n}"] or 0 for n, reached in enumerate(dict.fromkeys(below[i].values()))}
-        verdict = RunComparison(
-            composites,
-            (row[f"lines_{i}"] or 0) - composites,
-            {link: counts[reached] for link, reached in below[i].items()},
-        )
-        if other is not None:
-            verdict.same = row[f"same_{i}"] or 0
-            verdict.missing, verdict.extra = (row[f"other_{i}"] or 0) - verdict.same, composites - verdict.same
-        result.append(verdict)
-    return result
 
 
-def sinks_below(shape: Shape) -> dict[tuple[str, str], frozenset[int]]:
+def _delivered_sums(i: int, count: int) -> dict[str, Any]:
+    """What a run delivered: composites at each sink, and lines."""
+    from pyspark.sql import functions as F
+
+    own = [F.col(_name(i, word)) for word in range(count)]
+    return {f"all_{i}": F.sum(F.col("ids") * _bits(own)), f"lines_{i}": F.sum(f"n_{i}")}
+
+
+def _shared_sums(i: int, other: int, words: Sequence[int]) -> dict[str, Any]:
+    """What a run and its reference both delivered, and what the reference did."""
+    from pyspark.sql import functions as F
+
+    # Sinks are known by their position in the network file, so runs of one file can be laid side by side.
+    theirs = [F.col(_name(other, word)) for word in range(words[other])]
+    both = [F.col(_name(i, word)).bitwiseAND(their) for word, their in zip(range(words[i]), theirs, strict=False)]
+    return {f"same_{i}": F.sum(F.col("ids") * _bits(both)), f"other_{i}": F.sum(F.col("ids") * _bits(theirs))}
+
+
+def _sums_below(i: int, below: Mapping[TreeLink, frozenset[int]]) -> dict[str, Any]:
+    """The composites of a run that any sink of a set got, for every set that some link leads to."""
+    from pyspark.sql import functions as F
+
+    sums = {}
+    for number, sinks in enumerate(dict.fromkeys(below.values())):
+        held = F.lit(False)
+        for word, mask in _masks(sinks).items():
+            held |= F.col(_name(i, word)).bitwiseAND(F.lit(mask)) != 0
+        sums[f"below_{i}_{number}"] = F.sum(F.when(held, F.col("ids")))
+    return sums
+
+
+def _comparison(row: Any, i: int, below: Mapping[TreeLink, frozenset[int]], has_reference: bool) -> RunComparison:
+    composites = row[f"all_{i}"] or 0
+    counts = {sinks: row[f"below_{i}_{number}"] or 0 for number, sinks in enumerate(dict.fromkeys(below.values()))}
+    comparison = RunComparison(
+        composites, (row[f"lines_{i}"] or 0) - composites, {link: counts[sinks] for link, sinks in below.items()}
+    )
+    if has_reference:
+        comparison.same = row[f"same_{i}"] or 0
+        comparison.missing = (row[f"other_{i}"] or 0) - comparison.same
+        comparison.extra = composites - comparison.same
+    return comparison
+
+
+def sinks_below(shape: Shape) -> dict[TreeLink, frozenset[int]]:
     """By link of the tree to the leader the sinks that are reached over it."""
-    below: dict[tuple[str, str], set[int]] = defaultdict(set)
+    below: dict[TreeLink, set[int]] = defaultdict(set)
     for number, sink in enumerate(shape.sinks):
         for link in shape.way(sink.node):
             below[link].add(number)
