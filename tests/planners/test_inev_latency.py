@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.inev_measured import Example, random_network
+from benchmarks.inev_networks import Example, random_network
 from headwater.coordinator.inev.model.case_files import case_from, read_case
 from headwater.coordinator.inev.model.latency import latencies, latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
