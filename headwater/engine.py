@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
 
+from headwater.cells import NUMBERS, UTC_STAMPS, TimeForm, moment_us, plain_cell
 from headwater.deploy.cli.output import in_key_order
-from headwater.frames import NUMBERS, UTC_STAMPS, EventTable, TimeForm, in_python, moment_us, plain_cell, table_of
+from headwater.frames import EventTable, in_python, table_of
 from headwater.matches import Matches
 from headwater.node.engine import Engine as Core
 from headwater.node.engine import Program, compile_rules

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from headwater.frames import NUMBERS, TimeForm
+from headwater.cells import NUMBERS, TimeForm
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError, EventError
 
