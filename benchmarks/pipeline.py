@@ -42,7 +42,8 @@ from headwater.pipeline.report.synthetic import synthetic_run
 from headwater.pipeline.report.tables import write_tables
 from headwater.pipeline.spark.session import spark_session
 from headwater.pipeline.statistics.arrivals import arrivals
-from headwater.pipeline.statistics.rules import TraceFacts, rule_statistics
+from headwater.pipeline.statistics.rules import rule_statistics
+from headwater.pipeline.statistics.selectivities import TraceFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ from headwater.deploy.network.units import RATE_LEAST_PER_S
 from headwater.pipeline.prepare.traces import moment
 from headwater.pipeline.statistics.arrivals import Arrivals, Place
 from headwater.pipeline.statistics.combinations import RoleConstraints, names
-from headwater.pipeline.statistics.rules import RuleStatistics, Share, shown
+from headwater.pipeline.statistics.selectivities import RuleStatistics, Share, shown
 from headwater.pipeline.statistics.stretches import Estimate
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Same, roles_of

@@ -31,7 +31,8 @@ from headwater.pipeline.prepare.prepared import FORMAT, MANIFEST
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.statistics import pair_counts
 from headwater.pipeline.statistics.arrivals import CountSpread, arrivals, floor_125, window_sizes
-from headwater.pipeline.statistics.rules import RuleStatistics, TraceFacts, rule_statistics
+from headwater.pipeline.statistics.rules import rule_statistics
+from headwater.pipeline.statistics.selectivities import RuleStatistics, TraceFacts
 from headwater.pipeline.statistics.stretches import stretches
 from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.projection import project
