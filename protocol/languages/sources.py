@@ -187,7 +187,7 @@ class _Assembly:
         else:
             hint = "choose another name"
             name = item.name.text if item.name else self._free_rule_name(identifier(source.name))
-            emits = next((c.name.text for c in item.clauses if isinstance(c, s.ReturnClause)), name)
+            emits = item.emits.text if item.emits else name
         if name in taken:
             problems.add(item.at, f"there is already a rule called {name!r}", hint)
         self.names.add(name)
@@ -208,7 +208,7 @@ class _Assembly:
         for entry in order:
             before = len(entry.problems.placed)
             rule = self._build_one(entry, types)
-            understood = outputs_of(entry.syntax) <= {attribute.name for attribute in rule.attributes}
+            understood = entry.syntax.output_names <= {attribute.name for attribute in rule.attributes}
             if len(entry.problems.placed) > before and not understood:
                 types.vague.add(rule.emits)
             else:
@@ -232,7 +232,7 @@ class _Assembly:
 
     def _publish(self, entry: _Entry, rule: Rule, types: Types) -> None:
         """Make the composites of a rule known to the rules that come after it."""
-        at = emits_at(entry.syntax)
+        at = entry.syntax.emits_at
         if rule.emits in self.declared:
             entry.problems.add(
                 at, f"{rule.emits!r} is an event type of the sources already", "give the composite event another name"
@@ -312,21 +312,6 @@ def types_read(rule: s.RuleSyntax) -> Iterable[s.Word]:
     for assignment in rule.assignments:
         types += [call.selector.type for call in aggregates_in(assignment.value)]
     return types
-
-
-def outputs_of(rule: s.RuleSyntax) -> set[str]:
-    """The attributes that the text of a rule gives to what it emits."""
-    if isinstance(rule, s.TeslaRule):
-        return {attribute.name.text for attribute in rule.fields}
-    return {
-        output.name.text for clause in rule.clauses if isinstance(clause, s.ReturnClause) for output in clause.outputs
-    }
-
-
-def emits_at(rule: s.RuleSyntax) -> int:
-    if isinstance(rule, s.TeslaRule):
-        return rule.emits.at
-    return next((clause.name.at for clause in rule.clauses if isinstance(clause, s.ReturnClause)), rule.at)
 
 
 def identifier(name: str) -> str:

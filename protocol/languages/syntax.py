@@ -323,6 +323,15 @@ class TeslaRule:
     def at(self) -> int:
         return (self.name or self.emits).at
 
+    @property
+    def emits_at(self) -> int:
+        return self.emits.at
+
+    @property
+    def output_names(self) -> set[str]:
+        """The attributes that the text gives to what the rule emits."""
+        return {attribute.name.text for attribute in self.fields}
+
 
 # SASE ------------------------------------------------------------------------------------------------------------
 
@@ -425,6 +434,24 @@ class SaseRule:
     @property
     def at(self) -> int:
         return self.name.at if self.name else self.root.at
+
+    @property
+    def emits(self) -> Word | None:
+        """What the rule emits, where the text says so."""
+        return next((clause.name for clause in self._returns), None)
+
+    @property
+    def emits_at(self) -> int:
+        return self.emits.at if self.emits else self.at
+
+    @property
+    def output_names(self) -> set[str]:
+        """The attributes that the text gives to what the rule emits."""
+        return {output.name.text for clause in self._returns for output in clause.outputs}
+
+    @property
+    def _returns(self) -> list[ReturnClause]:
+        return [clause for clause in self.clauses if isinstance(clause, ReturnClause)]
 
 
 RuleSyntax = TeslaRule | SaseRule
