@@ -121,7 +121,7 @@ class _Watch:
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
     def __call__(self, tasks: dict[int, TaskProgress]) -> None:
-        from headwater.pipeline.prepare.traces import moment
+        from headwater.pipeline.prepare.doubts import moment
 
         if self._progress is None and any(each.slices is not None for each in tasks.values()):
             self._began_s = time.monotonic()

@@ -14,7 +14,7 @@ from headwater.deploy.cli.statistics_task import Task
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.network.statistics import rule_digest
 from headwater.deploy.network.units import RATE_LEAST_PER_S
-from headwater.pipeline.prepare.traces import moment
+from headwater.pipeline.prepare.doubts import moment
 from headwater.pipeline.statistics.arrivals import Arrivals, Place
 from headwater.pipeline.statistics.combinations import RoleConstraints, names
 from headwater.pipeline.statistics.selectivities import RuleStatistics, Share, shown

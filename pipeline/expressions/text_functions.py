@@ -7,13 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from headwater.pipeline.expressions.cells import (
-    Cell,
-    computed,
-    integer,
-    none,
-    refuse_where,
-)
+from headwater.pipeline.expressions.cells import Cell, computed, integer, none, refuse_where
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Constant, Expression
 
