@@ -76,28 +76,28 @@ def births(network: Network, load: Load, seconds: float) -> Iterator[tuple[int, 
         place = 0 if rng.random() < share else rng.randrange(1, len(network.sources))
         source = network.sources[place]
         numbers[source.node] += 1
-        given = {"area": rng.randrange(AREAS)} | ({} if place == 0 else {"value": round(rng.gauss(20, 10), 1)})
-        yield ts, place, Event(SMOKE if place == 0 else TEMP, ts, source.node, numbers[source.node], given)
+        attributes = {"area": rng.randrange(AREAS)} | ({} if place == 0 else {"value": round(rng.gauss(20, 10), 1)})
+        yield ts, place, Event(SMOKE if place == 0 else TEMP, ts, source.node, numbers[source.node], attributes)
 
 
 def crossed(outcome: Outcome) -> tuple[int, int, int]:
     """Over all links: events (with questions and answers), and messages and bytes with all overhead."""
     events = sum(traffic.events for (_, _, kind), traffic in outcome.traffic.items() if kind not in OVERHEAD)
-    found = outcome.traffic.values()
-    return events, sum(traffic.messages for traffic in found), sum(traffic.bytes for traffic in found)
+    traffics = outcome.traffic.values()
+    return events, sum(traffic.messages for traffic in traffics), sum(traffic.bytes for traffic in traffics)
 
 
 def fires(outcome: Outcome) -> frozenset[tuple[object, ...]]:
     return frozenset((fire.id, repr(fire.attributes)) for fire in outcome.composites())
 
 
-def compare(load: Load, sent_by: str, asked_by: str, seconds: float) -> str:
+def compare(load: Load, sent_by: str, pulled_by: str, seconds: float) -> str:
     network = a_network()
     sent = simulate(network, births(network, load, seconds), strategy=sent_by)
-    asked = simulate(network, births(network, load, seconds), strategy=asked_by)
-    assert fires(sent) == fires(asked), "the strategies find different composite events"
-    columns = [load.name, f"{sent_by}, {asked_by}", f"{len(sent.born):,}", f"{len(fires(asked)):,}"]
-    for much, little in zip(crossed(sent), crossed(asked), strict=True):
+    pulled = simulate(network, births(network, load, seconds), strategy=pulled_by)
+    assert fires(sent) == fires(pulled), "the strategies find different composite events"
+    columns = [load.name, f"{sent_by}, {pulled_by}", f"{len(sent.born):,}", f"{len(fires(pulled)):,}"]
+    for much, little in zip(crossed(sent), crossed(pulled), strict=True):
         columns += [f"{much:,}", f"{little:,}", f"**{much / little:.1f}**"]
     return f"| {' | '.join(columns)} |"
 

@@ -135,18 +135,18 @@ def run_command(folder: Path, *options: str) -> tuple[float, str]:
 def measure_command(name: str, quick: bool) -> dict[str, Any]:
     workload = next(w for w in WORKLOADS if w.name == name)
     repeats = 1 if quick else 3
-    with tempfile.TemporaryDirectory() as made:
-        folder = Path(made)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
         (folder / f"rule.{workload.language}").write_text(workload.text)
         rows = list(workload.rows())
         lines = [f"{kind},{ms * 1000},n,{i},{key},{v}\n" for i, (kind, ms, key, v) in enumerate(rows)]
         (folder / "events.csv").write_text("type,ts,node,seq,id,v\n" + "".join(lines))
-        count_s, told = min(run_command(folder, "--count", "--json") for _ in range(repeats))
-        found = folder / "found.jsonl"
-        write_s, _ = min(run_command(folder, "--out", str(found)) for _ in range(repeats))
-        with open(found) as written:
+        count_s, counts = min(run_command(folder, "--count", "--json") for _ in range(repeats))
+        matches_file = folder / "found.jsonl"
+        write_s, _ = min(run_command(folder, "--out", str(matches_file)) for _ in range(repeats))
+        with open(matches_file) as written:
             listed = sum(1 for _ in written)
-    counted = sum(json.loads(told).values())
+    counted = sum(json.loads(counts).values())
     if not counted == listed == workload.matches:
         sys.exit(f"{name}: {counted} matches counted, {listed} written, but {workload.matches} are right")
     read = workload.named()
@@ -238,20 +238,20 @@ def seconds_and_set_up(text: str, types: list[EventType], batches: list[list[Eve
 def growth_with_rules() -> str:
     """Cost per event with more and more rules that do not name its type, and of rules that begin alike."""
     batches = batches_of(WORKLOADS[0].trace(400_000))
-    known = list(WORKLOADS[0].types().values())
+    base_types = list(WORKLOADS[0].types().values())
     strangers, alike, set_ups = [], [], []
     for count in (0, 10, 100, 1000):
         text = WORKLOADS[0].text + "".join(f"\nR{i}: SEQ(S s, X{i} x) WITHIN 1 s" for i in range(count))
-        types = [*known, EventType("S", {}), *(EventType(f"X{i}", {}) for i in range(count))]
+        types = [*base_types, EventType("S", {}), *(EventType(f"X{i}", {}) for i in range(count))]
         strangers.append((count, *seconds_and_set_up(text, types, batches)))
     for count in (1, 10, 100, 300):
         text = "\n".join(f"R{i}: SEQ(A a, B b, X{i} x) WHERE SAME[id] WITHIN 10 s" for i in range(count))
-        types = [*known, *(EventType(f"X{i}", {"id": "int"}) for i in range(count))]
+        types = [*base_types, *(EventType(f"X{i}", {"id": "int"}) for i in range(count))]
         alike.append((count, *seconds_and_set_up(text, types, batches)))
         set_ups.append(f"{count}: {alike[-1][2]:.2f} s")
 
-    def ratios(found: list[tuple[int, float, float]]) -> str:
-        return ", ".join(f"{count}: {seconds / found[0][1]:.2f} x" for count, seconds, _ in found)
+    def ratios(timings: list[tuple[int, float, float]]) -> str:
+        return ", ".join(f"{count}: {seconds / timings[0][1]:.2f} x" for count, seconds, _ in timings)
 
     return (
         f"W1 beside rules on other types: {ratios(strangers)} the time of W1 alone; "
@@ -276,10 +276,12 @@ def counting() -> str:
         engine.close()
         return sum(engine.counts().values())
 
-    list_s, found = cpu_seconds(listed)
-    count_s, told = cpu_seconds(counted)
-    assert found == told, (found, told)
-    return f"{told:,} matches of 16 repeated events: listed in {list_s * 1e3:.1f} ms, counted in {count_s * 1e3:.2f} ms"
+    list_s, listing = cpu_seconds(listed)
+    count_s, counts = cpu_seconds(counted)
+    assert listing == counts, (listing, counts)
+    return (
+        f"{counts:,} matches of 16 repeated events: listed in {list_s * 1e3:.1f} ms, counted in {count_s * 1e3:.2f} ms"
+    )
 
 
 QUESTIONS: dict[str, Callable[..., str]] = {

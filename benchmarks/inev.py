@@ -93,30 +93,30 @@ def lines(rows: list[Row]) -> Iterator[str]:
         "ours, pull",
     )
     yield " ".join(f"{title:>13}" for title in (*titles, "estimate", "s theirs", "s ours"))
-    for each in rows:
-        mark = "" if each.theirs_valid else "*"
+    for compared in rows:
+        mark = "" if compared.theirs_valid else "*"
         cells = (
-            each.name,
-            str(each.queries),
-            f"{each.centralised:.6g}",
-            f"{each.theirs:.6g}{mark}" if each.theirs is not None else "-",
-            f"{each.ours:.6g}",
-            f"{each.ratio:.4f}" if each.ratio is not None else "-",
-            f"{each.ours / each.centralised:.3g}" if each.centralised else "-",
-            f"{each.push_pull:.6g}",
-            f"{each.pulled:.6g}",
-            f"{each.bound:.6g}",
-            f"{each.seconds_theirs:.2f}" if each.seconds_theirs is not None else "-",
-            f"{each.seconds:.2f}",
+            compared.name,
+            str(compared.queries),
+            f"{compared.centralised:.6g}",
+            f"{compared.theirs:.6g}{mark}" if compared.theirs is not None else "-",
+            f"{compared.ours:.6g}",
+            f"{compared.ratio:.4f}" if compared.ratio is not None else "-",
+            f"{compared.ours / compared.centralised:.3g}" if compared.centralised else "-",
+            f"{compared.push_pull:.6g}",
+            f"{compared.pulled:.6g}",
+            f"{compared.bound:.6g}",
+            f"{compared.seconds_theirs:.2f}" if compared.seconds_theirs is not None else "-",
+            f"{compared.seconds:.2f}",
         )
         yield " ".join(f"{cell:>13}" for cell in cells)
-    for what, some in (
-        ("one query", [each for each in rows if each.queries == 1]),
-        ("several queries", [each for each in rows if each.queries > 1]),
+    for title, some in (
+        ("one query", [compared for compared in rows if compared.queries == 1]),
+        ("several queries", [compared for compared in rows if compared.queries > 1]),
     ):
-        ratios = [each.ratio for each in some if each.ratio is not None and each.theirs_valid]
+        ratios = [compared.ratio for compared in some if compared.ratio is not None and compared.theirs_valid]
         if ratios:
-            yield f"{what}: ours/theirs {statistics.median(ratios):.4f} in the median, {max(ratios):.4f} at worst"
+            yield f"{title}: ours/theirs {statistics.median(ratios):.4f} in the median, {max(ratios):.4f} at worst"
 
 
 def main() -> int:

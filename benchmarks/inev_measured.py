@@ -17,80 +17,30 @@ from __future__ import annotations
 
 import argparse
 import math
-import random
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
-from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
+from benchmarks.inev_networks import SHAPES, Example, random_network, trace
 from headwater.coordinator.inev.model.problem import primitive
-from headwater.coordinator.inev.model.rules import Statistics
 from headwater.coordinator.inev.plan.plans import Placement, Plan, TaskInput, Transfer, plan_from
 from headwater.coordinator.inev.plan.rollout import InevPlanner
 from headwater.coordinator.inev.search.baselines import central_solution
 from headwater.coordinator.inev.search.space import Space
-from headwater.coordinator.layout.ground import Ground
 from headwater.coordinator.shortest_paths import leader
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.simulator import SETUP_US, Simulation
 from headwater.node.effects import Send
-from headwater.protocol.events import Event, EventType
-from headwater.protocol.languages import Source as Text
-from headwater.protocol.languages import parse_rules
+from headwater.protocol.events import Event
 from headwater.protocol.messages.neighbour import Awakening, Batch, Notify
-from headwater.protocol.messages.plans import PlannedRule
-from headwater.protocol.network import Link, Network, Sink, Source
-from headwater.protocol.pattern import types_of
 from headwater.protocol.streams import Filter, Part
-from headwater.protocol.subscriptions import Subscription
-
-PRIME = 10_007
-"""Values are drawn below it; of two of them the product, modulo it, is as good as drawn anew for every pair."""
-
-TYPES = tuple(EventType(name, {"u": "int", "k": "int"}) for name in "ABCDEN")
-VALUES = 8
-"""Of this many values each is as likely as the others, where events must agree."""
 
 KINDS = ("events", "matches", "composites", "requests")
 """Events that are sent on request count as events, too."""
 BODIES = ("primitive", "match", "composite")
 WARM_UP_WINDOWS = 3.0
-
-
-@dataclass(frozen=True)
-class Made:
-    """A network with the rates of its sources, and what is known of its rules."""
-
-    name: str
-    network: Network
-    per_s: tuple[float, ...]
-    """By the position of the source."""
-    window_s: float
-    selectivities: dict[str, dict[frozenset[str], float]]
-
-    @property
-    def statistics(self) -> Statistics:
-        rates: dict[str, dict[str, float]] = {}
-        for source, rate in zip(self.network.sources, self.per_s, strict=True):
-            rates.setdefault(source.type, {})[source.node] = rate
-        # What is compared is cost: a latency bound would only leave fewer kinds of plans to compare.
-        return Statistics(rates, self.selectivities, LatencyTerms(OFF))
-
-    def ground(self) -> Ground:
-        """What the coordinator lays a graph over when the network starts."""
-        network = self.network
-        sources: dict[str, tuple[str, ...]] = {}
-        for source in network.sources:
-            sources[source.type] = (*sources.get(source.type, ()), source.node)
-        return Ground(
-            network.nodes,
-            tuple((link.one, link.other) for link in network.links),
-            sources,
-            tuple((sink.node, sink.subscription.type) for sink in network.sinks),
-            tuple(PlannedRule(rule, None) for rule in network.rules),
-        )
 
 
 @dataclass
@@ -108,7 +58,7 @@ class Measured:
 class Compared:
     """One plan, as modelled and as measured over several traces."""
 
-    made: Made
+    example: Example
     plan: Plan
     modelled: dict[str, float]
     measured: list[Measured]
@@ -149,15 +99,15 @@ class Compared:
 
     def deviations(self) -> dict[str, float]:
         """How many standard errors each kind, and the whole, is off."""
-        found = {
+        deviations = {
             kind: off_by(self.modelled[kind], self.mean(kind), self.error(kind))
             for kind in KINDS
             if self.modelled[kind] or self.mean(kind)
         }
-        found["all"] = off_by(sum(self.modelled.values()), fmean(self.totals), self.error_of_all)
+        deviations["all"] = off_by(sum(self.modelled.values()), fmean(self.totals), self.error_of_all)
         if self.centre_measured:
-            found["centr"] = off_by(self.centre_modelled, fmean(self.centre_totals), self.error_of_centre)
-        return found
+            deviations["centr"] = off_by(self.centre_modelled, fmean(self.centre_totals), self.error_of_centre)
+        return deviations
 
 
 def standard_error(values: list[float]) -> float:
@@ -169,151 +119,14 @@ def off_by(modelled: float, measured: float, error: float) -> float:
 
 
 def _least_error(plan: Plan, kind: str, seconds: float) -> float:
-    sent = [each for each in plan.transfers if not kind or kind_of(each) == kind]
-    return math.sqrt(sum(each.rate * each.links.bit_count() ** 2 for each in sent) / seconds)
+    sent = [transfer for transfer in plan.transfers if not kind or kind_of(transfer) == kind]
+    return math.sqrt(sum(transfer.rate * transfer.links.bit_count() ** 2 for transfer in sent) / seconds)
 
 
 def kind_of(transfer: Transfer) -> str:
     if transfer.kind in ("composites", "requests"):
         return transfer.kind
     return "events" if transfer.source.projection.primitive else "matches"
-
-
-# Networks -----------------------------------------------------------------------------------------------------------
-
-
-def _passes(one: str, other: str, share: float) -> str:
-    return f"{one}.u * {other}.u % {PRIME} < {round(share * PRIME)}"
-
-
-Shaped = list[tuple[str, dict[frozenset[str], float]]]
-"""Rules, in TESLA if they begin with "from", and the shares that pass their conditions, by roles."""
-
-
-def _sequence(draw: random.Random) -> Shaped:
-    share = draw.choice((0.05, 0.2, 0.5))
-    return [(f"SEQ(A a, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share})]
-
-
-def _conjunction(draw: random.Random) -> Shaped:
-    one, other = draw.choice((0.05, 0.2)), draw.choice((0.2, 1.0))
-    conditions = f"{_passes('a', 'b', one)} AND {_passes('b', 'c', other)}"
-    return [(f"AND(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("ab"): one, frozenset("bc"): other})]
-
-
-def _long(draw: random.Random) -> Shaped:
-    one, other = draw.choice((0.05, 0.2)), draw.choice((0.1, 0.3))
-    conditions = f"{_passes('a', 'b', one)} AND {_passes('c', 'd', other)}"
-    text = f"SEQ(A a, AND(B b, C c), D d) WHERE {conditions} WITHIN {{w}}"
-    return [(text, {frozenset("ab"): one, frozenset("cd"): other})]
-
-
-def _negation(draw: random.Random) -> Shaped:
-    share = draw.choice((0.1, 0.4))
-    return [(f"SEQ(A a, !N n, B b, C c) WHERE {_passes('a', 'b', share)} WITHIN {{w}}", {frozenset("ab"): share})]
-
-
-def _repetition(draw: random.Random) -> Shaped:
-    share = draw.choice((0.1, 0.3))
-    return [(f"SEQ(A a, E+ e[], C c) WHERE {_passes('a', 'c', share)} WITHIN {{w}}", {frozenset("ac"): share})]
-
-
-def _filtered(draw: random.Random) -> Shaped:
-    own, share = draw.choice((0.2, 0.5)), draw.choice((0.1, 0.3))
-    conditions = f"a.u < {round(own * PRIME)} AND {_passes('b', 'c', share)}"
-    return [(f"SEQ(A a, B b, C c) WHERE {conditions} WITHIN {{w}}", {frozenset("a"): own, frozenset("bc"): share})]
-
-
-def _agreement(draw: random.Random) -> Shaped:
-    return [("SEQ(A a, B b, C c) WHERE SAME[k] WITHIN {w}", {frozenset("abc"): 1 / VALUES})]
-
-
-def _equality(draw: random.Random) -> Shaped:
-    shares = {frozenset("ab"): 1 / VALUES, frozenset("bc"): 1 / VALUES}
-    return [("SEQ(A a, B b, C c, D d) WHERE a.k = b.k AND b.k = c.k WITHIN {w}", shares)]
-
-
-def _chain(draw: random.Random) -> Shaped:
-    own = draw.choice((0.2, 0.5))
-    text = f"from C() and each B(u < {round(own * PRIME)}) within {{w}} from C and each A() within {{w}} from B"
-    return [(text, {frozenset("B"): own})]
-
-
-def _shared(draw: random.Random) -> Shaped:
-    share = draw.choice((0.05, 0.1))
-    condition, known = _passes("a", "b", share), {frozenset("ab"): share}
-    return [(f"SEQ(A a, B b, {last}) WHERE {condition} WITHIN {{w}}", known) for last in ("C c", "D d")]
-
-
-SHAPES: dict[str, Callable[[random.Random], Shaped]] = {
-    "seq3": _sequence,
-    "and3": _conjunction,
-    "seq4": _long,
-    "negation": _negation,
-    "kleene": _repetition,
-    "filter": _filtered,
-    "same": _agreement,
-    "equal": _equality,
-    "chain": _chain,
-    "shared": _shared,
-}
-
-
-def random_network(seed: int, shapes: Iterable[str] | None = None) -> Made:
-    """The network of a seed, with rules of these shapes; without any, of one that follows from the seed, and sometimes
-    of another."""
-    draw = random.Random(f"measured {seed}")
-    names = sorted(SHAPES)
-    further = draw.sample(names, draw.choice((0, 0, 1)))
-    chosen = list(shapes) if shapes is not None else list(dict.fromkeys((names[seed % len(names)], *further)))
-    window_s = draw.choice((0.5, 1.0, 2.0))
-    texts, selectivities = [], {}
-    for position, (body, shares) in enumerate(rule for shape in chosen for rule in SHAPES[shape](draw)):
-        body = body.format(w=f"{round(window_s * 1000)} ms")
-        if body.startswith("from"):
-            texts.append(Text(f"R{position}: define Out{position}() {body}", "measured.tesla", "tesla"))
-        else:
-            texts.append(Text(f"R{position}: {body} RETURN Out{position}()", "measured.sase", "sase"))
-        selectivities[f"R{position}"] = shares
-    rules = parse_rules(texts, TYPES).rules
-    nodes = tuple(f"n{number}" for number in range(1, draw.randint(5, 8) + 1))
-    links = [Link(draw.choice(nodes[:at]), nodes[at], 1_000) for at in range(1, len(nodes))]
-    one, other = sorted(draw.sample(nodes, 2))
-    if not any({link.one, link.other} == {one, other} for link in links):
-        links.append(Link(one, other, 1_000))
-    sources, rates = [], []
-    for type in TYPES:
-        if any(type.name in types_of(rule.pattern) for rule in rules):
-            rare = type.name in "EN" or draw.random() < 0.4
-            total = draw.uniform(0.3, 1.0) / window_s if rare else draw.uniform(2.0, 8.0) / window_s
-            at = draw.sample(nodes, draw.randint(1, 3))
-            weights = [draw.uniform(0.3, 1.0) for _ in at]
-            for node, weight in zip(at, weights, strict=True):
-                sources.append(Source(node, type.name))
-                rates.append(total * weight / sum(weights))
-    sinks = tuple(Sink(draw.choice(nodes), Subscription(rule.emits)) for rule in rules)
-    network = Network(TYPES, nodes, tuple(links), tuple(sources), sinks, rules, "inev")
-    return Made(f"{seed} {'+'.join(chosen)}", network, tuple(rates), window_s, selectivities)
-
-
-def trace(made: Made, seconds: float, seed: int) -> list[tuple[int, int, Event]]:
-    """Events drawn from the model, as births."""
-    draw = random.Random(f"trace {made.name} {seed}")
-    types = {each.name: each for each in TYPES}
-    births: list[tuple[int, int, int, int]] = []
-    for position, rate in enumerate(made.per_s):
-        at = 0.0
-        while (at := at + draw.expovariate(rate)) < seconds:
-            births.append((round(at * 1e6), position, draw.randrange(1, PRIME), draw.randrange(VALUES)))
-    numbers: Counter[str] = Counter()
-    found = []
-    for ts, position, value, key in sorted(births):
-        source = made.network.sources[position]
-        numbers[source.node] += 1
-        found.append(
-            (ts, position, Event(types[source.type], ts, source.node, numbers[source.node], {"u": value, "k": key}))
-        )
-    return found
 
 
 # Measuring ----------------------------------------------------------------------------------------------------------
@@ -323,7 +136,7 @@ class _Watched(Simulation):
     """Counts what is sent, from a time on."""
 
     from_us = 0
-    found: Measured
+    measured: Measured
 
     def _send(self, node: str, effect: Send) -> None:
         message = effect.message
@@ -331,16 +144,16 @@ class _Watched(Simulation):
             for run in message.runs:
                 count = len(run.identities)
                 if run.kind == "reference":
-                    self.found.references += count
+                    self.measured.references += count
                 elif not run.blocker:
-                    self.found.bodies += count
+                    self.measured.bodies += count
                 for number in run.streams:
-                    self.found.sent[self._kind(node, number, run.kind)] += count
+                    self.measured.sent[self._kind(node, number, run.kind)] += count
         elif self.now_us >= self.from_us and isinstance(message, Awakening):
-            self.found.sent["requests"] += 1
+            self.measured.sent["requests"] += 1
         elif self.now_us >= self.from_us and isinstance(message, Notify):
-            self.found.bodies += len(message.rows)
-            self.found.sent["composites"] += len(message.rows)
+            self.measured.bodies += len(message.rows)
+            self.measured.sent["composites"] += len(message.rows)
         super()._send(node, effect)
 
     def _kind(self, node: str, number: int, kind: str) -> str:
@@ -354,46 +167,46 @@ class _Watched(Simulation):
 
 
 def measure(
-    made: Made, strategy: str, births: list[tuple[int, int, Event]], seconds: float, pull: bool = False
+    example: Example, strategy: str, births: list[tuple[int, int, Event]], seconds: float, pull: bool = False
 ) -> Measured:
     """One run."""
     set_up_us = SETUP_US
     while True:
-        planner = InevPlanner(replace(made.statistics, pull=pull))
-        run = _Watched(made.network, strategy, 0, Faults(), keep=False, lay_out=planner, falls_back=False)
-        run.found = Measured()
+        planner = InevPlanner(replace(example.statistics, pull=pull))
+        run = _Watched(example.network, strategy, 0, Faults(), keep=False, lay_out=planner, falls_back=False)
+        run.measured = Measured()
         if run.set_up(births[0][0] - set_up_us) < births[0][0]:
             break
         set_up_us *= 8
-    warm_up_s = WARM_UP_WINDOWS * made.window_s
-    run.from_us, run.found = round(warm_up_s * 1e6), Measured()
+    warm_up_s = WARM_UP_WINDOWS * example.window_s
+    run.from_us, run.measured = round(warm_up_s * 1e6), Measured()
     outcome = run.run(births, until_us=round(seconds * 1e6))
-    found, counted_s = run.found, seconds - warm_up_s
-    found.sent = Counter({kind: count / counted_s for kind, count in found.sent.items()})
-    found.bodies /= counted_s
-    found.references /= counted_s
-    found.delivered = outcome.counters["delivered"]
-    return found
+    measured, counted_s = run.measured, seconds - warm_up_s
+    measured.sent = Counter({kind: count / counted_s for kind, count in measured.sent.items()})
+    measured.bodies /= counted_s
+    measured.references /= counted_s
+    measured.delivered = outcome.counters["delivered"]
+    return measured
 
 
 def modelled(plan: Plan) -> dict[str, float]:
     """What a plan sends, by kind."""
-    found = dict.fromkeys(KINDS, 0.0)
+    cost_of = dict.fromkeys(KINDS, 0.0)
     for transfer in plan.transfers:
-        found[kind_of(transfer)] += transfer.cost
-    return found
+        cost_of[kind_of(transfer)] += transfer.cost
+    return cost_of
 
 
-def central_plan(plan: Plan, made: Made) -> Plan:
+def central_plan(plan: Plan, example: Example) -> Plan:
     """What the strategy 'centr' does: every event of every type that is read, unfiltered, goes to the leader."""
     problem = plan.problem
     space = Space(problem)
-    node = made.network.nodes.index(leader(made.network))
+    node = example.network.nodes.index(leader(example.network))
     centre = plan_from(space, central_solution(space, node), "centr")
     topology = problem.network.topology
-    transfers = [each for each in centre.transfers if each.kind == "composites"]
-    for source, rate in zip(made.network.sources, made.per_s, strict=True):
-        at = made.network.nodes.index(source.node)
+    transfers = [transfer for transfer in centre.transfers if transfer.kind == "composites"]
+    for source, rate in zip(example.network.sources, example.per_s, strict=True):
+        at = example.network.nodes.index(source.node)
         read = TaskInput(primitive(source.type), Placement(split_by=source.type))
         links = topology.spanning([at, node])
         if links:
@@ -401,35 +214,35 @@ def central_plan(plan: Plan, made: Made) -> Plan:
     return replace(centre, transfers=tuple(transfers))
 
 
-def compare(made: Made, traces: int, seconds: float, centre: bool = True, pull: bool = False) -> Compared:
-    found = InevPlanner(replace(made.statistics, pull=pull)).plan(made.ground(), {})
-    assert found is not None, f"{made.name}: nothing can be planned"
-    plan = found.refined(draws=100_000)
+def compare(example: Example, traces: int, seconds: float, centre: bool = True, pull: bool = False) -> Compared:
+    planned = InevPlanner(replace(example.statistics, pull=pull)).plan(example.ground(), {})
+    assert planned is not None, f"{example.name}: nothing can be planned"
+    plan = planned.refined(draws=100_000)
     runs, centres = [], []
     for seed in range(traces):
-        births = trace(made, seconds, seed)
-        runs.append(measure(made, "inev", births, seconds, pull))
+        births = trace(example, seconds, seed)
+        runs.append(measure(example, "inev", births, seconds, pull))
         if centre:
-            centres.append(measure(made, "centr", births, seconds))
-    counted_s = traces * (seconds - WARM_UP_WINDOWS * made.window_s)
-    return Compared(made, plan, modelled(plan), runs, central_plan(plan, made), centres, counted_s)
+            centres.append(measure(example, "centr", births, seconds))
+    counted_s = traces * (seconds - WARM_UP_WINDOWS * example.window_s)
+    return Compared(example, plan, modelled(plan), runs, central_plan(plan, example), centres, counted_s)
 
 
 # Telling ------------------------------------------------------------------------------------------------------------
 
 
-def told(found: Compared) -> str:
-    off = found.deviations()
-    cells = [f"{found.made.name:<18}"]
+def shown(compared: Compared) -> str:
+    off = compared.deviations()
+    cells = [f"{compared.example.name:<18}"]
     for kind in KINDS:
-        cells.append(f"{found.modelled[kind]:7.2f} {found.mean(kind):7.2f} ±{found.error(kind):4.2f}")
-    whole, measured = sum(found.modelled.values()), fmean(found.totals)
-    cells.append(f"{whole:7.2f} {measured:7.2f} ±{found.error_of_all:4.2f} {off['all']:4.1f}")
-    cells.append(f"{fmean(run.bodies for run in found.measured):6.2f}")
-    cells.append(f"{fmean(run.references for run in found.measured):5.2f}")
-    centre = fmean(found.centre_totals)
-    cells.append(f"{found.centre_modelled:7.2f} {centre:7.2f} {off['centr']:4.1f}")
-    cells.append(f"{whole / found.centre_modelled:5.3f} {measured / centre:5.3f}")
+        cells.append(f"{compared.modelled[kind]:7.2f} {compared.mean(kind):7.2f} ±{compared.error(kind):4.2f}")
+    whole, measured = sum(compared.modelled.values()), fmean(compared.totals)
+    cells.append(f"{whole:7.2f} {measured:7.2f} ±{compared.error_of_all:4.2f} {off['all']:4.1f}")
+    cells.append(f"{fmean(run.bodies for run in compared.measured):6.2f}")
+    cells.append(f"{fmean(run.references for run in compared.measured):5.2f}")
+    centre = fmean(compared.centre_totals)
+    cells.append(f"{compared.centre_modelled:7.2f} {centre:7.2f} {off['centr']:4.1f}")
+    cells.append(f"{whole / compared.centre_modelled:5.3f} {measured / centre:5.3f}")
     return " | ".join(cells)
 
 
@@ -446,14 +259,14 @@ HEADER = " | ".join(
 )
 
 
-def flows(found: Compared) -> Iterable[str]:
+def flows(compared: Compared) -> Iterable[str]:
     """What the plan says of each stream."""
-    names = found.plan.problem.network.names
-    for each in found.plan.transfers:
-        sent = "" if each.source.sent is None else f" only {', '.join(sorted(each.source.sent))}"
+    names = compared.plan.problem.network.names
+    for transfer in compared.plan.transfers:
+        sent = "" if transfer.source.sent is None else f" only {', '.join(sorted(transfer.source.sent))}"
         yield (
-            f"    {each.kind} {each.source.projection.text}{sent} from {names[each.node]} "
-            f"at {each.rate:.3f} over {each.links.bit_count()} links"
+            f"    {transfer.kind} {transfer.source.projection.text}{sent} from {names[transfer.node]} "
+            f"at {transfer.rate:.3f} over {transfer.links.bit_count()} links"
         )
 
 
@@ -466,20 +279,20 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--shape", choices=sorted(SHAPES), help="only rules of this shape")
     parser.add_argument("--pull", action="store_true", help="events may be asked for where that is cheaper")
     parser.add_argument("--flows", action="store_true", help="also show what each plan sends")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     print(HEADER)
     deviations: list[float] = []
-    for seed in range(given.seed, given.seed + given.networks):
-        made = random_network(seed, given.shape and [given.shape])
-        found = compare(made, given.traces, given.seconds, pull=given.pull)
-        print(told(found), flush=True)
-        if given.flows:
-            print("\n".join(flows(found)), flush=True)
-        deviations.append(found.deviations()["all"])
-    within = sum(abs(each) <= 2 for each in deviations)
+    for seed in range(options.seed, options.seed + options.networks):
+        example = random_network(seed, options.shape and [options.shape])
+        compared = compare(example, options.traces, options.seconds, pull=options.pull)
+        print(shown(compared), flush=True)
+        if options.flows:
+            print("\n".join(flows(compared)), flush=True)
+        deviations.append(compared.deviations()["all"])
+    within = sum(abs(deviation) <= 2 for deviation in deviations)
     print(
         f"{within} of {len(deviations)} plans within two standard errors, root mean square "
-        f"{math.sqrt(fmean(each * each for each in deviations)):.2f}"
+        f"{math.sqrt(fmean(deviation * deviation for deviation in deviations)):.2f}"
     )
     return 0
 

@@ -233,10 +233,10 @@ def tables(folder: Path, seconds: float) -> None:
     for names in (SYNCED, UNSYNCED):
         columns = ("records", "store", "records/s", "of the first", "ms per commit p50", "p99", "read back")
         print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
-        known = [name for name in names if STORES[name] is not Lmdb or importlib.util.find_spec("lmdb")]
+        available = [name for name in names if STORES[name] is not Lmdb or importlib.util.find_spec("lmdb")]
         for size in SIZES:
             for count in GROUPS:
-                compare(folder, known, count, size, seconds)
+                compare(folder, available, count, size, seconds)
         print()
     if importlib.util.find_spec("lmdb") is None:
         print("lmdb is not installed and was left out\n")
@@ -251,13 +251,13 @@ def cost_in_the_loop(folder: Path, durability: Any, seconds: float) -> str:
         count, delays = 0, []
         started, loop_s, process_s = time.perf_counter(), time.thread_time(), time.process_time()
 
-        def told(begun: float) -> None:
+        def durable(begun: float) -> None:
             delays.append(time.perf_counter() - begun)
 
         while (now := time.perf_counter()) < started + seconds:
             if journal is not None:
                 journal.append(record)
-                journal.commit(lambda begun=now: told(begun))  # type: ignore[misc]
+                journal.commit(lambda begun=now: durable(begun))  # type: ignore[misc]
             count += 1
             await asyncio.sleep(max(0.0, started + count / 1000 - time.perf_counter()))
         spent = time.thread_time() - loop_s, time.process_time() - process_s
@@ -295,7 +295,7 @@ def many_at_once(folder: Path, durability: Any, count: int = 50_000) -> str:
         started = time.perf_counter()
         for number in range(count):
             journal.append(record)
-            journal.commit(told)
+            journal.commit(durable)
             if number % 100 == 0:
                 await asyncio.sleep(0)
         await journal.close()
@@ -303,7 +303,7 @@ def many_at_once(folder: Path, durability: Any, count: int = 50_000) -> str:
 
     ran = 0
 
-    def told() -> None:
+    def durable() -> None:
         nonlocal ran
         ran += 1
 

@@ -37,14 +37,14 @@ P50_GOAL_MS, P99_GOAL_MS, START_GOAL_S, IDLE_GOAL, MEMORY_GOAL_MB = 3.0, 15.0, 1
 def relay_lines(quick: bool) -> list[Line]:
     """The raw limit and the relay in all durabilities."""
     events, repeats = (100_000, 2) if quick else (400_000, 4)
-    found = {}
+    runs_by_durability = {}
     payloads: list[bytes] = []
     for durability in ("none", "async", "sync"):
         runs, payloads = network_relay.relay(durability, events, repeats)
-        found[durability] = runs
+        runs_by_durability[durability] = runs
     raw, lines = _raw(payloads, quick)
-    rates = {name: max(run["events"] / run["seconds"] for run in runs) for name, runs in found.items()}
-    for name, runs in found.items():
+    rates = {name: max(run["events"] / run["seconds"] for run in runs) for name, runs in runs_by_durability.items()}
+    for name, runs in runs_by_durability.items():
         per_cpu_s = max(run["events"] / max(run["cpu"], 0.01) for run in runs)
         share = rates[name] / raw
         beside = f"{share:.1%} of raw; {per_cpu_s:,.0f} per CPU-s"
@@ -85,9 +85,9 @@ def w1_lines(quick: bool) -> list[Line]:
     count = 50_000 if quick else None
     turns = 2 if quick else 4
     events, bare = network_w1.engine_alone(count, turns)
-    found = {}
+    runs_by_durability = {}
     for durability in ("none", "sync"):
-        found[durability] = network_w1.node(durability, count, turns)
+        runs_by_durability[durability] = network_w1.node(durability, count, turns)
         again = network_w1.engine_alone(count, turns)[1]
         bare = min(bare[0], again[0]), min(bare[1], again[1]), bare[2]
     bare_cpu_s, bare_s, matches = bare
@@ -95,7 +95,7 @@ def w1_lines(quick: bool) -> list[Line]:
         Line("W1, bare engine", f"{events / bare_s:,.0f}/s", f"{events / bare_cpu_s:,.0f} per CPU-s", "", None,
              f"{matches:,} matches"),
     ]  # fmt: skip
-    for durability, runs in found.items():
+    for durability, runs in runs_by_durability.items():
         for run in runs:
             if run["matches"] != matches:
                 raise SystemExit(f"W1: the engine finds {matches:,} matches, the node {run['matches']:,.0f}")
@@ -131,11 +131,11 @@ def start_lines(quick: bool) -> list[Line]:
 
 def idle_lines(quick: bool) -> list[Line]:
     nodes = 10 if quick else 50
-    used, mean_mb, most_mb, own_mb, found = network_many.idle(nodes, 5.0 if quick else 20.0)
+    used, mean_mb, most_mb, own_mb, running = network_many.idle(nodes, 5.0 if quick else 20.0)
     scaled = used * 50 / nodes
     beside = f"{scaled:.2f} for 50" if nodes != 50 else f"{used / nodes:.4f} each"
     goal = f"{IDLE_GOAL} for 50"
-    proof = f"{found} nodes"
+    proof = f"{running} nodes"
     return [
         Line(f"{nodes} idle nodes, CPU", f"{used:.3f} cores", beside, goal, scaled < IDLE_GOAL, proof),
         Line(
@@ -163,7 +163,7 @@ def table(lines: list[Line]) -> str:
     rows = [("what", "measured", "beside", "goal", "reached", "proof")]
     for line in lines:
         reached = "" if line.reached is None else "yes" if line.reached else "NO"
-        rows.append((line.what, line.figure, line.beside, line.goal, reached, line.proof))
+        rows.append((line.title, line.figure, line.beside, line.goal, reached, line.proof))
     widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
     shown = [
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
@@ -176,8 +176,8 @@ def main(arguments: list[str] | None = None) -> list[Line]:
     parser.add_argument("--quick", action="store_true", help="smaller and fewer runs: a minute or two")
     parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}")
     options = parser.parse_args(arguments)
-    chosen = [each for each in options.only.split(",") if each] or [each for each in PARTS if each != "raw"]
-    unknown = [each for each in chosen if each not in PARTS]
+    chosen = [part for part in options.only.split(",") if part] or [part for part in PARTS if part != "raw"]
+    unknown = [part for part in chosen if part not in PARTS]
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; choose from {', '.join(PARTS)}")
     print(

@@ -97,7 +97,7 @@ def _born(daemon: NodeDaemon, peer: str, frame: Any) -> bytes:
                 message = effect.message
                 assert isinstance(message, Batch), message
                 runs += message.runs
-                watermarks.update((each.number, each) for each in message.watermarks)
+                watermarks.update((watermark.number, watermark) for watermark in message.watermarks)
                 floor_us = message.floor_us if message.floor_us is not None else floor_us
     assert sum(len(run.identities) for run in runs) == sum(len(rows) for _, rows, _ in frame), "events were late"
     link = machine.links[peer]

@@ -40,7 +40,7 @@ Script = Callable[..., Coroutine[Any, Any, None]]
 class Line:
     """One line of the table: what was measured, beside what, and whether that is what was aimed at."""
 
-    what: str
+    title: str
     figure: str
     beside: str
     goal: str
@@ -50,11 +50,11 @@ class Line:
 
 @contextlib.contextmanager
 def a_folder() -> Iterator[Path]:
-    found = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
+    folder = Path(tempfile.mkdtemp(prefix="headwater-bench-"))
     try:
-        yield found
+        yield folder
     finally:
-        shutil.rmtree(found, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 class Stage:
@@ -86,10 +86,10 @@ class Stage:
             self._start("@coordinator", _coordinator_main, folder, self._about)
             endpoints = folder / "endpoints.json"
             self.until(endpoints.exists, "the coordinator listens")
-            found = json.loads(endpoints.read_text())
+            addresses = json.loads(endpoints.read_text())
             for node in self.network.nodes:
                 data = self.folder / node
-                self._start(node, _node_main, data, node, found["hub"], self._durabilities.get(node))
+                self._start(node, _node_main, data, node, addresses["hub"], self._durabilities.get(node))
             for node in self.network.nodes:
                 self.until((self.folder / node / "http").exists, f"{node} listens")
             self.until(lambda: all(self._is_ready(node) for node in self.network.nodes), "the network is ready")
@@ -145,12 +145,12 @@ class Stage:
     def cpu_s(self, node: str) -> float:
         return cpu_s(self.processes[node].pid)
 
-    def until(self, holds: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> None:
+    def until(self, holds: Callable[[], Any], condition: str, patience_s: float = PATIENCE_S) -> None:
         ends = time.monotonic() + patience_s
         while not holds():
             dead = [name for name, process in self.processes.items() if not process.is_alive()]
             if dead or time.monotonic() > ends:
-                raise RuntimeError(f"waited in vain until {what}; ended: {dead or 'none'}\n{self._logs()}")
+                raise RuntimeError(f"waited in vain until {condition}; ended: {dead or 'none'}\n{self._logs()}")
             time.sleep(0.02)
 
     def _logs(self) -> str:
@@ -168,16 +168,16 @@ def cpu_s(pid: int) -> float:
 
 def memory_mb(pid: int) -> tuple[float, float]:
     """Resident memory of a process, and its share of it where pages are shared with others (PSS)."""
-    found = {}
+    sizes_mb = {}
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         name, _, value = line.partition(":")
         if value.endswith("kB"):
-            found[name] = int(value.split()[0]) / 1024
-    return found["Rss"], found["Pss"]
+            sizes_mb[name] = int(value.split()[0]) / 1024
+    return sizes_mb["Rss"], sizes_mb["Pss"]
 
 
 def load() -> str:
-    return " ".join(f"{each:.1f}" for each in os.getloadavg())
+    return " ".join(f"{average:.1f}" for average in os.getloadavg())
 
 
 # --------------------------------------------------------------------------------------------- what the processes run

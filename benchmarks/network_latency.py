@@ -71,12 +71,12 @@ def subscriber(pipe: Connection, address: str) -> None:
     async def run() -> None:
         async with Client("far", address, name="subscriber", network=NETWORK) as client:
             await client.connected(PATIENCE_S)
-            found: list[tuple[int, int]] = []
+            arrived: list[tuple[int, int]] = []
 
             async def listen() -> None:
                 async for fire in client.subscribe("Fire"):
                     sent = fire["attributes"]["sent"]
-                    found.append((sent, time.time_ns() // 1000 - sent))
+                    arrived.append((sent, time.time_ns() // 1000 - sent))
 
             listening = asyncio.create_task(listen())
             await asyncio.sleep(0.5)
@@ -85,13 +85,13 @@ def subscriber(pipe: Connection, address: str) -> None:
                 await asyncio.sleep(0.05)
             expected = pipe.recv()
             ends_s = time.monotonic() + PATIENCE_S
-            while len(found) < expected and time.monotonic() < ends_s and not listening.done():
+            while len(arrived) < expected and time.monotonic() < ends_s and not listening.done():
                 await asyncio.sleep(0.05)
             await asyncio.sleep(0.3)  # whatever comes twice would come now
             listening.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await listening
-            pipe.send(found)
+            pipe.send(arrived)
 
     _run(run())
 
@@ -120,16 +120,16 @@ def latencies(durability: str, seconds: float) -> tuple[int, list[float]]:
             talking.start()
             pairs, _ = from_publisher.recv()
             from_subscriber.send(pairs)
-            found = from_subscriber.recv()
+            arrived = from_subscriber.recv()
         finally:
             for process in (listening, talking):
                 if process is not None:
                     process.kill()
                     process.join()
-    if len(found) != pairs or len({sent for sent, _ in found}) != pairs:
-        raise SystemExit(f"latency: {pairs} composites are right, {len(found)} arrived")
-    first = min(sent for sent, _ in found)
-    return pairs, [took / 1000 for sent, took in found if sent > first + WARM_S * 1e6]
+    if len(arrived) != pairs or len({sent for sent, _ in arrived}) != pairs:
+        raise SystemExit(f"latency: {pairs} composites are right, {len(arrived)} arrived")
+    first = min(sent for sent, _ in arrived)
+    return pairs, [took / 1000 for sent, took in arrived if sent > first + WARM_S * 1e6]
 
 
 def quantile(values: list[float], share: float) -> float:

@@ -64,14 +64,16 @@ class Up:
 
     def pids(self) -> list[int]:
         """The process ids of the nodes."""
-        return [each["pid"] for each in self.run.state()["processes"] if each["role"] == "node" and each["pid"]]
+        return [
+            process["pid"] for process in self.run.state()["processes"] if process["role"] == "node" and process["pid"]
+        ]
 
 
 def seconds_to_start(nodes: int) -> float:
     with a_folder() as folder, Up(nodes, folder) as up:
-        found = len(up.pids())
-        if found != nodes:
-            raise SystemExit(f"start: {found} of {nodes} nodes run")
+        running = len(up.pids())
+        if running != nodes:
+            raise SystemExit(f"start: {running} of {nodes} nodes run")
         return up.seconds
 
 
@@ -85,8 +87,8 @@ def idle(nodes: int, seconds: float) -> tuple[float, float, float, float, int]:
         time.sleep(seconds)
         used = (sum(map(cpu_s, pids)) - before) / (time.monotonic() - began_s)
         memory = [memory_mb(pid) for pid in pids]
-        resident = [each[0] for each in memory]
-        own = sum(each[1] for each in memory) / len(memory)
+        resident = [sizes[0] for sizes in memory]
+        own = sum(sizes[1] for sizes in memory) / len(memory)
         if len(pids) != nodes:
             raise SystemExit(f"idle: {len(pids)} of {nodes} nodes run")
         return used, sum(resident) / len(resident), max(resident), own, len(pids)

@@ -42,7 +42,7 @@ def frames(count: int, first: int) -> Iterator[Any]:
 
 def relay(durability: str, events: int, repeats: int) -> tuple[list[dict[str, float]], list[bytes]]:
     """By repetition: events, wall and CPU seconds of the relay; and the payloads that it was given."""
-    found = []
+    runs = []
     keeps_nothing = {"source": "none", "target": "none"}
     scripts = {"source": feeder, "target": taker}
     with (
@@ -72,8 +72,8 @@ def relay(durability: str, events: int, repeats: int) -> tuple[list[dict[str, fl
             cpu = stage.cpu_s("relay") - before_s
             if (arrived, different) != (born, born):
                 raise SystemExit(f"relay: {born} events left, {arrived} arrived, {different} of them different ones")
-            found.append({"events": born, "seconds": ended_s - began_s, "cpu": cpu})
-    return found, payloads
+            runs.append({"events": born, "seconds": ended_s - began_s, "cpu": cpu})
+    return runs, payloads
 
 
 # ------------------------------------------------------------------------------------------------------------ the limit

@@ -23,7 +23,7 @@ from headwater.protocol.events import Event
 from headwater.protocol.network import Link, Network, Sink, Source
 from headwater.protocol.subscriptions import Subscription
 
-W1 = next(each for each in WORKLOADS if each.name == "W1")
+W1 = next(workload for workload in WORKLOADS if workload.name == "W1")
 READ = ("A", "B", "C")
 BATCH = 200
 
@@ -99,14 +99,14 @@ def engine_alone(count: int | None, repeats: int) -> tuple[int, tuple[float, flo
     here, there = CONTEXT.Pipe()
     process = CONTEXT.Process(target=bare, args=(there, count, repeats), daemon=True)
     process.start()
-    found: tuple[int, tuple[float, float, int]] = here.recv()
+    measured: tuple[int, tuple[float, float, int]] = here.recv()
     process.join()
-    return found
+    return measured
 
 
 def node(durability: str, count: int | None, turns: int) -> list[dict[str, float]]:
     """By turn: events, matches, wall and CPU seconds of the node."""
-    found = []
+    runs = []
     keeps_nothing = {"source": "none"}
     scripts = {"source": feeder, "evaluator": evaluator}
     feeds = tuple(ClientFeed() for _ in READ)
@@ -132,6 +132,6 @@ def node(durability: str, count: int | None, turns: int) -> list[dict[str, float
                     break
                 last = now
             cpu = stage.cpu_s("evaluator") - before_s
-            found.append({"events": events, "seconds": last[0] - began_s, "cpu": cpu, "matches": last[1] - before})
+            runs.append({"events": events, "seconds": last[0] - began_s, "cpu": cpu, "matches": last[1] - before})
             before = last[1]
-    return found
+    return runs

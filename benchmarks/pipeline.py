@@ -31,9 +31,9 @@ from benchmarks.network_kit import a_folder, cpu_s, load
 from headwater.deploy.cli.statistics_task import ROLES_MAX, task_of
 from headwater.deploy.reporting.groups import grouped
 from headwater.deploy.reporting.page import page
-from headwater.pipeline.generate.generate import made_up
+from headwater.pipeline.generate.generate import generated_events
 from headwater.pipeline.generate.model import Attribute, Choice, Generation, Normal, Stream, Uniform
-from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
+from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.report.inputs import Recorded, schema_of
@@ -42,7 +42,8 @@ from headwater.pipeline.report.synthetic import synthetic_run
 from headwater.pipeline.report.tables import write_tables
 from headwater.pipeline.spark.session import spark_session
 from headwater.pipeline.statistics.arrivals import arrivals
-from headwater.pipeline.statistics.rules import TraceFacts, rule_statistics
+from headwater.pipeline.statistics.rules import rule_statistics
+from headwater.pipeline.statistics.selectivities import TraceFacts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -124,7 +125,7 @@ def write_raw(spark: SparkSession, events: int, folder: Path) -> int:
     """The same rows as CSV and as Parquet, in the order of time with all nodes mixed, as a log has them."""
     from pyspark.sql import functions as F
 
-    rows = made_up(spark, generation(events)).select(
+    rows = generated_events(spark, generation(events)).select(
         F.col("ts").alias("at"), F.col("type").alias("kind"), F.col("node").alias("place"), *KINDS
     )
     kept = rows.repartitionByRange(RAW_FILES, "at").sortWithinPartitions("at")
@@ -135,7 +136,7 @@ def write_raw(spark: SparkSession, events: int, folder: Path) -> int:
 
 
 def description(form: str) -> Description:
-    attributes = {name: Kept(name, kind) for name, kind in KINDS.items()}
+    attributes = {name: KeptAttribute(name, kind) for name, kind in KINDS.items()}
     files = Files((f"*.{form}",), form)
     return Description("bench", (RawSource(files, "kind", NumberTime("at", "us"), ByValue("place"), attributes),))
 
@@ -190,11 +191,15 @@ def _statistics(spark: SparkSession, trace: Prepared, folder: Path) -> Race:
         rows = trace.events(spark)
         arrived = arrivals(rows, manifest.first_us, manifest.last_us, manifest.events)
         facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
-        found = rule_statistics(spark, rows, facts, task.rules)["Rise"]
+        rise = rule_statistics(spark, rows, facts, task.rules)["Rise"]
 
         def counted() -> str:
-            _same("events", sum(each.events for (_, node), each in arrived.items() if node is None), manifest.events)
-            matches = found.projections[frozenset("abc")]
+            _same(
+                "events",
+                sum(at_place.events for (_, node), at_place in arrived.items() if node is None),
+                manifest.events,
+            )
+            matches = rise.projections[frozenset("abc")]
             return f"events={manifest.events} matches={matches.found:.0f} sampled={matches.sampled:.3f}"
 
         return counted
@@ -215,11 +220,11 @@ def _report(spark: SparkSession, run: Recorded, trace: Prepared, many: int, ever
         (out / "report.html").write_text(page(tables, {run.label: run.shape}), encoding="utf-8")
 
         def counted() -> str:
-            found = tables.run(run.label)
-            _same("events born", found["born"], many)
-            _same("composites", found["composites"], many // every)
-            _same("latencies", found["latency_known"], many // every)
-            return f"events={found['born']} matches={found['composites']} p99={found['latency_p99_ms']:.1f} ms"
+            row = tables.run(run.label)
+            _same("events born", row["born"], many)
+            _same("composites", row["composites"], many // every)
+            _same("latencies", row["latency_known"], many // every)
+            return f"events={row['born']} matches={row['composites']} p99={row['latency_p99_ms']:.1f} ms"
 
         return counted
 
@@ -242,10 +247,10 @@ def _rows(spark: SparkSession, folder: Path) -> int:
     return spark.read.parquet(str(folder)).count()
 
 
-def _same(what: str, found: int, expected: int) -> str:
-    if found != expected:
-        raise Wrong(f"{what}: {found:,} instead of {expected:,}")
-    return f"rows={found}"
+def _same(figure: str, number: int, expected: int) -> str:
+    if number != expected:
+        raise Wrong(f"{figure}: {number:,} instead of {expected:,}")
+    return f"rows={number}"
 
 
 # ------------------------------------------------------------------------------------------------------------ the clock
@@ -260,7 +265,7 @@ def run_race(spark: SparkSession, race: Race, folder: Path, rounds: int, tell: C
     def cpu_now_s() -> float:
         return cpu_s(java) + time.process_time()
 
-    found = []
+    done = []
     for number in range(rounds):
         taken = {}
         for who in ("bare", "ours") if number % 2 == 0 else ("ours", "bare"):
@@ -273,18 +278,18 @@ def run_race(spark: SparkSession, race: Race, folder: Path, rounds: int, tell: C
                 f"events/s={race.events / taken[who].seconds:,.0f}"
             )
             shutil.rmtree(out, ignore_errors=True)
-        found.append(Round(taken["ours"], taken["bare"]))
+        done.append(Round(taken["ours"], taken["bare"]))
         tell(
-            f"  {race.name:<30} {found[-1].ratio:.2f} times the bare job, {found[-1].cpu_ratio:.2f} times its CPU "
+            f"  {race.name:<30} {done[-1].ratio:.2f} times the bare job, {done[-1].cpu_ratio:.2f} times its CPU "
             f"seconds (load {load()})"
         )
-    return found
+    return done
 
 
 def summary(race: Race, rounds: Sequence[Round]) -> list[str]:
     """A line of the table."""
-    ours, bare = (statistics.median(getattr(each, who).seconds for each in rounds) for who in ("ours", "bare"))
-    ratios, of_cpu = [each.ratio for each in rounds], [each.cpu_ratio for each in rounds]
+    ours, bare = (statistics.median(getattr(round_, who).seconds for round_ in rounds) for who in ("ours", "bare"))
+    ratios, of_cpu = [round_.ratio for round_ in rounds], [round_.cpu_ratio for round_ in rounds]
     return [
         race.name,
         f"{race.events / ours:,.0f}",
@@ -302,21 +307,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--memory", default="4g", help="of Spark's one process")
     parser.add_argument("--only", default="", help=f"some of {','.join(PARTS)}")
-    given = parser.parse_args(arguments)
-    parts = [each for each in given.only.split(",") if each] or list(PARTS)
-    unknown = [each for each in parts if each not in PARTS]
+    options = parser.parse_args(arguments)
+    parts = [part for part in options.only.split(",") if part] or list(PARTS)
+    unknown = [part for part in parts if part not in PARTS]
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}; choose from {', '.join(PARTS)}")
 
     def tell(text: str) -> None:
         print(text, flush=True)
 
-    tell(f"{os.cpu_count()} cores, Spark with {given.memory}, about {given.events:,} events, load {load()}")
+    tell(f"{os.cpu_count()} cores, Spark with {options.memory}, about {options.events:,} events, load {load()}")
     rows = [["what", "events/s", "bare, events/s", "times bare", "times bare, CPU", "limit", "reached"]]
-    with spark_session("benchmark", None, {"spark.driver.memory": given.memory}) as spark, a_folder() as folder:
+    with spark_session("benchmark", None, {"spark.driver.memory": options.memory}) as spark, a_folder() as folder:
         try:
-            for race in races(spark, folder, given.events, parts):
-                rows.append(summary(race, run_race(spark, race, folder, given.rounds, tell)))
+            for race in races(spark, folder, options.events, parts):
+                rows.append(summary(race, run_race(spark, race, folder, options.rounds, tell)))
         except Wrong as wrong:
             print(wrong, file=sys.stderr)
             return 1

@@ -30,7 +30,7 @@ def main() -> int:
         scenario = replace(pull_scenario(3), values=values, same_value=True)
         network, births = build(scenario, 1)
         for strategy in options.strategies:
-            found = None
+            expected = None
             base = 0
             for name, suffix, in_awakenings in RUNS:
                 outcome = simulate(
@@ -43,8 +43,8 @@ def main() -> int:
                 events = sum(t.events for (_, _, kind), t in outcome.traffic.items() if kind not in LEFT_OUT)
                 sinks = range(len(network.sinks))
                 delivered = [sorted(composite.id for composite in outcome.composites(sink)) for sink in sinks]
-                assert found is None or delivered == found, "no strategy may change results"
-                found, base = delivered, base or events
+                assert expected is None or delivered == expected, "no strategy may change results"
+                expected, base = delivered, base or events
                 print(
                     f"{strategy}, {values} values, {name:<26} {events:>8,} events on links "
                     f"({events / base:.0%} of push)  {len(delivered):,} composites delivered",

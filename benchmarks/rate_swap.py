@@ -58,7 +58,7 @@ def statistics(rates: dict[str, float]) -> Statistics:
 
 def births(network: Network, seconds: float, seed: int) -> Iterator[tuple[int, int, Event]]:
     """Poisson sources; after a quarter of the time the rates change."""
-    found = []
+    drawn = []
     numbers = dict.fromkeys(network.nodes, 0)
     for position, source in enumerate(network.sources):
         chance = random.Random(f"{seed} {position}")
@@ -68,11 +68,11 @@ def births(network: Network, seconds: float, seed: int) -> Iterator[tuple[int, i
             at += chance.expovariate(rate)
             if at >= seconds:
                 break
-            found.append((round(at * 1e6), position, chance.randrange(KEYS)))
-    for ts, position, key in sorted(found):
+            drawn.append((round(at * 1e6), position, chance.randrange(KEYS)))
+    for ts, position, key in sorted(drawn):
         source = network.sources[position]
         numbers[source.node] += 1
-        event_type = next(each for each in TYPES if each.name == source.type)
+        event_type = next(event_type for event_type in TYPES if event_type.name == source.type)
         yield ts, position, Event(event_type, ts, source.node, numbers[source.node], {"key": key})
 
 
@@ -106,13 +106,13 @@ def main() -> int:
             totals.append(sent(part))
         whole = simulate(network, births(network, options.seconds, options.seed), **how)
         totals.append(sent(whole))
-        found = sorted(composite.id for composite in whole.composites())
-        assert must is None or found == must, "no plan may change results"
-        must = found
+        composites = sorted(composite.id for composite in whole.composites())
+        assert must is None or composites == must, "no plan may change results"
+        must = composites
         rates = [(after - before) / (quarter_us / 1e6) for before, after in pairwise(totals)]
         base = base or rates
         shown = "".join(f"{rate:>9.1f} {rate / one:>4.0%}" for rate, one in zip(rates, base, strict=True))
-        print(f"{name:<28}{shown}   {len(found):,}", flush=True)
+        print(f"{name:<28}{shown}   {len(composites):,}", flush=True)
         for change, from_us in whole.held_from:
             if isinstance(change, FallBack):
                 print(f"    after {from_us / 1e6:.1f} s: {change.why}")

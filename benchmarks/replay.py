@@ -115,7 +115,7 @@ def by_replay(spark: Any, network: Network, trace: Prepared, folder: Path) -> tu
         began: list[float] = []
 
         def watch(progress: Any) -> None:
-            if not began and any(each.slices is not None for each in progress.values()):
+            if not began and any(fed.slices is not None for fed in progress.values()):
                 began.append(time.perf_counter())
 
         replay(spark, trace, targets, watch=watch)
@@ -127,22 +127,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--events", type=int, default=300_000)
     parser.add_argument("--nodes", type=int, nargs="*", default=[3, 20])
-    given = parser.parse_args()
-    print(f"{given.events:,} events, load {load()}")
+    options = parser.parse_args()
+    print(f"{options.events:,} events, load {load()}")
     equal = True
     with spark_session("benchmark", None, {"spark.driver.memory": "1g"}) as spark:
-        for nodes in given.nodes:
+        for nodes in options.nodes:
             network = a_network(nodes)
             with a_folder() as folder:
-                trace = a_trace(folder / "trace-of-events", network.nodes, given.events)
+                trace = a_trace(folder / "trace-of-events", network.nodes, options.events)
                 own_s, own = by_trace(network, trace, folder / "trace")
-                replay_s, found = by_replay(spark, network, trace, folder / "replay")
-            equal = equal and own == found
+                replay_s, replayed = by_replay(spark, network, trace, folder / "replay")
+            equal = equal and own == replayed
             ratio = own_s / replay_s
-            print(f"{nodes:>3} nodes  trace:  matches={own} seconds={own_s:.1f} events/s={given.events / own_s:,.0f}")
+            print(f"{nodes:>3} nodes  trace:  matches={own} seconds={own_s:.1f} events/s={options.events / own_s:,.0f}")
             print(
-                f"{nodes:>3} nodes  replay  matches={found} seconds={replay_s:.1f} "
-                f"events/s={given.events / replay_s:,.0f}  {ratio:.2f} times trace:"
+                f"{nodes:>3} nodes  replay  matches={replayed} seconds={replay_s:.1f} "
+                f"events/s={options.events / replay_s:,.0f}  {ratio:.2f} times trace:"
             )
     if not equal:
         print("the two do not find the same", file=sys.stderr)

@@ -40,7 +40,7 @@ ON_ITS_WAY_US = 1_000_000  # what occurs so shortly before the end may not have 
 
 
 @dataclass
-class Found:
+class Measured:
     """What one run gave."""
 
     strategy: str
@@ -62,37 +62,37 @@ def standing(strategy: str, starts_us: int, on_delivery: Callable[[Delivery], No
     network, _ = build(DEFAULT, SEED)
     set_up_us = SETUP_US
     while True:
-        made = Simulation(network, strategy, SEED, Faults(), keep=False, on_delivery=on_delivery)
-        if made.set_up(starts_us - set_up_us) < starts_us:
-            return made
+        simulation = Simulation(network, strategy, SEED, Faults(), keep=False, on_delivery=on_delivery)
+        if simulation.set_up(starts_us - set_up_us) < starts_us:
+            return simulation
         set_up_us *= 8
 
 
-def messages_of(made: Simulation) -> int:
-    return sum(traffic.messages for traffic in made.outcome.traffic.values())
+def messages_of(simulation: Simulation) -> int:
+    return sum(traffic.messages for traffic in simulation.outcome.traffic.values())
 
 
 class Quarters:
     """Looks at a run whenever a quarter of its time has passed."""
 
-    def __init__(self, made: Simulation, starts_us: int, length_us: int) -> None:
-        self._made = made
+    def __init__(self, simulation: Simulation, starts_us: int, length_us: int) -> None:
+        self._simulation = simulation
         self._ends_us = [starts_us + length_us * number // QUARTERS for number in range(1, QUARTERS + 1)]
         self._then = time.process_time()
-        self._messages = messages_of(made)
+        self._messages = messages_of(simulation)
         self.cost_us: list[float] = []
         self.held: list[int] = []
 
     def look(self, now_us: int) -> None:
         if now_us < self._ends_us[len(self.cost_us)]:
             return
-        spent, messages = time.process_time() - self._then, messages_of(self._made)
+        spent, messages = time.process_time() - self._then, messages_of(self._simulation)
         self.cost_us.append(spent / max(1, messages - self._messages) * 1e6)
-        self.held.append(sum(core.held() for core in self._made.nodes.values()))
+        self.held.append(sum(core.held() for core in self._simulation.nodes.values()))
         self._messages, self._then = messages, time.process_time()
 
 
-def measure(strategy: str, seconds: float, profile: bool) -> Found:
+def measure(strategy: str, seconds: float, profile: bool) -> Measured:
     gc.set_threshold(*GC_THRESHOLD)
     _, births_until = build(DEFAULT, SEED)
     length_us = round(seconds * 1e6)
@@ -105,25 +105,25 @@ def measure(strategy: str, seconds: float, profile: bool) -> Found:
         in_time += delivery.item.ts < length_us - ON_ITS_WAY_US
 
     began = time.process_time()
-    made = standing(strategy, starts_us, count)
+    simulation = standing(strategy, starts_us, count)
     set_up_s = time.process_time() - began
-    watch = Quarters(made, 0, length_us)
+    watch = Quarters(simulation, 0, length_us)
     profiler = cProfile.Profile() if profile else None
     began = time.process_time()
     if profiler is not None:
         profiler.enable()
-    outcome = made.run(births, watch.look, until_us=length_us)
+    outcome = simulation.run(births, watch.look, until_us=length_us)
     if profiler is not None:
         profiler.disable()
     run_s = time.process_time() - began
     watch.look(length_us)  # the last event is born before the end
-    return Found(
+    return Measured(
         strategy,
         set_up_s,
         run_s,
         in_time,
         sum(traffic.events for traffic in outcome.traffic.values()),
-        messages_of(made),
+        messages_of(simulation),
         watch.cost_us,
         watch.held,
         resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
@@ -142,7 +142,7 @@ def top_costs(profiler: cProfile.Profile, count: int = 12) -> list[str]:
     ]
 
 
-def in_own_process(*arguments: Any) -> Found:
+def in_own_process(*arguments: Any) -> Measured:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, arguments)
 
@@ -173,16 +173,16 @@ def main() -> None:
     print(f"| {' | '.join(columns)} |\n{'|---' * len(columns)}|")
     slow, delivered, profiles = [], set(), []
     for strategy in options.strategies or STRATEGIES:
-        found = in_own_process(strategy, seconds, False)
+        run = in_own_process(strategy, seconds, False)
         print(
-            f"| {strategy} | {found.delivered:,} | {found.set_up_s:.2f} | {found.run_s:.2f} | "
-            f"**{seconds / found.run_s:.1f}** | {REAL_TIME_LEAST:g} | {found.hops / found.run_s:,.0f} | "
-            f"{found.messages / found.run_s:,.0f} | {', '.join(f'{cost:.1f}' for cost in found.quarters_us)} | "
-            f"{', '.join(f'{held:,}' for held in found.held)} | {found.peak_mb:.0f} |",
+            f"| {strategy} | {run.delivered:,} | {run.set_up_s:.2f} | {run.run_s:.2f} | "
+            f"**{seconds / run.run_s:.1f}** | {REAL_TIME_LEAST:g} | {run.hops / run.run_s:,.0f} | "
+            f"{run.messages / run.run_s:,.0f} | {', '.join(f'{cost:.1f}' for cost in run.quarters_us)} | "
+            f"{', '.join(f'{held:,}' for held in run.held)} | {run.peak_mb:.0f} |",
             flush=True,
         )
-        delivered.add(found.delivered)
-        if seconds / found.run_s < REAL_TIME_LEAST:
+        delivered.add(run.delivered)
+        if seconds / run.run_s < REAL_TIME_LEAST:
             slow.append(strategy)
         if options.profile:
             profiles.append((strategy, in_own_process(strategy, min(seconds, 60.0), True).profile))

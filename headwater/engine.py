@@ -5,11 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, overload
 
+from headwater.arguments import (
+    RULES_ACCEPTED,
+    RuleText,
+    TimeUnit,
+    Types,
+    declared_list,
+    layout_of,
+    registered,
+    rule_sources,
+)
+from headwater.cells import NUMBERS, UTC_STAMPS, TimeForm, moment_us, plain_cell
 from headwater.deploy.cli.output import in_key_order
-from headwater.frames import NUMBERS, UTC_STAMPS, Table, TimeForm, in_python, moment_us, plain_cell, table_of
+from headwater.frames import EventTable, in_python, table_of
 from headwater.matches import Matches
 from headwater.node.engine import Engine as Core
 from headwater.node.engine import Program, compile_rules
@@ -20,13 +30,13 @@ from headwater.node.traces.rows import Rows
 from headwater.node.traces.times import in_another_unit, parse_ts, wrong_unit
 from headwater.node.traces.types import Survey
 from headwater.protocol.composites import Composite
-from headwater.protocol.edge import TIME_UNITS, Layout
+from headwater.protocol.edge import Layout
 from headwater.protocol.errors import ConfigError, EventError, RuleError
 from headwater.protocol.events import Event, EventType, Value
 from headwater.protocol.functions import Functions
-from headwater.protocol.languages import RuleSet, RuleTextError, Source, language_of
+from headwater.protocol.languages import RuleSet, RuleTextError, Source
 from headwater.protocol.languages import parse_rules as parse_sources
-from headwater.protocol.languages.sources import LANGUAGES
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE
 from headwater.protocol.pattern import Rule, types_of
 
 if TYPE_CHECKING:
@@ -34,12 +44,8 @@ if TYPE_CHECKING:
     import polars
     import pyarrow
 
-RuleText: TypeAlias = "str | os.PathLike[str] | Source"
-"""Rules as a text, or as the path of a ``.tesla`` or ``.sase`` file."""
 Rules: TypeAlias = "RuleText | RuleSet | Program | Sequence[RuleText] | Sequence[Rule]"
-Types: TypeAlias = "Iterable[EventType] | Mapping[str, Mapping[str, str]]"
 Stream: TypeAlias = "Iterable[Event] | Iterable[Mapping[str, Any]]"
-TimeUnit: TypeAlias = Literal["s", "ms", "us", "ns", "iso"]
 Events: TypeAlias = (
     "str | os.PathLike[str] | Iterable[Mapping[str, Any]] | Iterable[Event] | pandas.DataFrame | polars.DataFrame "
     "| polars.LazyFrame | pyarrow.Table | pyarrow.RecordBatch | pyarrow.RecordBatchReader "
@@ -61,7 +67,7 @@ def parse_rules(
         rules = hw.parse_rules("define Fire(area: string) from Smoke() where area = Smoke.area")
         print([rule.name for rule in rules.rules])
     """
-    return parse_sources(_sources(rules), _declared(types), _functions(functions))
+    return parse_sources(rule_sources(rules), declared_list(types), registered(functions))
 
 
 class Engine:
@@ -94,9 +100,9 @@ class Engine:
         functions: Functions | Mapping[str, Callable[..., Value]] | None = None,
         remote: Mapping[str, Any] | None = None,
     ) -> None:
-        self._functions = _functions(functions)
+        self._functions = registered(functions)
         self._remote = dict(remote or {})
-        self._types = _declared(types)
+        self._types = declared_list(types)
         self._sources: list[Source] | None = None
         self._program: Program | None = None
         self._undeclared: RuleTextError | None = None
@@ -112,19 +118,19 @@ class Engine:
             self._program = rules
             return RuleSet(rules.rules, dict(rules.types))
         if isinstance(rules, RuleSet):
-            return RuleSet(rules.rules, {**rules.types, **{each.name: each for each in self._types}})
+            return RuleSet(rules.rules, {**rules.types, **{event_type.name: event_type for event_type in self._types}})
         if not isinstance(rules, str | os.PathLike | Source):
             if not isinstance(rules, Iterable):
-                raise ConfigError(f"{rules!r:.60} holds no rules; {_RULES}")
-            given = list(rules)
-            if given and all(isinstance(each, Rule) for each in given):
-                return RuleSet(tuple(given), {each.name: each for each in self._types})  # type: ignore[arg-type]
-            rules = given  # type: ignore[assignment]
-        self._sources = _sources(rules)  # type: ignore[arg-type]
+                raise ConfigError(f"{rules!r:.60} holds no rules; {RULES_ACCEPTED}")
+            rule_list = list(rules)
+            if rule_list and all(isinstance(rule, Rule) for rule in rule_list):
+                return RuleSet(tuple(rule_list), {event_type.name: event_type for event_type in self._types})  # type: ignore[arg-type]
+            rules = rule_list  # type: ignore[assignment]
+        self._sources = rule_sources(rules)  # type: ignore[arg-type]
         try:
             return parse_sources(self._sources, self._types, self._functions)
         except RuleTextError as error:
-            if not all(diagnostic.message.startswith("unknown event type") for diagnostic in error.diagnostics):
+            if not all(diagnostic.code == UNKNOWN_EVENT_TYPE for diagnostic in error.diagnostics):
                 raise
             # Some types are declared and others are not: those may be in the events.
             self._undeclared = error
@@ -188,14 +194,15 @@ class Engine:
             if (time_column, type_column, time_unit) != ("ts", "type", None):
                 raise ConfigError("time_column, type_column and time_unit are for whole inputs; leave lateness_us out")
             return self._streamed(events, lateness_us)
-        found, times = self._evaluated(events, _layout(time_column, type_column, time_unit), count_only=False)[1:]
-        return Matches(in_key_order(found), times)
+        layout = layout_of(time_column, type_column, time_unit)
+        _, composites, times = self._evaluated(events, layout, count_only=False)
+        return Matches(in_key_order(composites), times)
 
     def count(
         self, events: Events, *, time_column: str = "ts", type_column: str = "type", time_unit: TimeUnit | None = None
     ) -> dict[str, int]:
         """How many matches each rule has in a whole input, without listing them; for repetitions much cheaper."""
-        return self._evaluated(events, _layout(time_column, type_column, time_unit), count_only=True)[0].counts()
+        return self._evaluated(events, layout_of(time_column, type_column, time_unit), count_only=True)[0].counts()
 
     def _evaluated(self, data: Any, layout: Layout, *, count_only: bool) -> tuple[Core, list[Composite], TimeForm]:
         try:
@@ -207,7 +214,7 @@ class Engine:
         except EventError as error:
             raise in_python(error) from None
 
-    def _read(self, table: Table | TraceSource, count_only: bool) -> tuple[Core, list[Composite], TimeForm]:
+    def _read(self, table: EventTable | TraceSource, count_only: bool) -> tuple[Core, list[Composite], TimeForm]:
         def look() -> Survey:
             rows = table.open()
             try:
@@ -215,12 +222,12 @@ class Engine:
             finally:
                 rows.close()
 
-        shown = (table.source if isinstance(table, Table) else table).shown
+        shown = (table.source if isinstance(table, EventTable) else table).shown
         core = self._core_for(look, shown, count_only)
         wanted: frozenset[str] = core.program.read_types()
         rows = table.open()
         try:
-            times = table.times if isinstance(table, Table) else _times_of(rows)
+            times = table.times if isinstance(table, EventTable) else _times_of(rows)
             events = TraceReader(rows, core.program.types, wanted).whole()
         finally:
             rows.close()
@@ -239,12 +246,15 @@ class Engine:
             seen = look()
             ours = emitted - read
             declared = self._declared_names()
-            inferred = [made for name, made in seen.types.items() if name not in declared | ours]
+            inferred = [event_type for name, event_type in seen.types.items() if name not in declared | ours]
             if self._sources is not None:
                 rules = self._parsed_again(inferred, shown, seen)
                 types = rules.types
             else:
-                types = {**types, **{made.name: made for made in inferred if made.name not in emitted}}
+                types = {
+                    **types,
+                    **{event_type.name: event_type for event_type in inferred if event_type.name not in emitted},
+                }
         key = tuple(types.values())
         if self._compiled is None or self._compiled[:2] != (key, count_only):
             program = compile_rules(
@@ -258,7 +268,7 @@ class Engine:
             return set(self._rules.types)
         from headwater.deploy.cli.common import declared_types
 
-        return {each.name for each in self._types} | declared_types(self._sources or ())
+        return {event_type.name for event_type in self._types} | declared_types(self._sources or ())
 
     def _parsed_again(self, inferred: list[EventType], shown: str, seen: Survey) -> RuleSet:
         assert self._sources is not None
@@ -357,67 +367,6 @@ def run(
     return engine.run(events, time_column=time_column, type_column=type_column, time_unit=time_unit)
 
 
-# ----------------------------------------------------------------------------------------------------------- arguments
-
-
-_RULES: Final = "give a text, the path of a .tesla or .sase file, a list of these, or what parse_rules returned"
-
-
-def _sources(rules: RuleText | Iterable[RuleText]) -> list[Source]:
-    if isinstance(rules, str | os.PathLike | Source):
-        return [_source(rules, "rule")]
-    given = list(rules)
-    if not given:
-        raise ConfigError(f"there are no rules; {_RULES}")
-    return [_source(each, f"rule_{number}") for number, each in enumerate(given, 1)]
-
-
-def _source(given: RuleText, name: str) -> Source:
-    if isinstance(given, Source):
-        return given
-    if isinstance(given, str) and not _is_path(given):
-        return Source(given, name, language_of(given))
-    if not isinstance(given, str | os.PathLike):
-        raise ConfigError(f"{given!r:.60} is no rule; {_RULES}")
-    path = Path(given)
-    if not path.is_file():
-        raise ConfigError(f"there is no rule file {path}")
-    return Source.from_path(path)
-
-
-def _is_path(text: str) -> bool:
-    """A line that ends like the name of a rule file is one: no rule ends so."""
-    return "\n" not in text and Path(text.strip()).suffix.lower() in LANGUAGES
-
-
-def _declared(types: Types) -> list[EventType]:
-    if isinstance(types, Mapping) and all(isinstance(attributes, Mapping) for attributes in types.values()):
-        return [EventType(name, attributes) for name, attributes in types.items()]
-    declared = [] if isinstance(types, Mapping | str) else list(types)
-    if isinstance(types, Mapping | str) or not all(isinstance(each, EventType) for each in declared):
-        raise ConfigError(
-            f"types is {types!r:.60}; write {{'Name': {{'attribute': 'kind', ..}}, ..}} or a list of EventType objects"
-        )
-    return declared
-
-
-def _functions(given: Functions | Mapping[str, Callable[..., Value]] | None) -> Functions:
-    if isinstance(given, Functions):
-        return given
-    functions = Functions()
-    for name, call in (given or {}).items():
-        functions.register(name, call)
-    return functions
-
-
-def _layout(time_column: str, type_column: str, time_unit: TimeUnit | None) -> Layout:
-    if time_unit is not None and time_unit not in TIME_UNITS:
-        raise ConfigError(f"{time_unit!r} is no unit of time; give one of {', '.join(TIME_UNITS)}")
-    if time_column == type_column:
-        raise ConfigError(f"the column {time_column!r} cannot hold both the time and the type")
-    return Layout(time_column, time_unit, type_column)
-
-
 # --------------------------------------------------------------------------------------------------------------- types
 
 
@@ -427,7 +376,7 @@ def _surveyed_events(events: list[Event]) -> Callable[[], Survey]:
     def look() -> Survey:
         rows = [{"type": event.type, "ts": event.ts, **event.attributes} for event in events]
         table = table_of(rows, Layout(time_unit="us"))
-        return Survey({}) if not isinstance(table, Table) else survey(table.open())
+        return Survey({}) if not isinstance(table, EventTable) else survey(table.open())
 
     return look
 
@@ -447,7 +396,7 @@ def _times_of(rows: Rows) -> TimeForm:
 def _hints(error: RuleTextError, shown: str, seen: Survey) -> Iterator[str]:
     """What the events have to do with mistakes in rules that were read with their types."""
     text = str(error)
-    if any(each.message.startswith("unknown event type") for each in error.diagnostics):
+    if any(diagnostic.code == UNKNOWN_EVENT_TYPE for diagnostic in error.diagnostics):
         yield (
             f"types that are not declared are taken from {shown}; if it just holds none of these, declare them: "
             "types={'Name': {'attribute': 'kind', ..}, ..}"

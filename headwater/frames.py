@@ -7,45 +7,26 @@ Polars and pyarrow are never imported here unless the program handed over one of
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from decimal import Decimal
 from io import BytesIO
 from itertools import chain, islice
 from typing import Any, Final
 
+from headwater.cells import PLAIN_CLASSES, TimeForm, plain_cell, present, uniform_times, zone_name
 from headwater.node.traces.rows import BadRow, Row, Rows, TraceSource
 from headwater.node.traces.times import UNIT_NAMES, saying_the_unit
 from headwater.protocol.edge import USUAL, Layout
 from headwater.protocol.errors import EventError
-from headwater.protocol.events import Event, plain
+from headwater.protocol.events import Event
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 _PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_PLAIN: Final = frozenset({bool, int, float, str, type(None)})
 
 
 @dataclass(frozen=True, slots=True)
-class TimeForm:
-    """How the input writes its times, so that tables of results can write theirs in the same way."""
-
-    stamped: bool = False
-    """Timestamps, not integers of microseconds."""
-    zone: str | None = None
-    """The zone of timestamps; None for those without one, which count as UTC."""
-
-
-NUMBERS: Final = TimeForm()
-UTC_STAMPS: Final = TimeForm(True, "UTC")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
+class EventTable:
     """Events in memory, as columns with rows of values, or as dicts; they can be read more than once."""
 
     source: TraceSource
@@ -71,7 +52,7 @@ class _InMemory(TraceSource):
 class _TableRows(Rows):
     unit = "row"
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: EventTable) -> None:
         super().__init__(table.source, BytesIO(), None)
         self.flavour = "dict" if table.columns is None else "values"
         self.columns = table.columns
@@ -93,7 +74,7 @@ class _TableRows(Rows):
         raise error
 
 
-def _gives_seq(table: Table) -> bool:
+def _gives_seq(table: EventTable) -> bool:
     if table.columns is not None:
         return "seq" in table.columns
     return bool(table.rows) and table.rows[0].get("seq") is not None
@@ -111,7 +92,7 @@ def in_python(error: EventError) -> EventError:
 # ------------------------------------------------------------------------------------------------------ kinds of input
 
 
-def table_of(data: Any, layout: Layout = USUAL) -> Table | list[Event] | TraceSource:
+def table_of(data: Any, layout: Layout = USUAL) -> EventTable | list[Event] | TraceSource:
     """Whatever a program gives as events: as a table, as the events they are already, or as a file to read."""
     if isinstance(data, str | os.PathLike):
         name = os.fspath(data)
@@ -120,8 +101,8 @@ def table_of(data: Any, layout: Layout = USUAL) -> Table | list[Event] | TraceSo
         return TraceSource.at(str(name), layout=layout)
     columns = _columns_of(data)
     if columns is not None:
-        what, names, lists, times = columns(data, layout)
-        return _from_columns(what, names, lists, times, layout)
+        label, names, lists, times = columns(data, layout)
+        return _from_columns(label, names, lists, times, layout)
     if isinstance(data, Mapping):
         raise EventError("one mapping is not a list of events; put it into a list, or give a frame of pandas or Polars")
     try:
@@ -184,7 +165,7 @@ def _pandas_columns(frame: Any, layout: Layout) -> Columns:
             counts = series.astype("int64").tolist()
             unit = kind.removeprefix("datetime64[").rstrip("]").partition(",")[0]
             values = _microseconds(counts, unit)
-            times[name] = TimeForm(True, _zone(series.dt.tz))
+            times[name] = TimeForm(True, zone_name(series.dt.tz))
         elif kind.endswith("[pyarrow]"):
             import pyarrow
 
@@ -272,13 +253,13 @@ def _microseconds(counts: list[Any], unit: str) -> list[int | None]:
 
 
 def _from_columns(
-    what: str, names: list[str], lists: list[list[Any]], times: dict[str, TimeForm], layout: Layout
-) -> Table:
+    label: str, names: list[str], lists: list[list[Any]], times: dict[str, TimeForm], layout: Layout
+) -> EventTable:
     shown = ", ".join(names) or "none"
     for wanted, argument in ((layout.type_column, "type_column"), (layout.time_column, "time_column")):
         if wanted not in names:
             raise EventError(
-                f"{what} has no column {wanted!r}; the columns are {shown} ({argument}= names another one)"
+                f"{label} has no column {wanted!r}; the columns are {shown} ({argument}= names another one)"
             )
     form = times.get(layout.time_column)
     if form is not None and layout.time_unit is not None:
@@ -288,19 +269,19 @@ def _from_columns(
     renamed = [_renamed(layout, name) for name in names]
     for name in renamed:
         if renamed.count(name) > 1:
-            raise EventError(f"{what} has two columns called {name!r}; rename one")
+            raise EventError(f"{label} has two columns called {name!r}; rename one")
     at = renamed.index("ts")
     if form is None:
-        lists[at], form = _times(lists[at], layout, what)
+        lists[at], form = uniform_times(lists[at], layout, label)
     rows = list(zip(*lists, strict=True))
     if "seq" in renamed:
         node = renamed.index("node") if "node" in renamed else None
         seq = renamed.index("seq")
         _refuse_shared((row[node] if node is not None else None, row[seq], row) for row in rows)
-    return Table(_InMemory(what, "", layout), rows, renamed, form)
+    return EventTable(_InMemory(label, "", layout), rows, renamed, form)
 
 
-def _from_dicts(items: Iterable[Any], layout: Layout) -> Table:
+def _from_dicts(items: Iterable[Any], layout: Layout) -> EventTable:
     rows: list[dict[str, Any]] = []
     for number, item in enumerate(items, 1):
         if isinstance(item, Event):
@@ -317,17 +298,17 @@ def _from_dicts(items: Iterable[Any], layout: Layout) -> Table:
                 f"event {number} is a {type(item).__name__}; give an Event, or a mapping with type, ts and attributes"
             )
         rows.append(row)
-    cells, form = _times([row["ts"] for row in rows], layout, "the events")
+    cells, form = uniform_times([row["ts"] for row in rows], layout, "the events")
     for row, ts in zip(rows, cells, strict=True):
         for name, value in row.items():
-            if value.__class__ not in _PLAIN:
+            if value.__class__ not in PLAIN_CLASSES:
                 row[name] = plain_cell(value)
         row["ts"] = ts
         if "node" in row:
-            row["node"] = _present(row["node"])
+            row["node"] = present(row["node"])
     if rows and "seq" in rows[0]:
         _refuse_shared((row.get("node"), row.get("seq"), row) for row in rows)
-    return Table(_InMemory("the events", "", layout), rows, None, form)
+    return EventTable(_InMemory("the events", "", layout), rows, None, form)
 
 
 def _renamed(layout: Layout, name: str) -> str:
@@ -341,10 +322,10 @@ def _renamed(layout: Layout, name: str) -> str:
 
 def _refuse_shared(identities: Iterable[tuple[Any, Any, Any]]) -> None:
     """Two rows under one identity would be taken for one event. (The same row twice is one.)"""
-    known: dict[tuple[Any, Any], Any] = {}
+    first_rows: dict[tuple[Any, Any], Any] = {}
     for node, seq, row in identities:
         try:
-            other = known.setdefault((node, seq), row)
+            other = first_rows.setdefault((node, seq), row)
         except TypeError:  # no identity at all, which the reader of rows refuses
             continue
         if other is not row and other != row:
@@ -353,83 +334,6 @@ def _refuse_shared(identities: Iterable[tuple[Any, Any, Any]]) -> None:
                 f"and {row!r:.100}; give each event of a node a seq of its own, or leave seq out: events are then "
                 "numbered"
             )
-
-
-# --------------------------------------------------------------------------------------------------------------- cells
-
-
-def plain_cell(value: Any) -> Any:
-    """A cell as a plain value where it stands for one: scalars of numpy, decimals, moments (as microseconds)."""
-    if value.__class__ in _PLAIN:
-        return value
-    if isinstance(value, datetime):
-        return moment_us(value)
-    if isinstance(value, Decimal):
-        return float(value)
-    module = type(value).__module__.partition(".")[0]
-    if module == "numpy" and type(value).__name__ == "datetime64":
-        counted = value.astype("datetime64[us]")
-        return None if counted != counted else int(counted.astype("int64"))
-    if module == "pandas" and type(value).__name__ == "NAType":
-        return None
-    return plain(value)
-
-
-def moment_us(moment: datetime) -> int | None:
-    """Microseconds since 1970; without a zone it is UTC. None for the NaT of pandas."""
-    if moment != moment:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    return (moment - _EPOCH) // _MICROSECOND
-
-
-def _times(cells: list[Any], layout: Layout, what: str) -> tuple[list[Any], TimeForm]:
-    """Times as integers or text, as the reader of rows takes them, and how they were written.
-
-    Times of different forms in one input are refused: integers beside datetimes, or datetimes with a zone beside those
-    without one, are a mistake more often than not.
-    """
-    if layout.time_unit is not None:
-        return [plain_cell(cell) for cell in cells], UTC_STAMPS
-    first: TimeForm | None = None
-    for number, cell in enumerate(cells, 1):
-        if cell is None or cell.__class__ is int:
-            form = NUMBERS
-            if cell is None:
-                continue
-        else:
-            form = _form_of(cell)
-        if first is None:
-            first, shown = form, cell
-        elif form != first and (form.stamped, form.zone is None) != (first.stamped, first.zone is None):
-            raise EventError(
-                f"{what}: row {number} has the time {cell!r}, and an earlier row has {shown!r}; write all times in one "
-                "way: integer microseconds, datetimes with a zone, or datetimes without one (which count as UTC)"
-            )
-        elif form != first:
-            first = UTC_STAMPS  # several zones: the results say all of them in one
-    return [_present(plain_cell(cell)) for cell in cells], first or NUMBERS
-
-
-def _present(cell: Any) -> Any:
-    """pandas writes NaN where a cell is empty."""
-    return None if cell.__class__ is float and math.isnan(cell) else cell
-
-
-def _form_of(cell: Any) -> TimeForm:
-    if isinstance(cell, datetime):
-        return TimeForm(True, None if cell.tzinfo is None else _zone(cell.tzinfo))
-    if isinstance(cell, str) and not cell.strip().lstrip("+-").isdigit():
-        return UTC_STAMPS
-    return TimeForm(True) if type(cell).__name__ == "datetime64" else NUMBERS
-
-
-def _zone(zone: Any) -> str | None:
-    """The name of a time zone; a mere offset has none and is said in UTC."""
-    if zone is None:
-        return None
-    return getattr(zone, "key", None) or getattr(zone, "zone", None) or "UTC"
 
 
 def _described(data: Any) -> str:

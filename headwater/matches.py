@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from headwater.frames import NUMBERS, TimeForm
+from headwater.cells import NUMBERS, TimeForm
 from headwater.protocol.composites import Composite
 from headwater.protocol.errors import ConfigError, EventError
 
@@ -38,12 +38,12 @@ class Matches(Sequence[Composite]):
     Times are written as the input wrote them: integers of microseconds, or timestamps in the same zone.
     """
 
-    def __init__(self, found: Iterable[Composite], times: TimeForm = NUMBERS) -> None:
-        self._found = list(found)
+    def __init__(self, composites: Iterable[Composite], times: TimeForm = NUMBERS) -> None:
+        self._composites = list(composites)
         self._times = times
 
     def __len__(self) -> int:
-        return len(self._found)
+        return len(self._composites)
 
     @overload
     def __getitem__(self, index: int) -> Composite: ...
@@ -53,21 +53,21 @@ class Matches(Sequence[Composite]):
 
     def __getitem__(self, index: int | slice) -> Composite | Matches:
         if isinstance(index, slice):
-            return Matches(self._found[index], self._times)
-        return self._found[index]
+            return Matches(self._composites[index], self._times)
+        return self._composites[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Matches) and self._found == other._found
+        return isinstance(other, Matches) and self._composites == other._composites
 
     __hash__ = None  # type: ignore[assignment]
 
     def counts(self) -> dict[str, int]:
         """How many composite events there are of each type."""
-        return dict(sorted(Counter(composite.type for composite in self._found).items()))
+        return dict(sorted(Counter(composite.type for composite in self._composites).items()))
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """The documented JSON form of each composite event, as ``headwater run`` prints it; times in microseconds."""
-        return [composite.to_json() for composite in self._found]
+        return [composite.to_json() for composite in self._composites]
 
     def to_pandas(self, *, events: bool = False) -> pandas.DataFrame:
         """A pandas frame. Needs pandas."""
@@ -75,20 +75,20 @@ class Matches(Sequence[Composite]):
             import pandas
         except ImportError:
             raise ConfigError("to_pandas() needs pandas: pip install pandas") from None
-        made: dict[str, Any] = {}
+        series: dict[str, Any] = {}
         for name, kind, values in self._columns(events=events):
             lacks = None in values
             if kind == "time" and self._times.stamped:
                 stamps = pandas.Series(values, dtype="int64").astype("datetime64[us]")
                 zone = self._times.zone
-                made[name] = stamps if zone is None else stamps.dt.tz_localize("UTC").dt.tz_convert(zone)
+                series[name] = stamps if zone is None else stamps.dt.tz_localize("UTC").dt.tz_convert(zone)
             elif kind in ("int", "time") and not _fits(values):
-                made[name] = pandas.Series(values, dtype="object")
+                series[name] = pandas.Series(values, dtype="object")
             else:
                 dtype = {"int": "Int64" if lacks else "int64", "bool": "boolean" if lacks else "bool"}
                 dtype |= {"time": "int64", "float": "float64"}
-                made[name] = pandas.Series(values, dtype=dtype.get(kind, "object"))
-        return pandas.DataFrame(made)
+                series[name] = pandas.Series(values, dtype=dtype.get(kind, "object"))
+        return pandas.DataFrame(series)
 
     def to_polars(self, *, events: bool = False) -> polars.DataFrame:
         """A Polars frame. Needs polars."""
@@ -136,37 +136,37 @@ class Matches(Sequence[Composite]):
 
     def _columns(self, *, events: bool) -> list[tuple[str, str, list[Any]]]:
         """Name, kind and values of every column: int, float, bool, string, any, time or events."""
-        found = self._found
+        composites = self._composites
         columns: list[tuple[str, str, list[Any]]] = [
-            ("type", "string", [composite.type for composite in found]),
-            ("ts", "time", [composite.ts for composite in found]),
-            ("start", "time", [composite.start[0] for composite in found]),
-            ("rule", "string", [composite.rule for composite in found]),
+            ("type", "string", [composite.type for composite in composites]),
+            ("ts", "time", [composite.ts for composite in composites]),
+            ("start", "time", [composite.start[0] for composite in composites]),
+            ("rule", "string", [composite.rule for composite in composites]),
         ]
         kinds: dict[str, set[str]] = {}
-        for spec in dict.fromkeys(composite.spec for composite in found):
+        for spec in dict.fromkeys(composite.spec for composite in composites):
             for name, kind in zip(spec.type.attributes, spec.type.kinds, strict=True):
                 kinds.setdefault(name, set()).add(kind)
-        rows = [composite.attributes for composite in found]
+        rows = [composite.attributes for composite in composites]
         taken = (*_FIXED, "events") if events else _FIXED
         for name, declared in kinds.items():
             values = [row.get(name) for row in rows]
             columns.append((f"attribute.{name}" if name in taken else name, _kind(declared, values), values))
-        columns.append(("id", "string", [composite.id for composite in found]))
+        columns.append(("id", "string", [composite.id for composite in composites]))
         if events:
-            columns.append(("events", "events", [_parts(composite) for composite in found]))
+            columns.append(("events", "events", [_parts(composite) for composite in composites]))
         return columns
 
     def __repr__(self) -> str:
-        if not self._found:
+        if not self._composites:
             return "<Matches: no composite events>"
         counts = ", ".join(f"{number:,} {name}" for name, number in self.counts().items())
-        number = len(self._found)
+        number = len(self._composites)
         return f"<Matches: {number:,} composite event{'s' * (number != 1)} ({counts})>"
 
     def _repr_html_(self) -> str:
         head = f"<p>{html.escape(repr(self)[1:-1])}</p>"
-        if not self._found:
+        if not self._composites:
             return head
         columns = self[:SHOWN_MAX]._columns(events=False)[:-1]  # the id tells a reader nothing
         names = "".join(f"<th>{html.escape(name)}</th>" for name, _, _ in columns)
@@ -175,7 +175,7 @@ class Matches(Sequence[Composite]):
             "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
             for row in zip(*shown, strict=True)
         )
-        more = len(self._found) - SHOWN_MAX
+        more = len(self._composites) - SHOWN_MAX
         rest = f"<p>and {more:,} more</p>" if more > 0 else ""
         return f"{head}<table><thead><tr>{names}</tr></thead><tbody>{rows}</tbody></table>{rest}"
 

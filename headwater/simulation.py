@@ -48,13 +48,13 @@ class Simulated:
     @property
     def matches(self) -> Matches:
         """The composite events that reached sinks, each once."""
-        found = {
+        composites = {
             delivery.item.id: delivery.item
             for deliveries in self.deliveries.values()
             for delivery in deliveries
             if isinstance(delivery.item, Composite)
         }
-        return Matches(in_key_order(found.values()))
+        return Matches(in_key_order(composites.values()))
 
     @property
     def traffic(self) -> dict[str, dict[str, int]]:
@@ -167,14 +167,16 @@ def _by_sink(network: Network, delivered: list[Delivery]) -> dict[str, list[Deli
         name = f"{sink.node}: {print_subscription(sink.subscription)}"
         twins = sum(other == name or other.startswith(f"{name} #") for other in names)
         names.append(f"{name} #{twins + 1}" if twins else name)
-    found: dict[str, list[Delivery]] = {name: [] for name in names}
+    by_sink: dict[str, list[Delivery]] = {name: [] for name in names}
     for delivery in delivered:
-        found[names[delivery.sink]].append(delivery)
-    return found
+        by_sink[names[delivery.sink]].append(delivery)
+    return by_sink
 
 
 def _html_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     def row(cells: tuple[str, ...], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
-    return f"<table><thead>{row(head, 'th')}</thead><tbody>{''.join(row(each, 'td') for each in rows)}</tbody></table>"
+    return (
+        f"<table><thead>{row(head, 'th')}</thead><tbody>{''.join(row(cells, 'td') for cells in rows)}</tbody></table>"
+    )

@@ -69,13 +69,13 @@ class Composite(tuple[Any, ...]):
         spec = self[0]
         if spec.plain:
             return list(zip(spec.roles, self[1:], strict=False))
-        found: list[tuple[str, Any]] = []
+        parts: list[tuple[str, Any]] = []
         for role, repeated, binding in zip(spec.roles, spec.repeated, self[1:], strict=False):
             if repeated and binding is not None:
-                found += [(role, row) for row in binding]
+                parts += [(role, row) for row in binding]
             elif binding is not None:
-                found.append((role, binding))
-        return found
+                parts.append((role, binding))
+        return parts
 
     @property
     def events(self) -> list[tuple[str, Event | Composite]]:
@@ -167,14 +167,14 @@ class Composite(tuple[Any, ...]):
         return f"{self.type}({inner})@{self.ts} [{parts}]"
 
 
-def rows_of(found: Sequence[Composite]) -> list[tuple[Any, ...]]:
+def rows_of(composites: Sequence[Composite]) -> list[tuple[Any, ...]]:
     """What ``row`` gives for each of them; of many of one rule in less time."""
-    specs = set(map(_first, found)) if len(found) > 1 else ()
+    specs = set(map(_first, composites)) if len(composites) > 1 else ()
     spec = next(iter(specs)) if len(specs) == 1 else None
     if spec is None or spec.latest is None:
-        return [match.row() for match in found]
-    latest = list(map(itemgetter(spec.latest), found))
-    heads = zip(map(_first, latest), map(_second, latest), map(_third, latest), found, strict=True)
+        return [match.row() for match in composites]
+    latest = list(map(itemgetter(spec.latest), composites))
+    heads = zip(map(_first, latest), map(_second, latest), map(_third, latest), composites, strict=True)
     if not spec.type.attributes:
         return list(heads)
     values = spec.values

@@ -73,16 +73,16 @@ class EventType:
         if len(set(names)) != len(names):
             raise EventError(f"event type {name!r} declares an attribute twice: {', '.join(names)}")
         token = (name, tuple(cleaned))
-        known = _INTERNED.get(token)
-        if known is not None:
-            return known
-        made = object.__new__(cls)
-        made.name = name
-        made.attributes = names
-        made.kinds = tuple(word for _, word, _ in cleaned)
-        made.optional = tuple(may_lack for _, _, may_lack in cleaned)
-        made._positions = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(names)}
-        return _INTERNED.setdefault(token, made)
+        interned = _INTERNED.get(token)
+        if interned is not None:
+            return interned
+        event_type = object.__new__(cls)
+        event_type.name = name
+        event_type.attributes = names
+        event_type.kinds = tuple(word for _, word, _ in cleaned)
+        event_type.optional = tuple(may_lack for _, _, may_lack in cleaned)
+        event_type._positions = {attribute: HEADER_WIDTH + i for i, attribute in enumerate(names)}
+        return _INTERNED.setdefault(token, event_type)
 
     def declaration(self) -> tuple[str, tuple[tuple[str, str], ...]]:
         """The plain data this type is made of: ``EventType(*t.declaration()) is t``."""
@@ -136,8 +136,8 @@ def plain(value: Any) -> Any:
     if kind in _PYTHON_KINDS or value is None:
         return value
     if kind.__module__ == "numpy" and callable(getattr(value, "item", None)) and getattr(value, "shape", None) == ():
-        made = value.item()
-        return made if type(made) in _PYTHON_KINDS and not _loses(value, made) else value
+        scalar = value.item()
+        return scalar if type(scalar) in _PYTHON_KINDS and not _loses(value, scalar) else value
     if isinstance(value, int):
         return int(value)
     if isinstance(value, float):
@@ -145,22 +145,22 @@ def plain(value: Any) -> Any:
     return str(value) if isinstance(value, str) else value
 
 
-def _loses(value: Any, made: Any) -> bool:
+def _loses(value: Any, scalar: Any) -> bool:
     """Whether a number changes on its way to Python; NaN is no number."""
-    return bool(made == made and made != value)
+    return bool(scalar == scalar and scalar != value)
 
 
-def whole(what: str, value: Any) -> int:
+def whole(name: str, value: Any) -> int:
     """A time or a number that must be an integer, perhaps one of numpy; an EventError otherwise."""
     if type(value) is int:
         return value
-    made = plain(value)
-    if type(made) is int:
-        return made
-    if what == "ts":
+    number = plain(value)
+    if type(number) is int:
+        return number
+    if name == "ts":
         hint = "write integer microseconds, for example round(seconds * 1_000_000)"
         raise EventError(f"ts is {value!r}, a {type(value).__name__}; {hint}")
-    raise EventError(f"{what} is {value!r}, a {type(value).__name__}; it must be an integer")
+    raise EventError(f"{name} is {value!r}, a {type(value).__name__}; it must be an integer")
 
 
 def conform(event_type: EventType, attribute: str, value: Any) -> Value:
@@ -172,28 +172,28 @@ def conform(event_type: EventType, attribute: str, value: Any) -> Value:
             return None
         raise EventError(f"{event_type.name} needs a value for {attribute!r}; declare it as optional with '?' if not")
     declared = event_type.kind(attribute)
-    found = kind_of(value)
-    if found == "float" and math.isinf(value):
+    actual = kind_of(value)
+    if actual == "float" and math.isinf(value):
         raise EventError(f"{event_type.name}.{attribute} is {value!r}, which is not a finite number")
-    if found == "any":
+    if actual == "any":
         raise EventError(
             f"{event_type.name}.{attribute} is {type(value).__name__}; values are numbers, strings or booleans"
         )
-    if declared in ("any", found):
+    if declared in ("any", actual):
         return cast(Value, value)
-    if declared == "float" and found == "int":
+    if declared == "float" and actual == "int":
         try:
             return float(value)
         except OverflowError:
             raise EventError(f"{event_type.name}.{attribute} is an integer that is too large for a float") from None
-    raise EventError(f"{event_type.name}.{attribute} is declared {declared}, but {value!r} is {found}")
+    raise EventError(f"{event_type.name}.{attribute} is declared {declared}, but {value!r} is {actual}")
 
 
 def _text(node: Any) -> str:
-    made = plain(node)
-    if type(made) is not str:
+    name = plain(node)
+    if type(name) is not str:
         raise EventError(f"node is {node!r}, a {type(node).__name__}; it must be a string")
-    return made
+    return name
 
 
 class Event(tuple[Any, ...]):
@@ -210,15 +210,15 @@ class Event(tuple[Any, ...]):
         attributes: Mapping[str, Value] | None = None,
     ) -> Event:
         """Build and check one event. A type given by name takes the attributes' kinds from their values."""
-        given = attributes or {}
+        by_name = attributes or {}
         if isinstance(event_type, str):
-            kinds = tuple((name, kind_of(plain(value)) + "?") for name, value in given.items())
+            kinds = tuple((name, kind_of(plain(value)) + "?") for name, value in by_name.items())
             event_type = EventType(event_type, kinds)
-        for name in given:
+        for name in by_name:
             if event_type.position(name) is None:
-                known = ", ".join(event_type.attributes) or "no attributes"
-                raise EventError(f"{event_type.name} has no attribute {name!r}; it has: {known}")
-        values = [conform(event_type, name, given.get(name)) for name in event_type.attributes]
+                listing = ", ".join(event_type.attributes) or "no attributes"
+                raise EventError(f"{event_type.name} has no attribute {name!r}; it has: {listing}")
+        values = [conform(event_type, name, by_name.get(name)) for name in event_type.attributes]
         if type(ts) is not int or type(seq) is not int or type(node) is not str:
             ts, node, seq = whole("ts", ts), _text(node), whole("seq", seq)
         return tuple.__new__(cls, (ts, node, seq, event_type, *values))

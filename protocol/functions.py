@@ -101,10 +101,10 @@ class Functions:
 
 
 def _kind(function: str, kind: str) -> str:
-    known = KIND_ALIASES.get(kind.lower())
-    if known is None:
+    canonical_kind = KIND_ALIASES.get(kind.lower())
+    if canonical_kind is None:
         raise RuleError(f"function {function!r} has the unknown kind {kind!r}; write int, float, string, bool or any")
-    return known
+    return canonical_kind
 
 
 def as_text(value: Value) -> str:
@@ -166,11 +166,11 @@ def _float(value: Any) -> float:
 
 
 def _built_in() -> dict[str, Function]:
-    made: dict[str, Function] = {}
+    functions: dict[str, Function] = {}
 
     def add(name: str, call: Callable[..., Any], parameters: tuple[str, ...], result: str, **more: Any) -> None:
         safe = call if more.get("accepts_missing") else _careful(call)
-        made[name] = Function(name, safe, parameters, result, **more)
+        functions[name] = Function(name, safe, parameters, result, **more)
 
     one, text = ("float",), ("string",)
     add("abs", abs, one, "argument")
@@ -206,7 +206,7 @@ def _built_in() -> dict[str, Function]:
     add("int", _int, ("any",), "int")
     add("float", _float, ("any",), "float")
     add("string", as_text, ("any",), "string")
-    return made
+    return functions
 
 
 BUILT_IN: Final = _built_in()

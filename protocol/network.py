@@ -74,8 +74,8 @@ class Network:
 
     def neighbours(self) -> dict[str, dict[str, Link]]:
         """For every node its neighbours in order of name, each with the link to it."""
-        found: dict[str, dict[str, Link]] = {node: {} for node in self.nodes}
+        links_of: dict[str, dict[str, Link]] = {node: {} for node in self.nodes}
         for link in self.links:
-            found[link.one][link.other] = link
-            found[link.other][link.one] = link
-        return {node: dict(sorted(around.items())) for node, around in found.items()}
+            links_of[link.one][link.other] = link
+            links_of[link.other][link.one] = link
+        return {node: dict(sorted(around.items())) for node, around in links_of.items()}

@@ -233,9 +233,9 @@ def types_of(pattern: Pattern) -> frozenset[str]:
 
 def waits_through(rule: Rule, rules: Iterable[Rule]) -> bool:
     """Whether what follows may still decide about a match of the rule, or about a composite that it reads."""
-    known = tuple(rules)
+    all_rules = tuple(rules)
     read = types_of(rule.pattern)
-    return may_wait(rule) or any(waits_through(other, known) for other in known if other.emits in read)
+    return may_wait(rule) or any(waits_through(other, all_rules) for other in all_rules if other.emits in read)
 
 
 def may_wait(rule: Rule) -> bool:

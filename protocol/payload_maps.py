@@ -39,13 +39,13 @@ class Place:
 
 def place_of(text: str) -> Place:
     """The place that a text names, or a ConfigError."""
-    found = _PLACE.fullmatch(text.strip())
-    if found is None or (found[1] == "key" and found[2]) or (found[1] == "topic" and not found[2]):
+    match = _PLACE.fullmatch(text.strip())
+    if match is None or (match[1] == "key" and match[2]) or (match[1] == "topic" and not match[2]):
         raise ConfigError(f"{text!r} is no place in a message")
     steps = tuple(
-        int(step[2]) if step[2] is not None else step[1] or step[3] for step in _STEP.finditer(found[2])
+        int(step[2]) if step[2] is not None else step[1] or step[3] for step in _STEP.finditer(match[2])
     )  # fmt: skip
-    return Place(found[1], steps)
+    return Place(match[1], steps)
 
 
 def field_place(text: str, *, in_item: bool) -> Place:
@@ -81,7 +81,7 @@ def topic_filter(topic: str) -> str:
 def topic_names(topic: str) -> dict[str, int]:
     """The levels that have names, each with its position among the wildcards."""
     wild = [level for level in topic.split("/") if level in ("+", "#") or _LEVEL.fullmatch(level)]
-    return {found[1]: position for position, level in enumerate(wild) if (found := _LEVEL.fullmatch(level))}
+    return {match[1]: position for position, level in enumerate(wild) if (match := _LEVEL.fullmatch(level))}
 
 
 # ---------------------------------------------------------------------------------------------------------------- units
@@ -108,12 +108,12 @@ _TEMPERATURES: Final = {"C": ("1", "0"), "F": ("5/9", "-160/9"), "K": ("1", "-27
 @cache
 def units() -> Mapping[str, tuple[str, Fraction, Fraction]]:
     """By unit: what it measures, and factor and offset that lead to the unit that all others of it lead to."""
-    found = {name: ("temperature", Fraction(factor), Fraction(off)) for name, (factor, off) in _TEMPERATURES.items()}
+    table = {name: ("temperature", Fraction(factor), Fraction(off)) for name, (factor, off) in _TEMPERATURES.items()}
     for quantity, factors in _FACTORS.items():
         for name, factor in factors.items():
             over, _, under = factor.partition("/")
-            found[name] = (quantity, Fraction(over) / Fraction(under or "1"), Fraction(0))
-    return found
+            table[name] = (quantity, Fraction(over) / Fraction(under or "1"), Fraction(0))
+    return table
 
 
 def conversion(entry: Mapped) -> tuple[Fraction, Fraction] | None:
@@ -130,7 +130,7 @@ def conversion(entry: Mapped) -> tuple[Fraction, Fraction] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Flaw:
+class FeedFlaw:
     """Something wrong with what a source says: under which key, and for ``map`` of which attribute."""
 
     key: str
@@ -143,21 +143,21 @@ class Flaw:
         return f"{where}: {self.message}" + (f"; {self.cure}" if self.cure else "")
 
 
-def feed_flaws(feed: Feed, event_type: EventType) -> Iterator[Flaw]:
+def feed_flaws(feed: Feed, event_type: EventType) -> Iterator[FeedFlaw]:
     """What is wrong with where the events of a source come from, as far as the source itself can tell."""
     match feed:
         case MqttFeed():
             yield from _flaws(feed, event_type)
         case TraceFeed(layout=layout):
             if len(layout.delimiter) != 1 or layout.delimiter in '"\r\n':
-                yield Flaw("delimiter", f"{layout.delimiter!r} cannot stand between cells", "write one character")
+                yield FeedFlaw("delimiter", f"{layout.delimiter!r} cannot stand between cells", "write one character")
             if layout.time_column == layout.type_column:
-                yield Flaw("layout", f"the column {layout.time_column!r} cannot hold both the time and the type")
+                yield FeedFlaw("layout", f"the column {layout.time_column!r} cannot hold both the time and the type")
         case _:
             return
 
 
-def _flaws(feed: MqttFeed, event_type: EventType) -> Iterator[Flaw]:
+def _flaws(feed: MqttFeed, event_type: EventType) -> Iterator[FeedFlaw]:
     yield from _topic_flaws(feed, event_type)
     yield from _place_flaws(feed)
     yield from _identity_flaws(feed)
@@ -165,9 +165,9 @@ def _flaws(feed: MqttFeed, event_type: EventType) -> Iterator[Flaw]:
     seen: set[str] = set()
     for entry in feed.map or ():
         if entry.attribute in seen:
-            yield Flaw("map", f"{entry.attribute!r} stands twice", "leave one out", entry.attribute)
+            yield FeedFlaw("map", f"{entry.attribute!r} stands twice", "leave one out", entry.attribute)
         elif entry.attribute in names and entry.source != f"topic.{entry.attribute}":
-            yield Flaw(
+            yield FeedFlaw(
                 "map",
                 f"{entry.attribute} is told by the topic already ({{{entry.attribute}}})",
                 "leave one out, or give the level another name",
@@ -179,21 +179,23 @@ def _flaws(feed: MqttFeed, event_type: EventType) -> Iterator[Flaw]:
     yield from _unfilled(feed, event_type, seen | names.keys())
 
 
-def _topic_flaws(feed: MqttFeed, event_type: EventType) -> Iterator[Flaw]:
+def _topic_flaws(feed: MqttFeed, event_type: EventType) -> Iterator[FeedFlaw]:
     levels = feed.topic.split("/")
-    named = [found[1] for level in levels if (found := _LEVEL.fullmatch(level))]
+    named = [match[1] for level in levels if (match := _LEVEL.fullmatch(level))]
     for level in levels:
         if ("{" in level or "}" in level) and not _LEVEL.fullmatch(level):
-            yield Flaw("topic", f"{level!r} is no level of a topic", "a level with a name is {name}, and nothing else")
+            yield FeedFlaw(
+                "topic", f"{level!r} is no level of a topic", "a level with a name is {name}, and nothing else"
+            )
     for name in named:
         if named.count(name) > 1:
-            yield Flaw("topic", f"{{{name}}} stands twice in the topic", "give each level a name of its own")
+            yield FeedFlaw("topic", f"{{{name}}} stands twice in the topic", "give each level a name of its own")
             return
-    asked = {place.steps[0] for _, _, place in _places(feed) if place.root == "topic"}
+    used = {place.steps[0] for _, _, place in _places(feed) if place.root == "topic"}
     for name in named:
-        if name not in event_type.attributes and name not in asked:
+        if name not in event_type.attributes and name not in used:
             cure = suggestion(name, event_type.attributes, "attributes") or "write + for a level that nothing asks for"
-            yield Flaw(
+            yield FeedFlaw(
                 "topic", f"{event_type.name} has no attribute {name!r}, and no place asks for topic.{name}", cure
             )
 
@@ -224,7 +226,7 @@ def _places(feed: MqttFeed) -> Iterator[tuple[str, str | None, Place]]:
                 continue
 
 
-def _place_flaws(feed: MqttFeed) -> Iterator[Flaw]:
+def _place_flaws(feed: MqttFeed) -> Iterator[FeedFlaw]:
     for key, attribute, text in _texts(feed):
         try:
             place_of(text)
@@ -232,96 +234,100 @@ def _place_flaws(feed: MqttFeed) -> Iterator[Flaw]:
             cure = "write a place as in payload.temperature or payload.readings[0]"
             if re.fullmatch(r"[^\W\d]\w*", text) and key == "map":
                 cure = f"write payload.{text} for a field of the payload, or {{constant: {text}}} for the text itself"
-            yield Flaw(key, str(error), cure, attribute)
+            yield FeedFlaw(key, str(error), cure, attribute)
     for key, text_or_none in (("device", feed.device), ("counter", feed.counter), ("time", feed.time)):
         if text_or_none is not None:
             try:
                 field_place(text_or_none, in_item=feed.each is not None)
             except ConfigError as error:
-                yield Flaw(key, str(error), "write a field, or a place as in payload.time")
+                yield FeedFlaw(key, str(error), "write a field, or a place as in payload.time")
     names = topic_names(feed.topic)
     for key, attribute, place in _places(feed):
         if place.root in ("item", "key") and (feed.each is None or key == "each"):
             cure = "add each: payload.readings, or write payload" if feed.each is None else "write payload"
-            yield Flaw(key, f"{place.root} is an item of each:, and there is none here", cure, attribute)
+            yield FeedFlaw(key, f"{place.root} is an item of each:, and there is none here", cure, attribute)
         elif place.root == "topic" and (len(place.steps) != 1 or place.steps[0] not in names):
             has = f"levels with names: {listed(names)}" if names else "give the level a name, as in sensors/{area}"
-            yield Flaw(key, f"the topic {feed.topic} has no level {{{place.steps[0]}}}", has, attribute)
+            yield FeedFlaw(key, f"the topic {feed.topic} has no level {{{place.steps[0]}}}", has, attribute)
         elif feed.payload == "text" and (place.root in ("item", "key") or (place.root == "payload" and place.steps)):
             cure = "write payload for the whole text, or payload: json above"
-            yield Flaw(key, "a text has no fields", cure, attribute)
+            yield FeedFlaw(key, "a text has no fields", cure, attribute)
 
 
-def _identity_flaws(feed: MqttFeed) -> Iterator[Flaw]:
+def _identity_flaws(feed: MqttFeed) -> Iterator[FeedFlaw]:
     if (feed.device is None) != (feed.counter is None):
-        given, lacking = ("device", "counter") if feed.counter is None else ("counter", "device")
-        message = f"{given} without {lacking}: only both together identify an event"
-        yield Flaw(given, message, f"add {lacking}: FIELD, or leave {given} out")
+        present, lacking = ("device", "counter") if feed.counter is None else ("counter", "device")
+        message = f"{present} without {lacking}: only both together identify an event"
+        yield FeedFlaw(present, message, f"add {lacking}: FIELD, or leave {present} out")
     if feed.device is not None and _WILDCARD.fullmatch(feed.device):
         wild = sum(level in ("+", "#") for level in topic_filter(feed.topic).split("/"))
         if not 1 <= int(feed.device[1:]) <= wild:
             count = plural(wild, "wildcard") if wild else "no wildcard"
-            yield Flaw("device", f"the topic {feed.topic!r} has {count}", "+1 is its first wildcard")
+            yield FeedFlaw("device", f"the topic {feed.topic!r} has {count}", "+1 is its first wildcard")
     if feed.each is not None and feed.device is not None and feed.counter is not None:
         of_item = {key for key, _, place in _places(feed) if place.root in ("item", "key")}
         if not of_item & {"device", "counter"}:
-            yield Flaw(
+            yield FeedFlaw(
                 "each",
                 "all events of a message would have the same device and counter, and be taken for one",
                 "take one of both from item or key, or leave both out",
             )
     if feed.time_unit is not None and feed.time is None:
-        yield Flaw("time", "a unit without a time", "say where the time stands: {from: payload.time, unit: s}")
+        yield FeedFlaw("time", "a unit without a time", "say where the time stands: {from: payload.time, unit: s}")
 
 
-def _entry_flaws(feed: MqttFeed, entry: Mapped, event_type: EventType) -> Iterator[Flaw]:
+def _entry_flaws(feed: MqttFeed, entry: Mapped, event_type: EventType) -> Iterator[FeedFlaw]:
     name = entry.attribute
     if name in ("ts", "time") and name not in event_type.attributes:
         cure = "write time: {from: payload.time, unit: s} beside map:"
-        yield Flaw("map", "the time of an event is no attribute", cure, name)
+        yield FeedFlaw("map", "the time of an event is no attribute", cure, name)
         return
     if name not in event_type.attributes:
         cure = suggestion(name, event_type.attributes, "attributes") or "declare it under events:"
-        yield Flaw("map", f"{event_type.name} has no attribute {name!r}", cure, name)
+        yield FeedFlaw("map", f"{event_type.name} has no attribute {name!r}", cure, name)
         return
     if (entry.source is None) == (entry.constant is None):
         cure = f"write {name}: payload.FIELD, or {name}: {{constant: VALUE}}"
-        yield Flaw(
+        yield FeedFlaw(
             "map", f"{name} needs a place or a constant" + ", and not both" * (entry.source is not None), cure, name
         )
         return
     kind = event_type.kind(name)
     if entry.constant is not None and not constant_fits(entry.constant, kind):
-        yield Flaw("map", f"{event_type.name}.{name} is declared {kind}, but {entry.constant!r} is not", "", name)
+        yield FeedFlaw("map", f"{event_type.name}.{name} is declared {kind}, but {entry.constant!r} is not", "", name)
     converts = entry.unit is not None or entry.to is not None or entry.scale != 1 or entry.offset != 0
     if converts and (kind in ("string", "bool") or entry.constant is not None):
-        what = "a constant" if entry.constant is not None else f"declared {kind}"
-        yield Flaw("map", f"{event_type.name}.{name} is {what}; only numbers are converted", "leave it out", name)
+        state = "a constant" if entry.constant is not None else f"declared {kind}"
+        yield FeedFlaw("map", f"{event_type.name}.{name} is {state}; only numbers are converted", "leave it out", name)
     if (entry.unit is None) != (entry.to is None):
-        yield Flaw("map", "a unit is converted to another", "write both, as in {.., unit: F, to: C}", name)
+        yield FeedFlaw("map", "a unit is converted to another", "write both, as in {.., unit: F, to: C}", name)
     yield from _unit_flaws(entry)
     if not all(-1e300 < number < 1e300 for number in (entry.scale, entry.offset)) or entry.scale == 0:
-        yield Flaw("map", "scale and offset are finite numbers, and scale is not 0", "", name)
+        yield FeedFlaw("map", "scale and offset are finite numbers, and scale is not 0", "", name)
 
 
-def _unit_flaws(entry: Mapped) -> Iterator[Flaw]:
-    known = units()
+def _unit_flaws(entry: Mapped) -> Iterator[FeedFlaw]:
+    unit_table = units()
     for unit in (entry.unit, entry.to):
-        if unit is not None and unit not in known:
-            near = closest(unit, known)
+        if unit is not None and unit not in unit_table:
+            near = closest(unit, unit_table)
             cure = f"did you mean {near!r}? " if near else ""
-            yield Flaw("map", f"unknown unit {unit!r}", f"{cure}units are {listed(known, 60)}", entry.attribute)
+            yield FeedFlaw(
+                "map", f"unknown unit {unit!r}", f"{cure}units are {listed(unit_table, 60)}", entry.attribute
+            )
             return
-    if entry.unit is not None and entry.to is not None and known[entry.unit][0] != known[entry.to][0]:
-        message = f"{entry.unit} is a unit of {known[entry.unit][0]} and {entry.to} one of {known[entry.to][0]}"
-        yield Flaw("map", message, "write two units of the same", entry.attribute)
+    if entry.unit is not None and entry.to is not None and unit_table[entry.unit][0] != unit_table[entry.to][0]:
+        message = (
+            f"{entry.unit} is a unit of {unit_table[entry.unit][0]} and {entry.to} one of {unit_table[entry.to][0]}"
+        )
+        yield FeedFlaw("map", message, "write two units of the same", entry.attribute)
 
 
-def _unfilled(feed: MqttFeed, event_type: EventType, filled: set[str]) -> Iterator[Flaw]:
+def _unfilled(feed: MqttFeed, event_type: EventType, filled: set[str]) -> Iterator[FeedFlaw]:
     if feed.unknown == "keep":
         kind = event_type.kind(UNKNOWN) if UNKNOWN in event_type.attributes else None
         if kind not in ("string", "any") or not event_type.is_optional(UNKNOWN) or UNKNOWN in filled:
-            yield Flaw(
+            yield FeedFlaw(
                 "unknown",
                 f"what is kept becomes the attribute {UNKNOWN!r} of {event_type.name}",
                 f"declare it as {UNKNOWN}: string?, and let nothing else fill it",
@@ -333,7 +339,7 @@ def _unfilled(feed: MqttFeed, event_type: EventType, filled: set[str]) -> Iterat
         if name not in filled and not optional:
             place = "payload" if feed.payload == "text" else f"payload.{name}"
             cure = f"add {name}: {place} to map:, or declare it as one that may be absent, with '?'"
-            yield Flaw("map", f"nothing fills {event_type.name}.{name}", cure)
+            yield FeedFlaw("map", f"nothing fills {event_type.name}.{name}", cure)
 
 
 # ------------------------------------------------------------------------------------------------------ texts as values

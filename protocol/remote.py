@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from headwater.protocol.events import Value
 
-Found = Value | tuple[Value, ...]
+RemoteValue = Value | tuple[Value, ...]
 """What a lookup gives: one value, a collection for ``in``, or None where there is none."""
 
 
@@ -21,7 +21,7 @@ class RemoteEntry(NamedTuple):
     """One row of a table: from ``valid_from`` on (None: always), ``key`` stands for ``value``."""
 
     key: tuple[Value, ...]
-    value: Found
+    value: RemoteValue
     valid_from: int | None = None
 
 
@@ -31,22 +31,22 @@ class RemoteTable:
     __slots__ = ("_versions",)
 
     def __init__(self, entries: Iterable[RemoteEntry | tuple[Any, ...]] = ()) -> None:
-        grouped: dict[tuple[Value, ...], dict[float, list[Found]]] = {}
+        grouped: dict[tuple[Value, ...], dict[float, list[RemoteValue]]] = {}
         for entry in entries:
             key, value, valid_from = RemoteEntry(*entry)
             since = float("-inf") if valid_from is None else valid_from
             grouped.setdefault(key, {}).setdefault(since, []).append(value)
-        self._versions: dict[tuple[Value, ...], tuple[list[float], list[Found]]] = {
+        self._versions: dict[tuple[Value, ...], tuple[list[float], list[RemoteValue]]] = {
             key: (times := sorted(versions), [_joined(versions[since]) for since in times])
             for key, versions in grouped.items()
         }
 
     @classmethod
-    def from_mapping(cls, values: Mapping[Any, Found]) -> RemoteTable:
+    def from_mapping(cls, values: Mapping[Any, RemoteValue]) -> RemoteTable:
         """A static table; a key that is not a tuple is the one argument of the lookup."""
         return cls(RemoteEntry(key if isinstance(key, tuple) else (key,), value) for key, value in values.items())
 
-    def lookup(self, arguments: tuple[Value, ...], ts: int) -> Found:
+    def lookup(self, arguments: tuple[Value, ...], ts: int) -> RemoteValue:
         """The value for these arguments in the latest version valid at ``ts``, or None."""
         versions = self._versions.get(arguments)
         if versions is None:
@@ -66,7 +66,7 @@ class RemoteTable:
         return f"RemoteTable({len(self)} keys)"
 
 
-def _joined(values: list[Found]) -> Found:
+def _joined(values: list[RemoteValue]) -> RemoteValue:
     if len(values) == 1:
         return values[0]
     flat: list[Value] = []

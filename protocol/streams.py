@@ -4,9 +4,10 @@ matches, or the composites of a whole rule."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from headwater.protocol.analysis.bounds import horizon_us
 from headwater.protocol.analysis.partial import PartialRule
 from headwater.protocol.expressions import Attribute, Expression, rewritten
 from headwater.protocol.pattern import Rule, leaves, may_wait, types_of
@@ -65,45 +66,41 @@ def filter_of(partial: PartialRule) -> Filter:
     return Filter(leaf.type, tuple(sorted(where, key=repr)))
 
 
-def whole_streams(
-    rules: Iterable[tuple[Rule, int | None, int | None]],
-    horizon: Callable[[Rule], int | None],
-    from_us: int | None = None,
-) -> Iterator[Whole]:
+def whole_streams(rules: Iterable[tuple[Rule, int | None, int | None]], from_us: int | None = None) -> Iterator[Whole]:
     """The streams of rules, given with their bounds after those whose composites they read, with how long each may wait
     for decisions. ``from_us`` is where the plan begins (None: with the first event)."""
     waits_us: dict[str, int] = {}
     streams: list[Whole] = []
     for rule, since_us, until_us in rules:
         through_us = max((waits_us.get(name, 0) for name in types_of(rule.pattern)), default=0)
-        found_us = min(UNBOUNDED_US, _own_wait_us(rule, horizon) + through_us)
-        waits_us[rule.emits] = max(waits_us.get(rule.emits, 0), found_us)
-        streams.append(Whole(rule, since_us, until_us, found_us))
-    yield from streams if from_us is None else _begun(streams, horizon, from_us)
+        wait_us = min(UNBOUNDED_US, _own_wait_us(rule) + through_us)
+        waits_us[rule.emits] = max(waits_us.get(rule.emits, 0), wait_us)
+        streams.append(Whole(rule, since_us, until_us, wait_us))
+    yield from streams if from_us is None else _begun(streams, from_us)
 
 
-def _own_wait_us(rule: Rule, horizon: Callable[[Rule], int | None]) -> int:
+def _own_wait_us(rule: Rule) -> int:
     if not may_wait(rule):
         return 0
-    own_us = horizon(rule)
+    own_us = horizon_us(rule)
     return UNBOUNDED_US if own_us is None else own_us
 
 
-def _begun(streams: Sequence[Whole], horizon: Callable[[Rule], int | None], from_us: int) -> list[Whole]:
+def _begun(streams: Sequence[Whole], from_us: int) -> list[Whole]:
     """The same where a plan begins: each tells of what no plan before has decided, and of what those that read it may
     need for that, which is at most a horizon older."""
     undecided_us: dict[str, int] = {}
     least_us: list[float] = []
     for stream in streams:
         through_us = min((undecided_us.get(name, from_us) for name in types_of(stream.rule.pattern)), default=from_us)
-        found_us = through_us - _own_wait_us(stream.rule, horizon)
+        first_us = through_us - _own_wait_us(stream.rule)
         if stream.since_us is not None:  # nothing is older
-            found_us = max(found_us, min(stream.since_us, from_us))
-        undecided_us[stream.rule.emits] = min(found_us, undecided_us.get(stream.rule.emits, from_us))
-        least_us.append(found_us)
+            first_us = max(first_us, min(stream.since_us, from_us))
+        undecided_us[stream.rule.emits] = min(first_us, undecided_us.get(stream.rule.emits, from_us))
+        least_us.append(first_us)
     read_us: dict[str, float] = {}
     for place in reversed(range(len(streams))):
-        stream, own_us = streams[place], horizon(streams[place].rule)
+        stream, own_us = streams[place], horizon_us(streams[place].rule)
         least_us[place] = min(least_us[place], read_us.get(stream.rule.emits, math.inf))
         reads_us = -math.inf if own_us is None else least_us[place] - own_us
         if stream.since_us is not None:

@@ -62,10 +62,10 @@ def parse_subscription(
         selector = _selector(text)
     except SyntaxMistake as mistake:
         raise RuleTextError([source.diagnostic(mistake.at, mistake.message, mistake.hint)]) from None
-    known = types if isinstance(types, Types) else Types(types or (), is_open=types is None)
-    meaning = _SubscriptionMeaning(selector.type.text, problems, known, functions or Functions())
+    declared = types if isinstance(types, Types) else Types(types or (), is_open=types is None)
+    meaning = _SubscriptionMeaning(selector.type.text, problems, declared, functions or Functions())
     where = list(meaning.conditions(selector))
-    if problems.found:
+    if problems.placed:
         raise RuleTextError(problems.diagnostics())
     return Subscription(selector.type.text, tuple(sorted(set(where), key=repr)))
 
@@ -90,8 +90,8 @@ def _selector(text: str) -> s.Selector:
                 raise too_deep(token.start_pos or 0)
             parser.feed_token(token)
             fed.append(token)
-        made: s.Selector = parser.feed_eof(fed[-1] if fed else None)  # type: ignore[no-untyped-call]
-        return made
+        selector: s.Selector = parser.feed_eof(fed[-1] if fed else None)  # type: ignore[no-untyped-call]
+        return selector
     except UnexpectedInput as mistake:
         raise _explained(text, mistake, fed) from None
 
@@ -132,14 +132,14 @@ class _SubscriptionMeaning(Meaning):
             self.problems.add(selector.type.at, f"unknown event type {self.type!r}", hint, UNKNOWN_EVENT_TYPE)
             return
         for item in selector.constraints:
-            for made in self.conjuncts(item):
-                if SUBJECT not in e.roles_of(made.expression):
+            for condition in self.conjuncts(item):
+                if SUBJECT not in e.roles_of(condition.expression):
                     self.problems.add(
-                        made.at,
+                        condition.at,
                         f"this condition says nothing about {self.type}",
                         f"conditions in the brackets of {self.type}(..) must name one of its attributes",
                     )
-                yield made.expression
+                yield condition.expression
 
     def bare(self, node: s.Bare) -> Typed:
         return self.attribute(self.type, SUBJECT, s.Word(node.at, node.name))
@@ -183,7 +183,7 @@ def print_subscription(subscription: Subscription) -> str:
 
     printer = ExpressionPrinter(attribute, word, parameters=False)
     level = NOT if len(subscription.where) > 1 else OR
-    conditions = " and ".join(printer.text(each, level) for each in subscription.where)
+    conditions = " and ".join(printer.text(condition, level) for condition in subscription.where)
     return f"{own}({conditions})" if conditions else own
 
 
@@ -197,7 +197,7 @@ def covers(wider: Subscription, narrower: Subscription) -> bool:
     single conjunct of the narrower one.
     """
     return wider.type == narrower.type and all(
-        any(_implies(given, wanted) for given in narrower.where) for wanted in wider.where
+        any(_implies(condition, wanted) for condition in narrower.where) for wanted in wider.where
     )
 
 
@@ -212,45 +212,45 @@ def without_covered(subscriptions: Iterable[Subscription]) -> tuple[Subscription
 
 
 def _order(subscription: Subscription) -> tuple[str, list[str]]:
-    return subscription.type, [repr(each) for each in subscription.where]
+    return subscription.type, [repr(condition) for condition in subscription.where]
 
 
-def _implies(given: Expression, wanted: Expression) -> bool:
-    """Whether ``wanted`` holds wherever ``given`` does."""
-    if given == wanted:
+def _implies(condition: Expression, wanted: Expression) -> bool:
+    """Whether ``wanted`` holds wherever ``condition`` does."""
+    if condition == wanted:
         return True
-    match given, wanted:
+    match condition, wanted:
         case e.Binary("or", left, right), _:
             return _implies(left, wanted) and _implies(right, wanted)
         case _, e.Binary("and", left, right):
-            return _implies(given, left) and _implies(given, right)
+            return _implies(condition, left) and _implies(condition, right)
         case e.Binary("and", left, right), _:
             return _implies(left, wanted) or _implies(right, wanted)
         case _, e.Binary("or", left, right):
-            return _implies(given, left) or _implies(given, right)
-    known, asked = _test(given), _test(wanted)
-    if known is not None and known.operator == "never":
+            return _implies(condition, left) or _implies(condition, right)
+    test, goal = _test(condition), _test(wanted)
+    if test is not None and test.operator == "never":
         return True
-    if known is None or asked is None or known.subject != asked.subject:
+    if test is None or goal is None or test.subject != goal.subject:
         return False
-    return _test_implies(known, asked)
+    return _test_implies(test, goal)
 
 
-def _test_implies(known: _Test, asked: _Test) -> bool:
+def _test_implies(test: _Test, goal: _Test) -> bool:
     """Whether a value that passes the one test always passes the other."""
-    match known.operator, asked.operator:
+    match test.operator, goal.operator:
         case "in", "in":
-            return all(value in asked.values for value in known.values)
+            return all(value in goal.values for value in test.values)
         case "in", "not in":
-            return not any(value in asked.values for value in known.values)
+            return not any(value in goal.values for value in test.values)
         case "in", ("<" | "<=" | ">" | ">=") as bound:
-            return all(_within(value, bound, asked.values[0]) for value in known.values)
+            return all(_within(value, bound, goal.values[0]) for value in test.values)
         case "not in", "not in":
-            return all(value in known.values for value in asked.values)
+            return all(value in test.values for value in goal.values)
         case ("<" | "<=" | ">" | ">=") as bound, "not in":
-            return not any(_within(value, bound, known.values[0]) for value in asked.values)
+            return not any(_within(value, bound, test.values[0]) for value in goal.values)
         case ((">" | ">="), (">" | ">=")) | (("<" | "<="), ("<" | "<=")):
-            return _bound_implies(known, asked)
+            return _bound_implies(test, goal)
     return False
 
 
@@ -301,10 +301,10 @@ def _within(value: Value, operator: str, bound: Value) -> bool:
             return value >= bound  # type: ignore[operator]
 
 
-def _bound_implies(known: _Test, asked: _Test) -> bool:
+def _bound_implies(test: _Test, goal: _Test) -> bool:
     """``v > 5`` or ``v >= 5`` from ``v > 10``: the asked bound lies further out, or here and no stricter."""
-    strictly = known.operator[0]
-    here, there = known.values[0], asked.values[0]
+    strictly = test.operator[0]
+    here, there = test.values[0], goal.values[0]
     return _within(here, strictly, there) or (
-        _within(here, strictly + "=", there) and not (len(known.operator) == 2 and len(asked.operator) == 1)
+        _within(here, strictly + "=", there) and not (len(test.operator) == 2 and len(goal.operator) == 1)
     )

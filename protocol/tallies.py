@@ -158,15 +158,15 @@ def _as_float(number: int) -> int:
         return number
 
 
-def _rounded(found: Total) -> int | float | None:
-    if not found.count:
+def _rounded(exact: Total) -> int | float | None:
+    if not exact.count:
         return None
-    if not found.reals:
-        return found.whole
-    if found.above or found.below:
-        return None if found.above and found.below else inf if found.above else -inf
+    if not exact.reals:
+        return exact.whole
+    if exact.above or exact.below:
+        return None if exact.above and exact.below else inf if exact.above else -inf
     try:
-        return (found.numerator + (found.whole - found.lost << found.shift)) / (1 << found.shift)
+        return (exact.numerator + (exact.whole - exact.lost << exact.shift)) / (1 << exact.shift)
     except OverflowError:
         return None
 
@@ -176,8 +176,8 @@ def _extreme(function: str, rows: Sequence[Row], column: int, twins: bool) -> Ex
     if not present:
         return None
     # min and max give the first of equal ones.
-    found = (min if function == "min" else max)(present, key=lambda row: row[column])
-    return Extreme(found[column], found[:3] if twins else None)
+    chosen = (min if function == "min" else max)(present, key=lambda row: row[column])
+    return Extreme(chosen[column], chosen[:3] if twins else None)
 
 
 def _done(function: str) -> str:
@@ -208,15 +208,15 @@ def from_plain(plain: Any) -> Part:
     match plain:
         case [0, *fields] if all(type(_read_number(field)) is int for field in fields):
             return Total(*map(_read_number, fields))
-        case [1, found]:
-            return Extreme(_read_number(found))
-        case [1, found, int(ts), str(node), int(seq)]:
-            return Extreme(_read_number(found), (ts, node, seq))
+        case [1, extreme]:
+            return Extreme(_read_number(extreme))
+        case [1, extreme, int(ts), str(node), int(seq)]:
+            return Extreme(_read_number(extreme), (ts, node, seq))
     raise ValueError("a tally of unknown form")
 
 
-def _number(given: Any) -> Any:
-    return [format(given, "x")] if type(given) is int and not -_BIG <= given < 2 * _BIG else given
+def _number(number: Any) -> Any:
+    return [format(number, "x")] if type(number) is int and not -_BIG <= number < 2 * _BIG else number
 
 
 def _read_number(plain: Any) -> Any:

@@ -35,5 +35,5 @@ def components(vertices: Sequence[Vertex], around: Callable[[Vertex], Iterable[V
         if vertex not in seen:
             reached = breadth_first(vertex, around)
             seen |= reached.keys()
-            groups.append([each for each in vertices if each in reached])
+            groups.append([vertex for vertex in vertices if vertex in reached])
     return groups

@@ -56,7 +56,6 @@ from headwater.coordinator.requests import (
 )
 from headwater.protocol.destinations import named
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.messages import control
 from headwater.protocol.messages.control import (
     Answer,
@@ -70,6 +69,7 @@ from headwater.protocol.messages.control import (
 from headwater.protocol.messages.plans import Adopt, CostsMore
 from headwater.protocol.messages.recovery import Noted, NotedAnswer, NotedLink, NotedLoss, NotedPlan, Recall
 from headwater.protocol.messages.trees import DropLink, UseLink
+from headwater.protocol.text import listed
 from headwater.protocol.wire.codec import CodecError
 
 WAITING_MAX: Final = 1_000  # changes are made one by one, each costs all nodes new trees: more than this is a mistake

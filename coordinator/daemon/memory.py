@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from headwater.coordinator.core import Coordinator
 from headwater.coordinator.daemon.inputs import Setup
-from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.messages.recovery import (
     Noted,
     NotedNetwork,
@@ -18,6 +17,7 @@ from headwater.protocol.messages.recovery import (
     key_of,
     plan_of,
 )
+from headwater.protocol.text import listed
 
 
 @dataclass(slots=True)

@@ -31,12 +31,12 @@ from headwater.coordinator.requests import (
 )
 from headwater.protocol.edge import ClientTo, Feed
 from headwater.protocol.events import EventType
-from headwater.protocol.languages.diagnostics import listed, suggestion
 from headwater.protocol.network import Sink, Source, why_not_in_time
 from headwater.protocol.pattern import Rule, types_of
 from headwater.protocol.payload_maps import feed_flaws
 from headwater.protocol.strategy import PLANNED_STRATEGIES, strategy_of
 from headwater.protocol.subscriptions import Subscription
+from headwater.protocol.text import listed, suggestion
 
 SingleChange: TypeAlias = (
     UndeployRule | AddSubscription | EndSubscription | AddSource | EndSource | PlanAnew | TidyUp | FallBack

@@ -132,7 +132,7 @@ class _Draft:
 
     def _evaluate(self) -> None:
         bounds = [(planned.rule, planned.since_us, planned.until_us) for planned in self._rules]
-        streams = whole_streams(bounds, horizon_us, self._ground.from_us)
+        streams = whole_streams(bounds, self._ground.from_us)
         for planned, whole in zip(self._rules, streams, strict=True):
             rule, stages = planned.rule, self._stages[planned.rule.name]
             drives = any(stage.pulled for stage in stages)

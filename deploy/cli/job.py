@@ -28,7 +28,7 @@ def job(
     """
     from importlib.resources import files
 
-    with Unfinished(out, overwrite=overwrite, mark=MAIN, what="job") as unfinished:
+    with Unfinished(out, overwrite=overwrite, mark=MAIN, kind="job") as unfinished:
         write_code(unfinished.folder / CODE)
         (unfinished.folder / MAIN).write_bytes((files("headwater.deploy.cli") / "spark_job.py").read_bytes())
         unfinished.publish()

@@ -17,8 +17,8 @@ from headwater.pipeline.prepare.prepared import Manifest, open_prepared
 from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
-    from headwater.pipeline.replay.council import Progress as TaskProgress
-    from headwater.pipeline.replay.replay import Outcome
+    from headwater.pipeline.replay.council import TaskProgress
+    from headwater.pipeline.replay.replay import ReplayOutcome
 
 
 def replay(
@@ -57,7 +57,7 @@ def replay(
     from headwater.deploy.cluster.runs import the_run
     from headwater.pipeline.replay.replay import ReplayFailed
     from headwater.pipeline.replay.replay import replay as replay_into
-    from headwater.pipeline.replay.sender import Refused
+    from headwater.pipeline.replay.sender import ReplayRefused
     from headwater.pipeline.spark.session import spark_session
 
     pace = _speed(speed)
@@ -81,7 +81,7 @@ def replay(
                 tell=say,
                 watch=watch,
             )
-        except Refused as error:
+        except ReplayRefused as error:
             raise ConfigError(str(error)) from None
         except ReplayFailed as error:
             raise RunFailed(f"{error}; the same command goes on where this one was") from error
@@ -121,7 +121,7 @@ class _Watch:
         return 0.0 if self._began_s is None else time.monotonic() - self._began_s
 
     def __call__(self, tasks: dict[int, TaskProgress]) -> None:
-        from headwater.pipeline.prepare.traces import moment
+        from headwater.pipeline.prepare.doubts import moment
 
         if self._progress is None and any(each.slices is not None for each in tasks.values()):
             self._began_s = time.monotonic()
@@ -136,7 +136,7 @@ class _Watch:
         self._progress.update(sum(each.events for each in tasks.values()), (behind.ts - manifest.first_us) / span_us)
 
 
-def _told(outcome: Outcome, manifest: Manifest, seconds: float, drained_s: float) -> dict[str, Any]:
+def _told(outcome: ReplayOutcome, manifest: Manifest, seconds: float, drained_s: float) -> dict[str, Any]:
     means = [each.lag_mean_s for each in outcome.fed]
     return {
         "trace": manifest.name,

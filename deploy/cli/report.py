@@ -16,7 +16,7 @@ from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from headwater.pipeline.prepare.prepared import Prepared
-    from headwater.pipeline.report.inputs import Found, Recorded
+    from headwater.pipeline.report.inputs import Recorded, RunFiles
     from headwater.pipeline.report.tables import Tables
 
 ENGINES: Final = ("auto", "arrow", "spark")
@@ -71,7 +71,7 @@ def report(
         say(line)
     is_on_spark = _is_on_spark(engine, master, check_runs(found))
     prepared = None if trace is None else open_prepared(trace)
-    with Unfinished(out, overwrite=overwrite, mark="report.html", what="report") as unfinished:
+    with Unfinished(out, overwrite=overwrite, mark="report.html", kind="report") as unfinished:
         tables = grouped(
             _tables(found, prepared, master) if is_on_spark else report_tables(None, found, trace=prepared)
         )
@@ -100,7 +100,7 @@ def _check_engine(engine: str, master: str | None) -> None:
         )
 
 
-def _is_on_spark(engine: str, master: str | None, found: Sequence[Found]) -> bool:
+def _is_on_spark(engine: str, master: str | None, found: Sequence[RunFiles]) -> bool:
     """Whether Spark reads the records; if no engine was chosen, their size decides."""
     if engine != "auto" or master is not None:
         return engine != "arrow"

@@ -212,7 +212,7 @@ def _recorded(plan: Plan, folder: Path, *, overwrite: bool) -> tuple[Outcome, Ou
     name = path.parent.name if path.stem == "network" else path.stem
     births = (network.types, network.sources, plan.file.feeds, plan.seed, plan.until_us)
     events, identity = _digest(births), _digest((network, plan.strategy, births))
-    with Unfinished(folder, overwrite=overwrite, mark=RECORDING, what="recording") as unfinished:
+    with Unfinished(folder, overwrite=overwrite, mark=RECORDING, kind="recording") as unfinished:
         outcome, central = _both(plan, Recorder(unfinished.folder, name, identity))
         centr_bytes = None if central is None else sum(sent.bytes for sent in central.traffic.values())
         shape = shape_of(

@@ -96,7 +96,8 @@ def _share(sample: str) -> float | None:
 def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, seed: int) -> Counted:
     from headwater.deploy.descriptions.statistics_file import Counted
     from headwater.pipeline.statistics.arrivals import arrivals
-    from headwater.pipeline.statistics.rules import TraceFacts, rule_statistics
+    from headwater.pipeline.statistics.rules import rule_statistics
+    from headwater.pipeline.statistics.selectivities import TraceFacts
 
     manifest = task.trace.manifest
     events = _of_sources(task.trace.events(spark), task)

@@ -12,7 +12,7 @@ from headwater.coordinator.inev.model.rules import Statistics, labels_of, proble
 from headwater.deploy.cli.common import declared_types, read_sources
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.pipeline.prepare.prepared import Manifest, Prepared, open_prepared
-from headwater.pipeline.statistics.combinations import Asked, subsets
+from headwater.pipeline.statistics.combinations import RoleConstraints, subsets
 from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Attribute, Same, walk
@@ -156,7 +156,7 @@ def _check_attributes(rule: Rule, manifest: Manifest, trace: Path) -> None:
 
 def considered(rule: Rule, roles_max: int) -> tuple[frozenset[str], ...]:
     """The sets of positive roles, at most so many at once, that a planner may have nodes put together."""
-    asked = Asked(rule)
+    asked = RoleConstraints(rule)
     totals = {type: {"all": 1.0} for type in sorted(types_of(rule.pattern))}
     try:
         network = event_network(("all",), (), totals)

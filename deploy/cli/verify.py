@@ -17,7 +17,7 @@ from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.pipeline.prepare.prepared import Prepared, open_prepared
 from headwater.pipeline.verify.compare import Wanted
 from headwater.pipeline.verify.delivered import delivered_files
-from headwater.pipeline.verify.verify import Report, Task
+from headwater.pipeline.verify.verify import Task, VerificationReport
 from headwater.protocol.edge import FileTo
 from headwater.protocol.errors import ConfigError, RuleError
 from headwater.protocol.events import EventType
@@ -216,7 +216,7 @@ def _check_types(task: Task) -> None:
         )
 
 
-def in_words(report: Report) -> Iterator[str]:
+def in_words(report: VerificationReport) -> Iterator[str]:
     """A table of the rules, then what is wrong with which composites."""
     columns = ("expected", "delivered", "missing", "extra", "duplicate", "altered")
     rows = [(each.rule, *(f"{getattr(each, column):,}" for column in columns)) for each in report.figures]

@@ -14,7 +14,7 @@ from headwater.protocol.errors import ConfigError, EventError
 from headwater.protocol.events import Value
 from headwater.protocol.expressions import Remote, walk
 from headwater.protocol.pattern import Rule
-from headwater.protocol.remote import Found, RemoteEntry, RemoteTable
+from headwater.protocol.remote import RemoteEntry, RemoteTable, RemoteValue
 from headwater.protocol.text import plural
 
 _KEY: Final = re.compile(r"key([1-9][0-9]*)?")
@@ -147,7 +147,7 @@ def _entry(row: dict[str, Any], keys: list[str], of_number: Callable[[Any], int]
     return RemoteEntry(tuple(key), _value(row["value"]), valid_from)
 
 
-def _value(given: Any) -> Found:
+def _value(given: Any) -> RemoteValue:
     if isinstance(given, list):
         return tuple(_scalar(item) for item in given)
     return _scalar(given)

@@ -37,7 +37,7 @@ from headwater.pipeline.prepare.descriptions import (
     ByValue,
     ClockTime,
     Files,
-    Kept,
+    KeptAttribute,
     NumberTime,
     Place,
     RawSource,
@@ -289,7 +289,7 @@ class SourcePart(Part):
         place = self.node or common
         assert place is not None
         attributes = {
-            str(name): Kept(str(kept.value or f"`{name}`"), str(kept.short or kept.kind))
+            str(name): KeptAttribute(str(kept.value or f"`{name}`"), str(kept.short or kept.kind))
             for name, kept in (self.attributes or {}).items()
         }
         return RawSource(files, str(self.type), self.time.made(), place.made(), attributes, _str(self.where))

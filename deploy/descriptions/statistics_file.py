@@ -14,10 +14,10 @@ from headwater.deploy.cli.statistics_task import Task
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.network.statistics import rule_digest
 from headwater.deploy.network.units import RATE_LEAST_PER_S
-from headwater.pipeline.prepare.traces import moment
+from headwater.pipeline.prepare.doubts import moment
 from headwater.pipeline.statistics.arrivals import Arrivals, Place
-from headwater.pipeline.statistics.combinations import Asked, names
-from headwater.pipeline.statistics.rules import RuleStatistics, Share, shown
+from headwater.pipeline.statistics.combinations import RoleConstraints, names
+from headwater.pipeline.statistics.selectivities import RuleStatistics, Share, shown
 from headwater.pipeline.statistics.stretches import Estimate
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.expressions import Same, roles_of
@@ -60,7 +60,7 @@ def document(counted: Counted) -> dict[str, Any]:
         },
         "sample": {"wanted": counted.sample, "seed": counted.seed},
     }
-    orders = {name: Asked(rule).number for name, (rule, _) in counted.task.rules.items()}
+    orders = {name: RoleConstraints(rule).number for name, (rule, _) in counted.task.rules.items()}
     if counted.task.rules:
         found["rules"] = {
             name: {"text": _text(rule), "digest": rule_digest(rule)} for name, (rule, _) in counted.task.rules.items()
@@ -229,7 +229,7 @@ def in_words(counted: Counted) -> Iterator[str]:
 
 
 def _rule_in_words(name: str, rule: Rule, found: RuleStatistics) -> Iterator[str]:
-    order = Asked(rule).number
+    order = RoleConstraints(rule).number
     yield ""
     yield f"{name}: {_text(rule).removeprefix(name + ':').strip()}"
     figures = range(1, 5)

@@ -45,13 +45,14 @@ from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Call, walk
 from headwater.protocol.functions import Functions
 from headwater.protocol.languages import Diagnostic, RuleSet, RuleTextError, parse_rules
-from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN_FUNCTION, listed, suggestion
+from headwater.protocol.languages.diagnostics import UNKNOWN_EVENT_TYPE, UNKNOWN_FUNCTION
 from headwater.protocol.languages.emitted import composite_types
 from headwater.protocol.languages.meaning import Types
 from headwater.protocol.network import Link, Network, Sink, why_not_in_time
 from headwater.protocol.pattern import Rule, leaves
 from headwater.protocol.strategy import CENTRAL, DEFAULT_STRATEGY, PLANNED_STRATEGIES, strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
+from headwater.protocol.text import listed, suggestion
 
 
 class Reading:

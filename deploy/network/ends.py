@@ -31,7 +31,7 @@ from headwater.protocol.edge import (
 )
 from headwater.protocol.errors import HeadwaterError
 from headwater.protocol.events import RESERVED_ATTRIBUTES, EventType
-from headwater.protocol.languages.diagnostics import listed
+from headwater.protocol.text import listed
 
 # --- sources ----------------------------------------------------------------------------------------------------------
 

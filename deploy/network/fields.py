@@ -20,7 +20,7 @@ from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, Val
 from headwater.deploy.network.tree import Items, Scalar, Table
 from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import closest, listed
+from headwater.protocol.text import closest, listed
 
 T = TypeVar("T")
 

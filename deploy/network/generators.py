@@ -19,8 +19,8 @@ from headwater.deploy.network.tree import Items, Scalar, Table, is_null
 from headwater.node.traces.types import BOOLEANS
 from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from headwater.protocol.events import EventType, Value
-from headwater.protocol.languages.diagnostics import listed, suggestion
 from headwater.protocol.languages.meaning import a as with_article
+from headwater.protocol.text import listed, suggestion
 
 T = TypeVar("T")
 

@@ -43,9 +43,9 @@ from headwater.deploy.network.units import (
 )
 from headwater.protocol.edge import TIME_UNITS, TimeUnit
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.payload_maps import topic_filter
 from headwater.protocol.strategy import STRATEGIES
+from headwater.protocol.text import listed
 
 LEAST_US: Final = 5_000_000
 """Of lost_after, as a process needs a second or two to be started again, and of replan."""

@@ -22,8 +22,8 @@ from headwater.protocol.edge import Destination, Feed
 from headwater.protocol.events import KIND_ALIASES, RESERVED_ATTRIBUTES, EventType
 from headwater.protocol.languages import Source as RuleSource
 from headwater.protocol.languages import language_of
-from headwater.protocol.languages.diagnostics import suggestion
 from headwater.protocol.network import Link, Source
+from headwater.protocol.text import suggestion
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import NetworkFileError, Sheet
 from headwater.deploy.network.statistics import GivenStatistics, rule_digest
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.languages.diagnostics import suggestion
 from headwater.protocol.pattern import Rule, leaves
+from headwater.protocol.text import suggestion
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class TreeTasks(PlanTasks):
             for planned in rules:
                 self._hear(planned.rule, work)
         bounds = ((planned.rule, planned.since_us, planned.until_us) for planned in rules)
-        for stream in whole_streams(bounds, horizon_us, self.flow.from_us):
+        for stream in whole_streams(bounds, self.flow.from_us):
             feed = self.feed(stream, work) if share.strategy.filters else self._centrally(stream, work)
             self.flow.dispatch(feed, stream)
         for name in wanted:

@@ -191,7 +191,7 @@ def _whole(operator: str, left: Cell, right: Cell) -> Cell:
             corners = [x * y for x in (left.low, left.high) for y in (right.low, right.high)]
             low, high = min(corners), max(corners)
     fits = low >= LONG_LEAST and high <= LONG_MOST and not left.wide and not right.wide
-    a, b = (each.column if fits else each.column.cast(WIDE) for each in (left, right))
+    a, b = (operand.column if fits else operand.column.cast(WIDE) for operand in (left, right))
     value = {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b}[operator]()
     if fits:
         return Cell(value, "int", low, high)
@@ -213,9 +213,9 @@ def _divided(left: Cell, right: Cell) -> Cell:
     value = F.when(b != 0, a / b)
     both = left.kind == right.kind == "int"
     if both:
-        large = [each for each in (left, right) if each.low < -EXACT_FLOAT or each.high > EXACT_FLOAT]
+        large = [operand for operand in (left, right) if operand.low < -EXACT_FLOAT or operand.high > EXACT_FLOAT]
         if large:
-            bad = reduce(lambda x, y: x | y, [F.abs(floating(each)) > EXACT_FLOAT for each in large])
+            bad = reduce(lambda x, y: x | y, [F.abs(floating(operand)) > EXACT_FLOAT for operand in large])
             value = refuse_where(
                 bad & (b != 0), "'/' of whole numbers beyond 2**53 cannot be rounded exactly in Spark", value
             )
@@ -226,7 +226,7 @@ def _remainder_of_ints(left: Cell, right: Cell) -> Cell:
     from pyspark.sql import functions as F
 
     wide = left.wide or right.wide
-    a, b = (each.column.cast(WIDE) if wide else each.column for each in (left, right))
+    a, b = (operand.column.cast(WIDE) if wide else operand.column for operand in (left, right))
     rest = a % b
     value = F.when(b != 0, F.when((rest != 0) & ((rest < 0) != (b < 0)), rest + b).otherwise(rest))
     return integer(value, min(0, right.low), max(0, right.high))
@@ -253,7 +253,7 @@ def comparison(operator: str, left: Cell, right: Cell, *, exact: bool) -> Column
             return left.column.isNotNull() & right.column.isNotNull() & F.lit(operator == "!=")
         left, right = number(left), number(right)
     if left.kind == right.kind == "int" and left.wide != right.wide:
-        left, right = (integer(each.column.cast(WIDE), -INT_BOUND, INT_BOUND) for each in (left, right))
+        left, right = (integer(operand.column.cast(WIDE), -INT_BOUND, INT_BOUND) for operand in (left, right))
     if left.kind == right.kind:
         if left.kind == "float":
             return _compared_floats(operator, left, right, exact=exact)

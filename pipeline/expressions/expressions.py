@@ -49,8 +49,8 @@ def condition(expression: Expression, lookup: Lookup, *, exact: bool = True) -> 
     """
     from pyspark.sql import functions as F
 
-    made = cell(expression, lookup, exact=exact)
-    return truth(made) if made.kind == "bool" else F.lit(False)
+    truth_cell = cell(expression, lookup, exact=exact)
+    return truth(truth_cell) if truth_cell.kind == "bool" else F.lit(False)
 
 
 def equality(expression: Expression, lookup: Lookup) -> Column | None:
@@ -110,8 +110,10 @@ def _member(wanted: Cell, right: Expression, positive: bool, lookup: Lookup, exa
         return F.lit(False)
     members = right.items if isinstance(right, Items) else (right,)
     cells = [cell(member, lookup, exact=exact) for member in members]
-    found = reduce(lambda a, b: a | b, [compared("=", wanted, each, exact=exact) for each in cells], F.lit(False))
-    known = wanted.column.isNotNull()
+    is_member = reduce(
+        lambda a, b: a | b, [compared("=", wanted, member, exact=exact) for member in cells], F.lit(False)
+    )
+    is_known = wanted.column.isNotNull()
     if not isinstance(right, Items):  # a single value on the right, which may be missing
-        known = known & cells[0].column.isNotNull()
-    return known & (found if positive else ~found)
+        is_known = is_known & cells[0].column.isNotNull()
+    return is_known & (is_member if positive else ~is_member)

@@ -23,7 +23,7 @@ CHUNK_EVENTS: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class StreamCell:
     """A sequence of arrivals of its own: the seed and stream, its number in the stream, its rate and what for."""
 
     seed: int
@@ -43,7 +43,7 @@ class Chunk:
     count: int
 
 
-def chunks(cell: Cell) -> Iterator[Chunk]:
+def chunks(cell: StreamCell) -> Iterator[Chunk]:
     """All events of a cell, in order."""
     end = _stretched_end(cell)
     first, passed = 0, 0.0
@@ -59,7 +59,7 @@ def chunks(cell: Cell) -> Iterator[Chunk]:
         first, passed = first + size, float(times[-1])
 
 
-def times_us(cell: Cell, chunk: Chunk) -> Floats:
+def times_us(cell: StreamCell, chunk: Chunk) -> Floats:
     """When the events of a chunk come, from the start of the trace."""
     stretched = _stretched(cell, chunk)
     if isinstance(cell.arrivals, Bursty):
@@ -68,7 +68,7 @@ def times_us(cell: Cell, chunk: Chunk) -> Floats:
     return stretched / cell.rate_per_us
 
 
-def _stretched(cell: Cell, chunk: Chunk) -> Floats:
+def _stretched(cell: StreamCell, chunk: Chunk) -> Floats:
     numbers = np.arange(chunk.first, chunk.first + chunk.count, dtype=np.int64)
     if isinstance(cell.arrivals, Regular):
         phase = uniforms(key_of(cell.seed, cell.stream, "phase"), cell.number, np.zeros(1, dtype=np.int64))
@@ -78,7 +78,7 @@ def _stretched(cell: Cell, chunk: Chunk) -> Floats:
     return np.cumsum(gaps)
 
 
-def _stretched_end(cell: Cell) -> float:
+def _stretched_end(cell: StreamCell) -> float:
     if not isinstance(cell.arrivals, Bursty):
         return cell.rate_per_us * cell.duration_us
     moments, passed = _bursts(cell)
@@ -86,7 +86,7 @@ def _stretched_end(cell: Cell) -> float:
 
 
 @lru_cache(maxsize=8)  # the chunks of a cell often come one after the other
-def _bursts(cell: Cell) -> tuple[Floats, Floats]:
+def _bursts(cell: StreamCell) -> tuple[Floats, Floats]:
     """The moments at which the cell goes on or off, and how much stretched time has passed at each."""
     bursty = cell.arrivals
     assert isinstance(bursty, Bursty)
@@ -97,15 +97,15 @@ def _bursts(cell: Cell) -> tuple[Floats, Floats]:
     begins_on = bool(uniforms(key, cell.number, np.array([-1], dtype=np.int64))[0] < bursty.on_us / mean)
     count = int(2.2 * cell.duration_us / mean) + 64
     lengths = [np.zeros(0)]
-    known, whole = 0, 0.0
+    drawn, whole = 0, 0.0
     while whole < cell.duration_us:
-        numbers = np.arange(known, known + count, dtype=np.int64)
+        numbers = np.arange(drawn, drawn + count, dtype=np.int64)
         on = (numbers % 2 == 0) == begins_on
-        made = exponentials(key, cell.number, numbers) * np.where(on, bursty.on_us, bursty.off_us)
-        lengths.append(made)
-        known, whole = known + count, whole + float(np.cumsum(made)[-1])
+        new_lengths = exponentials(key, cell.number, numbers) * np.where(on, bursty.on_us, bursty.off_us)
+        lengths.append(new_lengths)
+        drawn, whole = drawn + count, whole + float(np.cumsum(new_lengths)[-1])
     every = np.concatenate(lengths)
-    on = (np.arange(known) % 2 == 0) == begins_on
+    on = (np.arange(drawn) % 2 == 0) == begins_on
     moments = np.concatenate([[0.0], np.cumsum(every)])
     passed = np.concatenate([[0.0], np.cumsum(every * np.where(on, on_rate, on_rate * bursty.quiet))])
     return moments, passed

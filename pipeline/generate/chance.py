@@ -41,28 +41,28 @@ def _rotated(value: Hashes, by: int) -> Hashes:
 
 def _mixed(before: Hashes, value: Hashes) -> Hashes:
     """One more long into a hash, as Spark does it."""
-    made = before + _P5 + np.uint64(8)
-    made = made ^ (_rotated(value * _P2, 31) * _P1)
-    made = _rotated(made, 27) * _P1 + _P4
-    made = (made ^ (made >> np.uint64(33))) * _P2
-    made = (made ^ (made >> np.uint64(29))) * _P3
-    return made ^ (made >> np.uint64(32))
+    mixed = before + _P5 + np.uint64(8)
+    mixed = mixed ^ (_rotated(value * _P2, 31) * _P1)
+    mixed = _rotated(mixed, 27) * _P1 + _P4
+    mixed = (mixed ^ (mixed >> np.uint64(33))) * _P2
+    mixed = (mixed ^ (mixed >> np.uint64(29))) * _P3
+    return mixed ^ (mixed >> np.uint64(32))
 
 
 def key_of(seed: int, stream: int, purpose: str) -> int:
     """What tells the draws of one purpose from all others; a long of Spark's."""
-    made = np.array([SPARK_SEED], dtype=np.uint64)
+    hashed = np.array([SPARK_SEED], dtype=np.uint64)
     for part in (seed, stream, zlib.crc32(purpose.encode())):
-        made = _mixed(made, np.array([part & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
-    return int(made.view(np.int64)[0])
+        hashed = _mixed(hashed, np.array([part & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
+    return int(hashed.view(np.int64)[0])
 
 
 def uniforms(key: int, cell: int, numbers: Numbers) -> Floats:
     """For each number a value from 0 (included) to 1 (excluded), with 53 random bits."""
-    made = np.array([SPARK_SEED], dtype=np.uint64)
+    hashed = np.array([SPARK_SEED], dtype=np.uint64)
     for part in (key, cell):
-        made = _mixed(made, np.array([part & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
-    hashes = _mixed(made, numbers.astype(np.int64).view(np.uint64))
+        hashed = _mixed(hashed, np.array([part & 0xFFFFFFFFFFFFFFFF], dtype=np.uint64))
+    hashes = _mixed(hashed, numbers.astype(np.int64).view(np.uint64))
     return (hashes >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -74,8 +74,8 @@ def exponentials(key: int, cell: int, numbers: Numbers) -> Floats:
 def normals(key: int, other_key: int, cell: int, numbers: Numbers) -> Floats:
     """Values of normal distribution with the mean 0 and the deviation 1."""
     radius = np.sqrt(2.0 * exponentials(key, cell, numbers))
-    made: Floats = radius * cosines(uniforms(other_key, cell, numbers))
-    return made
+    drawn: Floats = radius * cosines(uniforms(other_key, cell, numbers))
+    return drawn
 
 
 def logarithms(values: Floats) -> Floats:
@@ -100,7 +100,7 @@ def cosines(turns: Floats) -> Floats:
 
 
 def _series(terms: list[float], value: Floats) -> Floats:
-    made = np.full_like(value, terms[-1])
+    total = np.full_like(value, terms[-1])
     for term in reversed(terms[:-1]):
-        made = made * value + term
-    return made
+        total = total * value + term
+    return total

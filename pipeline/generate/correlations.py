@@ -13,11 +13,11 @@ def triangular(attributes: Mapping[str, Normal]) -> list[list[float]]:
     """What makes independent numbers into such as give the correlations; a ConfigError if nothing does."""
     names = list(attributes)
     wanted = [[0.0] * len(names) for _ in names]
-    for row, (name, each) in enumerate(attributes.items()):
-        for other, correlation in each.correlated.items():
+    for row, (name, attribute) in enumerate(attributes.items()):
+        for other, correlation in attribute.correlated.items():
             column = names.index(other)
             # The more of a value is memory, the more must the new parts agree for the values to do so.
-            mine, theirs = each.previous, attributes[other].previous
+            mine, theirs = attribute.previous, attributes[other].previous
             new = correlation * (1 - mine * theirs) / math.sqrt((1 - mine**2) * (1 - theirs**2))
             if abs(new) >= 1:
                 raise ConfigError(
@@ -25,16 +25,16 @@ def triangular(attributes: Mapping[str, Normal]) -> list[list[float]]:
                     "them too differently; give both the same previous:"
                 )
             wanted[row][column] = wanted[column][row] = new
-    made: list[list[float]] = []
+    factor: list[list[float]] = []
     for row in range(len(names)):
         parts: list[float] = []
         for column in range(row):
-            known = math.fsum(parts[k] * made[column][k] for k in range(column))
-            parts.append((wanted[row][column] - known) / made[column][column])
-        rest = 1 - math.fsum(each * each for each in parts)
+            explained = math.fsum(parts[k] * factor[column][k] for k in range(column))
+            parts.append((wanted[row][column] - explained) / factor[column][column])
+        rest = 1 - math.fsum(part * part for part in parts)
         if rest <= 1e-12:
             raise ConfigError(
                 f"no numbers have all these correlations between {', '.join(names)}; make some of them smaller"
             )
-        made.append([*parts, math.sqrt(rest)])
-    return made
+        factor.append([*parts, math.sqrt(rest)])
+    return factor

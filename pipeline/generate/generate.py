@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from headwater.pipeline.generate.arrivals import Cell
+    from headwater.pipeline.generate.arrivals import StreamCell
 
 EVENT_BYTES: Final = 48  # about what an event takes in a task, and then for each attribute:
 ATTRIBUTE_BYTES: Final = 16
@@ -47,14 +47,14 @@ def generate(
     kinds = generation.kinds()
     with Unfinished(target, overwrite=overwrite) as unfinished:
         size = generation.expected() * (EVENT_BYTES + ATTRIBUTE_BYTES * len(kinds))
-        made = made_up(spark, generation)
-        manifest = write_events(spark, generation.name, made, kinds, unfinished.folder, tell, size=size)
+        events = generated_events(spark, generation)
+        manifest = write_events(spark, generation.name, events, kinds, unfinished.folder, tell, size=size)
         write_manifest(unfinished.folder, manifest)
         unfinished.publish()
     return Prepared(target, manifest)
 
 
-def made_up(spark: SparkSession, generation: Generation, tasks: int | None = None) -> DataFrame:
+def generated_events(spark: SparkSession, generation: Generation, tasks: int | None = None) -> DataFrame:
     """All events, as ``prepare.shaping.shaped`` gives those of raw data, in no order; by so many tasks per stream."""
     most = tasks or TASKS_PER_CORE * spark.sparkContext.defaultParallelism
     streams = []
@@ -98,12 +98,12 @@ def _stream(spark: SparkSession, generation: Generation, number: int, tasks: int
 # ----------------------------------------------------------------------------------------------- in the tasks, by numpy
 
 
-def _cell(generation: Generation, number: int, share: float, cell: int) -> Cell:
-    from headwater.pipeline.generate.arrivals import Cell
+def _cell(generation: Generation, number: int, share: float, cell: int) -> StreamCell:
+    from headwater.pipeline.generate.arrivals import StreamCell
 
     stream = generation.streams[number]
     rate_per_us = stream.rate_per_s * share / 1e6
-    return Cell(generation.seed, number, cell, rate_per_us, generation.duration_us, stream.arrivals)
+    return StreamCell(generation.seed, number, cell, rate_per_us, generation.duration_us, stream.arrivals)
 
 
 def _cut(generation: Generation, number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -114,15 +114,15 @@ def _cut(generation: Generation, number: int, batches: Iterator[pa.RecordBatch])
 
     shares = generation.streams[number].shares()
     for batch in batches:
-        found = [
+        chunk_rows = [
             (cell, chunk.first, chunk.passed, chunk.count)
             for cell in batch.column("_cell").to_pylist()
             for chunk in chunks(_cell(generation, number, shares[cell], cell))
         ]
-        for start in range(0, len(found), ROWS_AT_ONCE):
-            columns = list(zip(*found[start : start + ROWS_AT_ONCE], strict=True))
+        for start in range(0, len(chunk_rows), ROWS_AT_ONCE):
+            columns = list(zip(*chunk_rows[start : start + ROWS_AT_ONCE], strict=True))
             yield pa.record_batch(
-                [pa.array(each, kind) for each, kind in zip(columns, _arrow_cut(), strict=True)],
+                [pa.array(column, kind) for column, kind in zip(columns, _arrow_cut(), strict=True)],
                 names=["_cell", "_first", "_passed", "_count"],
             )
 
@@ -156,9 +156,9 @@ def _filled(generation: Generation, number: int, batches: Iterator[pa.RecordBatc
     values = NormalValues(generation.seed, number, stream)
     waiting: list[pa.RecordBatch] = []
     for batch in batches:
-        for given in batch.to_pylist():
-            cell, first, count = given["_cell"], given["_first"], given["_count"]
-            times = times_us(_cell(generation, number, shares[cell], cell), Chunk(first, given["_passed"], count))
+        for chunk_row in batch.to_pylist():
+            cell, first, count = chunk_row["_cell"], chunk_row["_first"], chunk_row["_count"]
+            times = times_us(_cell(generation, number, shares[cell], cell), Chunk(first, chunk_row["_passed"], count))
             columns = {
                 "_cell": np.full(count, cell, dtype=np.int64),
                 "_number": np.arange(first, first + count, dtype=np.int64),
@@ -169,7 +169,7 @@ def _filled(generation: Generation, number: int, batches: Iterator[pa.RecordBatc
                 columns |= dict(zip(("lat", "lon", "speed"), places, strict=True))
             columns |= values.drawn(cell, first, count)
             waiting.append(pa.RecordBatch.from_pydict(columns))
-            if sum(each.num_rows for each in waiting) >= ROWS_AT_ONCE:
+            if sum(filled.num_rows for filled in waiting) >= ROWS_AT_ONCE:
                 yield pa.concat_batches(waiting)
                 waiting = []
     if waiting:
@@ -220,8 +220,8 @@ def _value(rows: DataFrame, seed: int, number: int, name: str, attribute: Any) -
             chosen = F.when(own, column).otherwise(_listed(other, "int")[column])
             return _listed(values, "string").cast(f"array<{SPARK_KINDS[kind]}>")[chosen]
         case Derived(value, kind):
-            made = checked(rows, value, f"the attribute {name}", f"stream {number + 1}", "before it there are")
-            return made.cast(SPARK_KINDS[kind])
+            derived = checked(rows, value, f"the attribute {name}", f"stream {number + 1}", "before it there are")
+            return derived.cast(SPARK_KINDS[kind])
         case _:
             raise AssertionError(attribute)
 
@@ -247,8 +247,8 @@ def alias_table(shares: Sequence[float]) -> tuple[list[float], list[int]]:
     """Of each column, how much of its width is its own, and whose the rest is."""
     kept = [share * len(shares) for share in shares]
     other = list(range(len(shares)))
-    small = [index for index, each in enumerate(kept) if each < 1]
-    large = [index for index, each in enumerate(kept) if each >= 1]
+    small = [index for index, weight in enumerate(kept) if weight < 1]
+    large = [index for index, weight in enumerate(kept) if weight >= 1]
     while small and large:
         little, much = small.pop(), large[-1]
         other[little] = much

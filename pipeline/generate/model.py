@@ -119,7 +119,7 @@ class Stream:
         return [one * other for one in zipf_shares(len(self.types), self.types_zipf) for other in nodes]
 
     def kinds(self) -> dict[str, str]:
-        own = {name: each.kind for name, each in self.attributes.items()}
+        own = {name: attribute.kind for name, attribute in self.attributes.items()}
         return {**MOTION_KINDS, **own} if self.motion is not None else own
 
 

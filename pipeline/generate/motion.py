@@ -52,10 +52,10 @@ def _route(
 ) -> tuple[Floats, Floats, Floats, Floats]:
     """When the vehicle is at which turning point (metres up and right), and how fast from there on."""
     until = duration_us / 1e6 + _before_s(motion)
-    known, whole = 0, 0.0
+    legs, whole = 0, 0.0
     while whole < until:
-        known = max(LEGS_AT_ONCE, 2 * known)
-        up, right, speeds = _turns(motion, seed, stream, vehicle, known)
+        legs = max(LEGS_AT_ONCE, 2 * legs)
+        up, right, speeds = _turns(motion, seed, stream, vehicle, legs)
         lengths = np.sqrt(np.diff(up) ** 2 + np.diff(right) ** 2)
         ends = np.concatenate([[0.0], np.cumsum(lengths / speeds)])
         whole = float(ends[-1])
@@ -84,6 +84,6 @@ def _turns(motion: Motion, seed: int, stream: int, vehicle: int, legs: int) -> t
 
 
 def _interleaved(points: Floats, corners: Floats) -> Floats:
-    made = np.empty(2 * len(corners) + 1)
-    made[0::2], made[1::2] = points, corners
-    return made
+    points_and_corners = np.empty(2 * len(corners) + 1)
+    points_and_corners[0::2], points_and_corners[1::2] = points, corners
+    return points_and_corners

@@ -22,7 +22,7 @@ DIGITS: Final = 6  # of a deviation
 
 
 def normal_attributes(attributes: Mapping[str, Attribute]) -> dict[str, Normal]:
-    return {name: each for name, each in attributes.items() if isinstance(each, Normal)}
+    return {name: attribute for name, attribute in attributes.items() if isinstance(attribute, Normal)}
 
 
 class NormalValues:
@@ -40,18 +40,18 @@ class NormalValues:
         """The values of ``count`` events of a cell, from number ``first`` on."""
         if not self._attributes:
             return {}
-        memory = max(_memory(each.previous) for each in self._attributes.values())
+        memory = max(_memory(attribute.previous) for attribute in self._attributes.values())
         numbers = np.arange(first - memory, first + count, dtype=np.int64)
         independent = [normals(key, other, cell, numbers) for key, other in self._keys]
-        found = {}
-        for row, (name, each) in enumerate(self._attributes.items()):
+        columns = {}
+        for row, (name, attribute) in enumerate(self._attributes.items()):
             new = sum(
                 (self._triangular[row][column] * independent[column] for column in range(row)),
                 self._triangular[row][row] * independent[row],
             )
-            values = _following(new, each.previous)[memory:]
-            found[name] = _rounded(each.mean + each.deviation * values, each)
-        return found
+            values = _following(new, attribute.previous)[memory:]
+            columns[name] = _rounded(attribute.mean + attribute.deviation * values, attribute)
+        return columns
 
 
 def _memory(previous: float) -> int:
@@ -63,12 +63,12 @@ def _following(new: Floats, previous: float) -> Floats:
     """x[n] = previous x[n-1] + what is new, scaled to the deviation 1: by doubling the reach of the sums."""
     if not previous:
         return new
-    made, weight, reach = new * math.sqrt(1 - previous * previous), previous, 1
-    while reach < len(made) and abs(weight) >= WEIGHT_LEAST:
-        longer = made.copy()
-        longer[reach:] += weight * made[:-reach]
-        made, weight, reach = longer, weight * weight, 2 * reach
-    return made
+    following, weight, reach = new * math.sqrt(1 - previous * previous), previous, 1
+    while reach < len(following) and abs(weight) >= WEIGHT_LEAST:
+        longer = following.copy()
+        longer[reach:] += weight * following[:-reach]
+        following, weight, reach = longer, weight * weight, 2 * reach
+    return following
 
 
 def _rounded(values: Floats, attribute: Normal) -> Floats:

@@ -54,7 +54,7 @@ Time: TypeAlias = NumberTime | TextTime | ClockTime
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptAttribute:
     """An attribute: an expression over the columns, and what kind of value it gives."""
 
     value: str
@@ -117,7 +117,7 @@ class RawSource:
     type: str
     time: Time
     place: Place
-    attributes: Mapping[str, Kept] = field(default_factory=dict)
+    attributes: Mapping[str, KeptAttribute] = field(default_factory=dict)
     where: str | None = None
 
 

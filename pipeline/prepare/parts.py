@@ -115,12 +115,12 @@ def _slot(slot: Column, shared: set[str] | frozenset[str]) -> Column:
 
 def keys_of_partitions(number: int) -> list[int]:
     """For each of so many partitions a number that Spark's ``repartition`` puts into it."""
-    found: dict[int, int] = {}
+    key_of: dict[int, int] = {}
     key = 0
-    while len(found) < number:
-        found.setdefault(_murmur3(key) % number, key)
+    while len(key_of) < number:
+        key_of.setdefault(_murmur3(key) % number, key)
         key += 1
-    return [found[partition] for partition in range(number)]
+    return [key_of[partition] for partition in range(number)]
 
 
 def _murmur3(value: int) -> int:
@@ -128,10 +128,10 @@ def _murmur3(value: int) -> int:
     most = 0xFFFFFFFF
     mixed = value * 0xCC9E2D51 & most
     mixed = (mixed << 15 | mixed >> 17) & most
-    found = 42 ^ (mixed * 0x1B873593 & most)
-    found = (found << 13 | found >> 19) & most
-    found = (found * 5 + 0xE6546B64 & most) ^ 4
-    found = (found ^ found >> 16) * 0x85EBCA6B & most
-    found = (found ^ found >> 13) * 0xC2B2AE35 & most
-    found ^= found >> 16
-    return found - (1 << 32) if found >> 31 else found
+    mixed_hash = 42 ^ (mixed * 0x1B873593 & most)
+    mixed_hash = (mixed_hash << 13 | mixed_hash >> 19) & most
+    mixed_hash = (mixed_hash * 5 + 0xE6546B64 & most) ^ 4
+    mixed_hash = (mixed_hash ^ mixed_hash >> 16) * 0x85EBCA6B & most
+    mixed_hash = (mixed_hash ^ mixed_hash >> 13) * 0xC2B2AE35 & most
+    mixed_hash ^= mixed_hash >> 16
+    return mixed_hash - (1 << 32) if mixed_hash >> 31 else mixed_hash

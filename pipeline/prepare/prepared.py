@@ -68,13 +68,13 @@ class Manifest:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Manifest:
+    def from_json(cls, content: Mapping[str, Any]) -> Manifest:
         return cls(
             **{
-                **given,
-                "types": {name: TypeSummary(**each) for name, each in given["types"].items()},
-                "nodes": {name: NodeSummary(**each) for name, each in given["nodes"].items()},
-                "warnings": tuple(given["warnings"]),
+                **content,
+                "types": {name: TypeSummary(**summary) for name, summary in content["types"].items()},
+                "nodes": {name: NodeSummary(**summary) for name, summary in content["nodes"].items()},
+                "warnings": tuple(content["warnings"]),
             }
         )
 
@@ -104,19 +104,21 @@ class Prepared:
 
     def files_of(self, node: str) -> list[str]:
         """The files with the events of a node, in trace order; none if the trace knows no such node."""
-        folders = [each for each in (self.folder / EVENTS).glob("node=*") if _node_of(each) == node]
+        folders = [path for path in (self.folder / EVENTS).glob("node=*") if _node_of(path) == node]
         return sorted(str(file) for folder in folders for file in folder.glob("*.parquet"))
 
     def check(self, spark: SparkSession) -> None:
         """A ConfigError if the events are not those that the manifest speaks of."""
         from pyspark.sql import functions as F
 
-        found = self.events(spark).agg(F.count("*").alias("events"), checksum(self.manifest.kinds).alias("sum")).first()
-        assert found is not None
-        if found["events"] != self.manifest.events or shown_sum(found["sum"]) != self.manifest.checksum:
+        totals = (
+            self.events(spark).agg(F.count("*").alias("events"), checksum(self.manifest.kinds).alias("sum")).first()
+        )
+        assert totals is not None
+        if totals["events"] != self.manifest.events or shown_sum(totals["sum"]) != self.manifest.checksum:
             raise ConfigError(
-                f"{self.folder} does not hold what its manifest says: {found['events']:,} events with the checksum "
-                f"{shown_sum(found['sum'])} instead of {self.manifest.events:,} with "
+                f"{self.folder} does not hold what its manifest says: {totals['events']:,} events with the checksum "
+                f"{shown_sum(totals['sum'])} instead of {self.manifest.events:,} with "
                 f"{self.manifest.checksum}; prepare it anew"
             )
 
@@ -129,18 +131,18 @@ def open_prepared(folder: Path) -> Prepared:
     if not file.is_file():
         raise ConfigError(f"{folder} has no {MANIFEST}, so it is no prepared trace; make one with headwater traces")
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
-        if given.get("format") != FORMAT:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content.get("format") != FORMAT:
             raise ConfigError(f"{folder} was prepared by another version of Headwater; prepare it anew")
-        found = Prepared(folder, Manifest.from_json(given))
+        prepared = Prepared(folder, Manifest.from_json(content))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{file} is damaged ({error}); prepare the trace anew") from None
-    there = {_node_of(each.parent) for each in (folder / EVENTS).glob("node=*/*.parquet")}
-    gone = [node for node in found.manifest.nodes if node not in there]
+    there = {_node_of(path.parent) for path in (folder / EVENTS).glob("node=*/*.parquet")}
+    gone = [node for node in prepared.manifest.nodes if node not in there]
     if gone:
         named = ", ".join(gone[:5]) + (", .." if len(gone) > 5 else "")
         raise ConfigError(f"{folder} lacks the events of {named}, which its manifest speaks of; prepare it anew")
-    return found
+    return prepared
 
 
 def _node_of(folder: Path) -> str:
@@ -171,15 +173,15 @@ def shown_sum(value: int | None) -> str:
     return f"{(value or 0) & (1 << 64) - 1:016x}"
 
 
-def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: str = "prepared trace") -> None:
-    """A ConfigError if ``what``, which the file ``mark`` tells of, cannot be put there: nothing else is overwritten."""
+def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, kind: str = "prepared trace") -> None:
+    """A ConfigError if a folder of this kind cannot be put there; only one that holds ``mark`` is overwritten."""
     if folder.exists() and not overwrite:
         raise ConfigError(f"{folder} exists already; name another folder, or write --overwrite")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file, so it is not overwritten; name another folder")
     if folder.exists() and not (folder / mark).is_file() and any(folder.iterdir()):
-        raise ConfigError(f"{folder} is no {what}, so it is not overwritten; name another folder")
-    above = next(each for each in folder.absolute().parents if each.exists())
+        raise ConfigError(f"{folder} is no {kind}, so it is not overwritten; name another folder")
+    above = next(parent for parent in folder.absolute().parents if parent.exists())
     if not above.is_dir():
         raise ConfigError(f"cannot write {folder}: {above} is a file; name another folder")
     if not os.access(above, os.W_OK | os.X_OK):
@@ -189,17 +191,17 @@ def check_target(folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: s
 class Unfinished(NewFolder):
     """A folder that is being written, beside the one that it will be. Use it in a ``with`` block, and ``publish``.
 
-    Only ``what`` may be overwritten, which is told by the file ``mark`` in it.
+    Only a folder of this kind may be overwritten: one that holds the file ``mark``.
     """
 
-    def __init__(self, folder: Path, *, overwrite: bool, mark: str = MANIFEST, what: str = "prepared trace") -> None:
+    def __init__(self, folder: Path, *, overwrite: bool, mark: str = MANIFEST, kind: str = "prepared trace") -> None:
         super().__init__(folder)
         self._overwrite = overwrite
         self._mark = mark
-        self._what = what
+        self._kind = kind
 
     def __enter__(self) -> Unfinished:
-        check_target(self.target, overwrite=self._overwrite, mark=self._mark, what=self._what)
+        check_target(self.target, overwrite=self._overwrite, mark=self._mark, kind=self._kind)
         try:
             super().__enter__()
         except OSError as error:

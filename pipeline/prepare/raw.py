@@ -72,20 +72,20 @@ def is_empty(path: Path) -> bool:
         raise ConfigError(f"{path} is no gzip file, or only a part of one: {error}") from None
 
 
-def read_raw(spark: SparkSession, files: Files, found: RawFiles) -> DataFrame:
+def read_raw(spark: SparkSession, files: Files, raw_files: RawFiles) -> DataFrame:
     """All rows, and the name of their file."""
     from pyspark.sql import functions as F
 
-    paths = [to_read(path) for path in found.paths]
+    paths = [to_read(path) for path in raw_files.paths]
     match files.format:
         case "csv":
-            rows = _csv(spark, files, found.paths)
+            rows = _csv(spark, files, raw_files.paths)
         case "jsonl":
             rows = spark.read.json(paths, primitivesAsString=True, mode="PERMISSIVE", columnNameOfCorruptRecord=BROKEN)
         case "parquet":
             rows = spark.read.parquet(*paths)
         case "zeek":
-            rows = _zeek(spark, found.paths)
+            rows = _zeek(spark, raw_files.paths)
         case other:
             raise AssertionError(other)
     # Spark's column _metadata says it, too, but is made for every row from its first mention on, asked for or not.
@@ -165,10 +165,10 @@ def _zeek(spark: SparkSession, paths: Sequence[Path]) -> DataFrame:
 
     columns: list[str] | None = None
     for path in paths:
-        found = _zeek_columns(path)
-        if columns is not None and found != columns:
+        own_columns = _zeek_columns(path)
+        if columns is not None and own_columns != columns:
             raise ConfigError(f"{path} has other fields than {paths[0]}; describe it as another source")
-        columns = found
+        columns = own_columns
     assert columns is not None
     rows = spark.read.csv(
         [to_read(path) for path in paths],

@@ -47,10 +47,10 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
     """
     from pyspark.sql import functions as F
 
-    given = [name for name in rows.columns if name != BROKEN]
+    raw_names = [name for name in rows.columns if name != BROKEN]
     if source.where is not None:
         rows = rows.where(_checked(rows, source.where, "where", number))
-    made = {
+    shaped_values = {
         "type": _type(rows, source.type, number),
         "ts": _time(rows, source.time, number),
         "node": _node(rows, source.place, number),
@@ -61,20 +61,20 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
         if kept is None:
             absent[name] = F.lit(None).cast(SPARK_KINDS[kind]).alias(name)
         else:
-            made[name] = _value(rows, _checked(rows, kept.value, f"the attribute {name}", number), name, kind)
-    names = {name: f"_made_{name}" for name in made}
+            shaped_values[name] = _value(rows, _checked(rows, kept.value, f"the attribute {name}", number), name, kind)
+    names = {name: f"_made_{name}" for name in shaped_values}
     values = rows.select(
         "*",
-        *(value.made.alias(names[name]) for name, value in made.items()),
+        *(value.column.alias(names[name]) for name, value in shaped_values.items()),
         F.xxhash64(F.input_file_name()).alias(PLACE[0]),
         F.input_file_block_start().alias(PLACE[1]),
     )
     broken = F.col(BROKEN).isNotNull() if BROKEN in rows.columns else F.lit(False)
     wrong = [(broken, F.lit("the row cannot be read (too many or too few cells, or no JSON)"))]
-    for name, value in made.items():
+    for name, value in shaped_values.items():
         wrong += value.wrong(F.col(f"`{names[name]}`"))
     reason = reduce(
-        lambda rest, each: F.when(each[0], each[1]).otherwise(rest), reversed(wrong), F.lit(None).cast("string")
+        lambda rest, case: F.when(case[0], case[1]).otherwise(rest), reversed(wrong), F.lit(None).cast("string")
     )
     judged = values.select(
         F.lit(number).alias(SOURCE),
@@ -84,7 +84,7 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
         *PLACE[:2],
         # A number that is not a function of the row also keeps Spark from asking for reasons a second time in a filter.
         F.monotonically_increasing_id().alias(PLACE[2]),
-        F.struct(*(F.col(f"`{name}`") for name in given)).alias(RAW),
+        F.struct(*(F.col(f"`{name}`") for name in raw_names)).alias(RAW),
     )
     # What is wrong with a row is told once, and only such a row keeps what stood in the file.
     raw = F.when(F.col(REASON).isNotNull(), F.to_json(RAW)).alias(RAW)
@@ -92,10 +92,10 @@ def shaped(rows: DataFrame, source: RawSource, number: int, kinds: Mapping[str, 
 
 
 @dataclass(frozen=True)
-class _Made:
+class _ShapedValue:
     """A value of an event, and of the column that holds it: when it is wrong, and what to say then."""
 
-    made: Column
+    column: Column
     wrong: Callable[[Column], list[tuple[Column, Column]]]
 
 
@@ -120,26 +120,26 @@ def check_names(description: Description) -> None:
 # --------------------------------------------------------------------------------------------------------- expressions
 
 
-def _checked(rows: DataFrame, text: str, what: str, number: int) -> Column:
-    return checked(rows, text, what, f"source {number + 1}", "the files have the columns")
+def _checked(rows: DataFrame, text: str, subject: str, number: int) -> Column:
+    return checked(rows, text, subject, f"source {number + 1}", "the files have the columns")
 
 
-def checked(rows: DataFrame, text: str, what: str, where: str, having: str) -> Column:
+def checked(rows: DataFrame, text: str, subject: str, where: str, having: str) -> Column:
     """An expression over the columns; a ConfigError that says what is wrong with it."""
     from pyspark.errors import AnalysisException, ParseException
     from pyspark.sql import functions as F
 
     try:
-        made = F.expr(text)
-        rows.where(made.isNotNull())  # where nothing is allowed that needs several rows, or gives several
+        expression = F.expr(text)
+        rows.where(expression.isNotNull())  # where nothing is allowed that needs several rows, or gives several
     except ParseException as error:
-        raise ConfigError(f"{where}: {what} is no expression of Spark SQL: {text!r}; {_first(error)}") from None
+        raise ConfigError(f"{where}: {subject} is no expression of Spark SQL: {text!r}; {_first(error)}") from None
     except AnalysisException as error:
         columns = ", ".join(name for name in rows.columns if not name.startswith("_"))
         raise ConfigError(
-            f"{where}: {what} cannot be told from {text!r}: {_first(error)}; {having} {columns}"
+            f"{where}: {subject} cannot be told from {text!r}: {_first(error)}; {having} {columns}"
         ) from None
-    return made
+    return expression
 
 
 def _first(error: Exception) -> str:
@@ -152,31 +152,31 @@ def _kind(rows: DataFrame, column: Column) -> str:
     return rows.select(column.alias("it")).schema["it"].dataType.simpleString()
 
 
-def _type(rows: DataFrame, text: str, number: int) -> _Made:
+def _type(rows: DataFrame, text: str, number: int) -> _ShapedValue:
     from pyspark.sql import functions as F
 
-    made = _checked(rows, text, "the type", number).cast("string")
-    return _Made(made, lambda type_: [(type_.isNull() | (type_ == ""), F.lit("it has no type"))])
+    type_text = _checked(rows, text, "the type", number).cast("string")
+    return _ShapedValue(type_text, lambda type_: [(type_.isNull() | (type_ == ""), F.lit("it has no type"))])
 
 
-def _value(rows: DataFrame, cell: Column, name: str, kind: str) -> _Made:
+def _value(rows: DataFrame, cell: Column, name: str, kind: str) -> _ShapedValue:
     """The value of an attribute. What is empty is absent."""
     from pyspark.sql import functions as F
 
     was = _kind(rows, cell)
     if kind == "string" or was == SPARK_KINDS[kind] or (kind == "int" and was in ("int", "smallint", "tinyint")):
-        return _Made(cell.cast(SPARK_KINDS[kind]), lambda _: [])
+        return _ShapedValue(cell.cast(SPARK_KINDS[kind]), lambda _: [])
     if kind == "float" and was in ("float", "int", "bigint", "smallint", "tinyint"):
-        return _Made(cell.cast("double"), lambda _: [])
+        return _ShapedValue(cell.cast("double"), lambda _: [])
     if kind == "int":
         number = cell.cast("decimal(38,6)")
-        made = F.when(number == F.floor(number), number.cast("bigint"))
+        converted = F.when(number == F.floor(number), number.cast("bigint"))
         if was == "string":
-            made = F.coalesce(_digits(cell, 18), made)
+            converted = F.coalesce(_digits(cell, 18), converted)
     else:
-        made = cell.cast(SPARK_KINDS[kind])
+        converted = cell.cast(SPARK_KINDS[kind])
     text = F.concat(F.lit(f"{name} is no {kind}: "), cell.cast("string"))
-    return _Made(made, lambda value: [(value.isNull() & _is_there(cell, was), text)])
+    return _ShapedValue(converted, lambda value: [(value.isNull() & _is_there(cell, was), text)])
 
 
 def _is_there(cell: Column, kind: str) -> Column:
@@ -198,7 +198,7 @@ def _digits(cell: Column, most: int) -> Column:
 # ---------------------------------------------------------------------------------------------------------------- times
 
 
-def _time(rows: DataFrame, time: Time, number: int) -> _Made:
+def _time(rows: DataFrame, time: Time, number: int) -> _ShapedValue:
     """Microseconds."""
     from pyspark.sql import functions as F
 
@@ -215,7 +215,7 @@ def _time(rows: DataFrame, time: Time, number: int) -> _Made:
                 if was == "string":
                     whole = _digits(cell, 18 - len(str(UNITS[unit]))) * F.lit(UNITS[unit]).cast("bigint")
                     ts = F.coalesce(whole, ts)
-            meant = f"is no number of {unit}"
+            mistake = f"is no number of {unit}"
         case TextTime(pattern=pattern, zone=zone):
             if was.startswith("timestamp"):
                 moment = cell
@@ -226,27 +226,33 @@ def _time(rows: DataFrame, time: Time, number: int) -> _Made:
             if zone != "UTC":
                 moment = F.to_utc_timestamp(moment, zone)
             ts = F.unix_micros(moment.cast("timestamp"))
-            meant = "is no date and time" + ("" if pattern is None else f" like {pattern}")
+            mistake = "is no date and time" + ("" if pattern is None else f" like {pattern}")
         case ClockTime():
             parts = [F.regexp_extract(cell, _CLOCK, group) for group in (1, 2, 3)]
             seconds = parts[0].cast("bigint") * 3600 + parts[1].cast("bigint") * 60
             ts = seconds * F.lit(1_000_000) + F.round(parts[2].cast("decimal(12,6)") * 1_000_000).cast("bigint")
             ts = F.when(cell.rlike(_CLOCK), ts)
-            meant = "is no time like 12:34:56"
-    text = F.concat(F.lit(f"its time {meant}: "), cell.cast("string"))
-    return _Made(
-        ts, lambda made: [(made.isNull() & _is_there(cell, was), text), (made.isNull(), F.lit("it has no time"))]
+            mistake = "is no time like 12:34:56"
+    text = F.concat(F.lit(f"its time {mistake}: "), cell.cast("string"))
+    return _ShapedValue(
+        ts,
+        lambda ts_column: [
+            (ts_column.isNull() & _is_there(cell, was), text),
+            (ts_column.isNull(), F.lit("it has no time")),
+        ],
     )
 
 
 # ---------------------------------------------------------------------------------------------------------------- nodes
 
 
-def _node(rows: DataFrame, place: Place, number: int) -> _Made:
+def _node(rows: DataFrame, place: Place, number: int) -> _ShapedValue:
     from pyspark.sql import functions as F
 
     node, wrong = _placed(rows, place, number)
-    return _Made(node, lambda made: [*wrong(made), (made.isNull() | (made == ""), F.lit("it has no node"))])
+    return _ShapedValue(
+        node, lambda node_text: [*wrong(node_text), (node_text.isNull() | (node_text == ""), F.lit("it has no node"))]
+    )
 
 
 def _placed(
@@ -259,10 +265,10 @@ def _placed(
             said = _checked(rows, value, "the node", number).cast("string")
             if names is None:
                 too_long = F.lit("the name of its node is too long")
-                return said, lambda made: [(F.octet_length(made) > NODE_BYTES_MAX, too_long)]
+                return said, lambda node_text: [(F.octet_length(node_text) > NODE_BYTES_MAX, too_long)]
             unnamed = F.concat(F.lit("no node is named for: "), said)
-            node = F.create_map(*(F.lit(each) for pair in names.items() for each in pair))[said]
-            return node, lambda made: [(made.isNull() & said.isNotNull(), unnamed)]
+            node = F.create_map(*(F.lit(text) for pair in names.items() for text in pair))[said]
+            return node, lambda node_text: [(node_text.isNull() & said.isNotNull(), unnamed)]
         case ByHash(value, nodes):
             hashed = _checked(rows, value, "the node", number)
             chosen = F.pmod(F.xxhash64(hashed.cast("string")), F.lit(len(nodes))).cast("int")
@@ -276,7 +282,7 @@ def _placed(
                 node = F.when(inside, F.lit(name)).otherwise(node)
             there = north.isNotNull() & east.isNotNull()
             outside = F.concat_ws(" ", F.lit("it lies in no region:"), north.cast("string"), east.cast("string"))
-            return F.when(there, node), lambda made: [off, (made.isNull() & there, outside)]
+            return F.when(there, node), lambda node_text: [off, (node_text.isNull() & there, outside)]
         case ByNearest(latitude, longitude, nodes):
             north, east, off = _point(rows, latitude, longitude, number)
             return F.when(north.isNotNull() & east.isNotNull(), nearest(north, east, nodes)), lambda _: [off]

@@ -7,16 +7,15 @@ time, and the numbers of a node go on from one task to the next.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headwater.pipeline.prepare.descriptions import UNITS, Description, NumberTime
+from headwater.pipeline.prepare.descriptions import Description
+from headwater.pipeline.prepare.doubts import DAY_US, EARLIEST_US, LATEST_US, NO_UTF_8, check_times, doubts
 from headwater.pipeline.prepare.parts import LOOKED_AT, SLOT, Parts, Slots, parts_of
 from headwater.pipeline.prepare.prepared import (
     BAD_ROWS,
@@ -41,16 +40,8 @@ if TYPE_CHECKING:
 
 BYTES_PER_TASK: Final = 128 << 20
 TASKS_MAX: Final = 2000
-DAY_US: Final = 86_400_000_000
 BAD_ROWS_PER_FILE: Final = 1_000_000
 REASONS_MAX: Final = 20  # kinds of bad rows that a manifest lists; values in them are left out
-YEAR_US: Final = 365 * DAY_US
-EARLIEST_US: Final = 15 * YEAR_US  # 1985: times before it and after 2100 are taken for times in another unit
-LATEST_US: Final = 131 * YEAR_US
-FAR_DAYS: Final = 30  # an empty stretch as long as this, and longer than all the rest, is a clock that jumped
-
-NO_UTF_8: Final = "\ufffd"  # what Spark reads in place of bytes that are none
-SKEW_MOST: Final = 0.9  # of all events at one node, above which it is named
 
 Tell = Callable[[str], None]
 
@@ -65,11 +56,13 @@ def prepare(
     tell: Tell = lambda text: None,
 ) -> Prepared:
     """Make a prepared trace of the raw files in a folder. ``tell`` hears what is waited for."""
-    found = check_input(description, folder)
-    size = sum(files.size for files in found)
+    raw_files = check_input(description, folder)
+    size = sum(files.size for files in raw_files)
     with Unfinished(target, overwrite=overwrite) as unfinished:
         kinds = description.kinds()
-        read = [read_raw(spark, source.files, files) for source, files in zip(description.sources, found, strict=True)]
+        read = [
+            read_raw(spark, source.files, files) for source, files in zip(description.sources, raw_files, strict=True)
+        ]
         events = all_events(
             [
                 shaped(rows, source, number, kinds)
@@ -128,9 +121,9 @@ def write_events(
             reasons = "; ".join(f"{reason}: {number:,}" for reason, number in bad.items()) or "there are no rows"
             raise ConfigError(f"{name}: no row became an event ({reasons})")
         counts_of_events = counts.where(F.col(REASON).isNull())
-        warnings = _check_times(totals.of_sources, counts_of_events, description)
+        warnings = check_times(totals.of_sources, counts_of_events, description)
         total = sum(row["events"] for row in totals.of_sources)
-        by_node = {node: each.events for node, each in totals.nodes.items()}
+        by_node = {node: summary.events for node, summary in totals.nodes.items()}
         parts = parts_of(spark, counts_of_events, slots, by_node, tasks)
         tell(f"sorting and writing {total:,} events, in {tasks} parts")
         # Where no row is bad, none is judged a second time; what is read otherwise then is found out by counting.
@@ -174,16 +167,16 @@ def _totals(counts: DataFrame, kinds: Mapping[str, str]) -> _Totals:
     from pyspark.sql import functions as F
 
     sets = [[REASON, SOURCE], ["node"], ["type"]]
-    found = counts.groupingSets(sets, REASON, SOURCE, "node", "type").agg(
-        *(F.grouping(each).alias(f"_not_by_{each}") for each in (SOURCE, "node", "type")),
+    grouped = counts.groupingSets(sets, REASON, SOURCE, "node", "type").agg(
+        *(F.grouping(column).alias(f"_not_by_{column}") for column in (SOURCE, "node", "type")),
         *_span(),
         F.sum("_sum").alias("sum"),
-        *(F.sum(f"_lacks_{each}").alias(f"_lacks_{each}") for each in kinds),
-        *(F.sum(f"_odd_{each}").alias(f"_odd_{each}") for each in _texts(kinds)),
+        *(F.sum(f"_lacks_{name}").alias(f"_lacks_{name}") for name in kinds),
+        *(F.sum(f"_odd_{name}").alias(f"_odd_{name}") for name in _texts(kinds)),
     )
     by: dict[str, list[Row]] = {SOURCE: [], "node": [], "type": []}
-    for row in found.collect():
-        of = next(each for each in by if not row[f"_not_by_{each}"])
+    for row in grouped.collect():
+        of = next(column for column in by if not row[f"_not_by_{column}"])
         if row[of] is not None:  # bad rows are counted without their node and type
             by[of].append(row)
     nodes = {row["node"]: NodeSummary(row["events"], row["first"], row["last"]) for row in by["node"]}
@@ -230,9 +223,9 @@ def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataF
     is_good = F.col(REASON).isNull()
     # What a reason names after the colon is a value.
     reason = F.regexp_replace(REASON, r"(?s):.*$", "")
-    node, type_, ts = (F.when(is_good, F.col(each)).alias(each) for each in ("node", "type", "ts"))
-    rows = events.select(SOURCE, reason.alias(REASON), node, type_, ts, *(F.col(f"`{each}`") for each in kinds))
-    lacking = [F.count(F.when(F.col(f"`{each}`").isNull(), 1)).alias(f"_lacks_{each}") for each in kinds]
+    node, type_, ts = (F.when(is_good, F.col(column)).alias(column) for column in ("node", "type", "ts"))
+    rows = events.select(SOURCE, reason.alias(REASON), node, type_, ts, *(F.col(f"`{name}`") for name in kinds))
+    lacking = [F.count(F.when(F.col(f"`{name}`").isNull(), 1)).alias(f"_lacks_{name}") for name in kinds]
     day = F.floor(F.col("ts") / DAY_US)
     return rows.groupBy(REASON, SOURCE, "node", "type", slots.of(F.col("ts")).alias(SLOT), day.alias("_day")).agg(
         F.count("*").alias("events"),
@@ -240,7 +233,7 @@ def _counted(events: DataFrame, kinds: Mapping[str, str], slots: Slots) -> DataF
         F.max("ts").alias("last"),
         F.sum(_content()).alias("_sum"),
         *lacking,
-        *(F.count(F.when(F.col(f"`{each}`").contains(NO_UTF_8), 1)).alias(f"_odd_{each}") for each in _texts(kinds)),
+        *(F.count(F.when(F.col(f"`{name}`").contains(NO_UTF_8), 1)).alias(f"_odd_{name}") for name in _texts(kinds)),
     )
 
 
@@ -260,7 +253,7 @@ def _write(events: DataFrame, parts: Parts, kinds: Mapping[str, str], folder: Pa
             F.sum("_content").alias("content"),
             F.sum("_hash").alias("sum"),
         )
-        .select("type", "ts", "seq", *(F.col(f"`{each}`") for each in kinds), "node")
+        .select("type", "ts", "seq", *(F.col(f"`{name}`") for name in kinds), "node")
         .write.partitionBy("node")
         .parquet(to_write(folder / EVENTS))
     )
@@ -284,115 +277,29 @@ def _write_bad_rows(events: DataFrame, many: int, folder: Path) -> None:
 
 def _bad_rows(rows: Iterable[Row]) -> dict[str, int]:
     """How many rows are bad for which reason; the most frequent ones first."""
-    found: Counter[str] = Counter()
+    reasons: Counter[str] = Counter()
     for row in rows:
-        found[row[REASON]] += row["events"]
-    return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0]))[:REASONS_MAX])
-
-
-# ----------------------------------------------------------------------------------------------------- what looks wrong
-
-
-def _check_times(spans: Sequence[Row], counts: DataFrame, description: Description | None) -> tuple[str, ...]:
-    """Raise what cannot be right about the times of the sources; what may be wrong, as sentences."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
-
-    for row in sorted(spans, key=lambda row: row[SOURCE]):
-        time = description.sources[row[SOURCE]].time if description is not None else None
-        if isinstance(time, NumberTime) and time.epoch and row["beyond"]:
-            raise ConfigError(f"source {row[SOURCE] + 1}: {_wrong_times(row, time)}")
-    if all(row["last"] - row["first"] <= FAR_DAYS * DAY_US for row in spans):
-        return ()
-    warnings = []
-    days = counts.groupBy(SOURCE, "_day").agg(F.sum("events").alias("events"))
-    in_order = Window.partitionBy(SOURCE).orderBy("_day")
-    gaps = days.select(
-        SOURCE,
-        "_day",
-        F.lag("_day").over(in_order).alias("_before"),
-        F.coalesce(F.sum("events").over(in_order.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0)).alias(
-            "earlier"
-        ),
-        F.sum("events").over(in_order.rowsBetween(0, Window.unboundedFollowing)).alias("later"),
-        F.count("*").over(Window.partitionBy(SOURCE)).alias("_days"),
-    )
-    far = gaps.where(
-        (F.col("_day") - F.col("_before") > FAR_DAYS) & (F.col("_day") - F.col("_before") > 10 * F.col("_days"))
-    )
-    for row in far.orderBy(SOURCE, "_day").limit(5).collect():
-        few, side = (row["earlier"], "before") if row["earlier"] < row["later"] else (row["later"], "from")
-        warnings.append(
-            f"source {row[SOURCE] + 1}: {few:,} event{'s lie' if few != 1 else ' lies'} {side} "
-            f"{moment(row['_day'] * DAY_US)}, with {row['_day'] - row['_before']:,} days of nothing between this and "
-            "the rest; a clock may have jumped"
-        )
-    return tuple(warnings)
-
-
-def _wrong_times(row: Any, time: NumberTime) -> str:
-    """What is wrong with times that lie before 1985 or after 2100, and what to do about it."""
-    ends = f"from {moment(row['first'])} to {moment(row['last'])}"
-    if row["beyond"] < row["events"]:
-        return (
-            f"read as {time.unit} since 1970, {row['beyond']:,} of {row['events']:,} times {time.value} lie before "
-            f"1985 or after 2100 (they run {ends}): a clock has jumped, or they are in another unit; leave these rows "
-            "out with where:, or describe them as another source"
-        )
-    likely = [
-        unit
-        for unit, factor in UNITS.items()
-        if all(EARLIEST_US <= each * factor // UNITS[time.unit] <= LATEST_US for each in (row["first"], row["last"]))
-    ]
-    cure = f"they look like {likely[0]}" if likely else "write epoch: no if they do not count from 1970"
-    return f"read as {time.unit} since 1970, the times {time.value} run {ends}; {cure}"
-
-
-def moment(ts: int) -> str:
-    try:
-        return datetime.fromtimestamp(ts / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    except (ValueError, OverflowError, OSError):
-        return f"the year {1970 + ts // YEAR_US:,}"
+        reasons[row[REASON]] += row["events"]
+    return dict(sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))[:REASONS_MAX])
 
 
 def _manifest(
     name: str, totals: _Totals, kinds: Mapping[str, str], bad: dict[str, int], warnings: tuple[str, ...], seen: str
 ) -> Manifest:
     types = totals.types
-    total = sum(each.events for each in types.values())
+    total = sum(summary.events for summary in types.values())
     return Manifest(
         name,
         total,
-        min(each.first_us for each in types.values()),
-        max(each.last_us for each in types.values()),
+        min(summary.first_us for summary in types.values()),
+        max(summary.last_us for summary in types.values()),
         seen,
         types,
         totals.nodes,
         dict(kinds),
         bad,
-        (*warnings, *_doubts(totals, total)),
+        (*warnings, *doubts(types, totals.nodes, totals.odd_texts)),
     )
-
-
-def _doubts(totals: _Totals, total: int) -> Iterator[str]:
-    """What may not be meant: types that no rule can name, lost letters, and nearly everything born at one node."""
-    types, nodes = totals.types, totals.nodes
-    unnamed = [name for name in types if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name)]
-    if unnamed:
-        named = ", ".join(map(repr, unnamed[:5])) + (", .." if len(unnamed) > 5 else "")
-        yield f"no rule can name the types {named}; make them of letters, digits and _ in type: of the description"
-    if any(NO_UTF_8 in name for name in (*types, *nodes)):
-        yield "names of types or nodes have bytes in them that are not UTF-8; write the files in UTF-8"
-    for name, odd in totals.odd_texts.items():
-        if odd:
-            yield (
-                f"{plural(odd, 'value')} of {name} {'have' if odd != 1 else 'has'} {NO_UTF_8} in place of "
-                "bytes that are not UTF-8; write the files in UTF-8"
-            )
-    name, most = max(nodes.items(), key=lambda pair: pair[1].events)
-    if most.events > SKEW_MOST * total:
-        share = "all" if most.events == total else f"{most.events / total:.1%} of the"
-        yield f"{share} events are born at {name}; if that is not meant, look at node: in the description"
 
 
 def _attributes(row: Any, kinds: Mapping[str, str]) -> dict[str, str]:

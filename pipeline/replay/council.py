@@ -34,7 +34,7 @@ class CouncilLost(HeadwaterError):
 
 
 @dataclass(slots=True)
-class Progress:
+class TaskProgress:
     """How far one task has come."""
 
     slices: int | None = None
@@ -69,7 +69,7 @@ class Council:
         *,
         host: str = "127.0.0.1",
         reached_at: str | None = None,
-        watch: Callable[[dict[int, Progress]], None] = lambda progress: None,
+        watch: Callable[[dict[int, TaskProgress]], None] = lambda progress: None,
     ) -> None:
         """``watch`` is called, in the thread of the council, whenever a task has told something."""
         self._seats = seats
@@ -77,7 +77,7 @@ class Council:
         self._reached_at = reached_at or host
         self._watch = watch
         self._token = secrets.token_hex(16)
-        self._progress: dict[int, Progress] = {}
+        self._progress: dict[int, TaskProgress] = {}
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._connections = 0
         self._least = -1
@@ -139,12 +139,12 @@ class Council:
                 return
             seat = int(hello["seat"])
             self._writers[seat] = writer  # in place of an earlier life of the task
-            self._progress[seat] = Progress(pid=int(hello["pid"]))
+            self._progress[seat] = TaskProgress(pid=int(hello["pid"]))
             if self._stopped is not None:
                 self._say(writer, {"stop": self._stopped})
             self._look()
             while (said := await _heard(reader)) is not None:
-                self._told(seat, said)
+                self._take_report(seat, said)
         except (OSError, ValueError, KeyError, TypeError, TimeoutError, asyncio.IncompleteReadError) as error:
             log.debug("the connection of task %d has ended: %s", seat, error)
         finally:
@@ -154,7 +154,7 @@ class Council:
                 del self._writers[seat]
                 self._look()
 
-    def _told(self, seat: int, said: dict[str, Any]) -> None:
+    def _take_report(self, seat: int, said: dict[str, Any]) -> None:
         if "stop" in said:
             self._stopped = self._stopped or str(said["stop"])
             for writer in self._writers.values():
@@ -169,11 +169,13 @@ class Council:
     def _look(self) -> None:
         """All hear how far the one furthest behind has come, and from where all go on; none before all are ready."""
         ready = [self._progress[seat].slices for seat in self._writers]
-        least = min((-1 if each is None else each for each in ready), default=-1)
+        least = min((-1 if slice_number is None else slice_number for slice_number in ready), default=-1)
         if len(ready) < self._seats:
             least = -1
         if least > self._least:
-            zero_us = min((each.from_us for each in self._progress.values() if each.from_us is not None), default=None)
+            zero_us = min(
+                (progress.from_us for progress in self._progress.values() if progress.from_us is not None), default=None
+            )
             for writer in self._writers.values():
                 self._say(writer, {"least": least, "zero": zero_us})
         self._least = least

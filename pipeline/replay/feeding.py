@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from headwater.pipeline.replay.council import Invitation, Seat
-from headwater.pipeline.replay.rows import Message, Stretch, stretches
-from headwater.pipeline.replay.sender import Place, Refused, Sender
+from headwater.pipeline.replay.rows import NodeMessage, ReplayStretch, stretches
+from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused, Sender
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.messages.replay import Part
 
@@ -30,7 +30,7 @@ TELL_S: Final = 0.5  # how often the driver hears how far a task has come
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class FeedingOptions:
     """What all tasks are told alike. Travels to tasks."""
 
     bounds: tuple[int, ...]
@@ -39,7 +39,7 @@ class Assignment:
     """What is sent of each type."""
     speed: float = 0.0
     """How many times faster than the times say; 0: as fast as the nodes take it."""
-    known: frozenset[tuple[str, str]] = frozenset()
+    streams: frozenset[tuple[str, str]] = frozenset()
     """Node and type of the events that are sent; others are left out."""
     ends: bool = True
     """Whether nodes are told at the end that nothing follows."""
@@ -78,25 +78,27 @@ Events = Mapping[str, Iterable["pa.RecordBatch"]]
 """By node its events in the order of the trace, with the columns type, ts, seq and attributes. A node may be absent."""
 
 
-async def feed(place: Place, assignment: Assignment, events: Events, invitation: Invitation, seat: int) -> list[Fed]:
-    """Stream events to the nodes of a place, merged by time.
+async def feed(
+    group: NodeGroup, options: FeedingOptions, events: Events, invitation: Invitation, seat: int
+) -> list[Fed]:
+    """Stream events to the nodes of a group, merged by time.
 
-    Raises Refused if a node does not take them, ConfigError if they are no trace, Stopped if that has happened to
+    Raises ReplayRefused if a node does not take them, ConfigError if they are no trace, Stopped if that has happened to
     another task; anything else is a failure after which the same may be tried again.
     """
     async with Seat(invitation, seat) as council:
         try:
-            async with Sender(place) as sender:
-                return await _Feeding(place, assignment, sender, council).run(events)
-        except (Refused, ConfigError) as error:
+            async with Sender(group) as sender:
+                return await _Feeding(group, options, sender, council).run(events)
+        except (ReplayRefused, ConfigError) as error:
             await council.stop(str(error))
             raise
 
 
 class _Feeding:
-    def __init__(self, place: Place, assignment: Assignment, sender: Sender, council: Seat) -> None:
-        self._nodes = tuple(place.addresses)
-        self._assignment = assignment
+    def __init__(self, group: NodeGroup, options: FeedingOptions, sender: Sender, council: Seat) -> None:
+        self._nodes = tuple(group.addresses)
+        self._options = options
         self._sender = sender
         self._council = council
         self._numbers: dict[str, int] = {}
@@ -109,19 +111,19 @@ class _Feeding:
         self._told_s = 0.0
 
     async def run(self, events: Events) -> list[Fed]:
-        assignment, council = self._assignment, self._council
+        options, council = self._options, self._council
         at = await self._sender.positions()
-        after = {node: each.last_seq for node, each in at.items()}
-        reading = _Ahead(stretches(events, assignment.bounds, after, assignment.attributes, assignment.known))
+        after = {node: position.last_seq for node, position in at.items()}
+        reading = _Ahead(stretches(events, options.bounds, after, options.attributes, options.streams))
         stretch = await reading.next()
         while stretch is not None and not stretch.rows:  # what all nodes have already
             stretch = await reading.next()
-        slices = len(assignment.bounds)
+        slices = len(options.bounds)
         began = slices if stretch is None else stretch.slice
         first_us = None if stretch is None else min(rows.first_us for rows in stretch.rows.values())
         council.tell({"slices": began, "from_us": first_us})
         await council.all_have(0)
-        pace = _Pace(assignment.speed, council.zero_us) if assignment.speed and council.zero_us is not None else None
+        pace = _Pace(options.speed, council.zero_us) if options.speed and council.zero_us is not None else None
         while stretch is not None:
             await self._answers(stretch.slice - UNANSWERED_MAX + 1)
             await council.all_have(stretch.slice - AHEAD_MAX + 1)
@@ -135,12 +137,12 @@ class _Feeding:
             stretch = await reading.next()
         await self._end([node for node in self._nodes if not at[node].ended])
         await self._answers(slices)
-        self._tell(assignment.bounds[-1] if assignment.bounds else None, slices=slices, now=True)
+        self._tell(options.bounds[-1] if options.bounds else None, slices=slices, now=True)
         await council.all_have(slices)  # a task that leaves earlier would be missed
         mean_s = self._lag_sum_s / self._ticks if self._ticks else 0.0
         return [Fed(node, *self._sender.taken(node), self._lag_max_s, mean_s) for node in self._nodes]
 
-    async def _send_when_due(self, stretch: Stretch, pace: _Pace) -> None:
+    async def _send_when_due(self, stretch: ReplayStretch, pace: _Pace) -> None:
         tick_s = max(TICK_S, len(self._nodes) / MESSAGES_PER_S)
         while True:
             due_us = pace.due_us()
@@ -155,7 +157,7 @@ class _Feeding:
             self._tell(last_us, lag_s=lag_s)
             await asyncio.sleep(tick_s)
 
-    async def _send(self, stretch: Stretch, last_us: int, watermark_us: int, *, everywhere: bool) -> None:
+    async def _send(self, stretch: ReplayStretch, last_us: int, watermark_us: int, *, everywhere: bool) -> None:
         """What is due of a stretch, to all nodes at once, each as fast as it takes it."""
         waiting = []
         for node in self._nodes:
@@ -168,9 +170,9 @@ class _Feeding:
         elif waiting:
             await asyncio.gather(*waiting)
 
-    async def _send_to(self, node: str, messages: list[Message], watermark_us: int) -> None:
+    async def _send_to(self, node: str, messages: list[NodeMessage], watermark_us: int) -> None:
         watermarks = [*(message.first_ts - 1 for message in messages[1:]), watermark_us]
-        for message, watermark in zip(messages or [Message([], 0, 0, 0)], watermarks, strict=True):
+        for message, watermark in zip(messages or [NodeMessage([], 0, 0, 0)], watermarks, strict=True):
             parts: list[Part] = message.parts
             self._numbers[node] = await self._sender.send(node, parts, watermark, message.last_seq)
         self._watermarks[node] = watermark_us
@@ -184,7 +186,7 @@ class _Feeding:
             self._council.tell({"slices": number + 1})
 
     async def _end(self, nodes: list[str]) -> None:
-        if self._assignment.ends:
+        if self._options.ends:
             for node in nodes:
                 self._numbers[node] = await self._sender.end(node)
         for node, number in self._numbers.items():
@@ -196,21 +198,21 @@ class _Feeding:
             return
         self._told_s = now_s
         events = sum(sum(self._sender.taken(node)) for node in self._nodes)
-        told = {"events": events, "ts": ts, "lag_s": lag_s, "behind": self._sender.behind()}
-        self._council.tell(told if slices is None else {**told, "slices": slices})
+        progress = {"events": events, "ts": ts, "lag_s": lag_s, "behind": self._sender.behind()}
+        self._council.tell(progress if slices is None else {**progress, "slices": slices})
 
 
 class _Ahead:
     """Reads one stretch ahead, in a thread: making them may be slow, and links must be heard meanwhile."""
 
-    def __init__(self, found: Iterator[Stretch]) -> None:
-        self._found = found
-        self._coming: asyncio.Future[Stretch | None] = self._read()
+    def __init__(self, source: Iterator[ReplayStretch]) -> None:
+        self._stretches = source
+        self._coming: asyncio.Future[ReplayStretch | None] = self._read()
 
-    def _read(self) -> asyncio.Future[Stretch | None]:
-        return asyncio.ensure_future(asyncio.to_thread(next, self._found, None))
+    def _read(self) -> asyncio.Future[ReplayStretch | None]:
+        return asyncio.ensure_future(asyncio.to_thread(next, self._stretches, None))
 
-    async def next(self) -> Stretch | None:
+    async def next(self) -> ReplayStretch | None:
         stretch = await self._coming
         if stretch is not None:
             self._coming = self._read()

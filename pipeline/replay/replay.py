@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.prepare.prepared import Prepared
-from headwater.pipeline.replay.council import Council, Invitation, Progress, Stopped
-from headwater.pipeline.replay.feeding import Assignment, Fed, feed
+from headwater.pipeline.replay.council import Council, Invitation, Stopped, TaskProgress
+from headwater.pipeline.replay.feeding import Fed, FeedingOptions, feed
 from headwater.pipeline.replay.rows import READ_ROWS
-from headwater.pipeline.replay.sender import Place, Refused
+from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused
 from headwater.protocol.errors import ConfigError, HeadwaterError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Targets:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class ReplayOutcome:
     """What a replay has done since it was started."""
 
     fed: tuple[Fed, ...]
@@ -71,11 +71,11 @@ class Outcome:
 
     @property
     def repeated(self) -> int:
-        return sum(each.repeated for each in self.fed)
+        return sum(fed.repeated for fed in self.fed)
 
     @property
     def late(self) -> int:
-        return sum(each.late for each in self.fed)
+        return sum(fed.late for fed in self.fed)
 
 
 def replay(
@@ -88,8 +88,8 @@ def replay(
     ends: bool = True,
     only_known: bool = False,
     tell: Tell = lambda text: None,
-    watch: Callable[[dict[int, Progress]], None] = lambda progress: None,
-) -> Outcome:
+    watch: Callable[[dict[int, TaskProgress]], None] = lambda progress: None,
+) -> ReplayOutcome:
     """Stream a trace to the nodes, in the order of its time. A ConfigError says what cannot be replayed.
 
     ``speed``: how many times faster than the times say; 0: as fast as the nodes take it. ``tasks``: how many run at
@@ -102,22 +102,23 @@ def replay(
         raise ConfigError(f"--tasks {tasks}: all tasks run at once, and there is room for {slots}")
     groups = grouped(counts, targets.addresses, min(tasks or slots, max(1, len(counts))))
     bounds = _bounds(spark, prepared, targets)
-    assignment = Assignment(bounds, targets.attributes, speed, targets.sources, ends)
+    options = FeedingOptions(bounds, targets.attributes, speed, targets.sources, ends)
     tell(f"streaming {sum(counts.values()):,} events to {len(targets.addresses)} nodes, in {len(groups)} tasks")
     local = str(spark.sparkContext.master).startswith("local")
     host = "127.0.0.1" if local else "0.0.0.0"
     reached_at = None if local else spark.conf.get("spark.driver.host")
     checksum, addresses = prepared.manifest.checksum, targets.addresses
-    places = [
-        Place(targets.network, {node: addresses[node] for node in group}, checksum, targets.keys) for group in groups
+    node_groups = [
+        NodeGroup(targets.network, {node: addresses[node] for node in group}, checksum, targets.keys)
+        for group in groups
     ]
     with Council(len(groups), host=host, reached_at=reached_at, watch=watch) as council:
         # Tasks may run in another folder than this.
         here = replace(prepared, folder=prepared.folder.absolute())
-        rows = _run(spark, _Task(here, places, assignment, council.invitation()))
+        rows = _run(spark, _Task(here, node_groups, options, council.invitation()))
         if council.stopped is not None:
-            raise Refused(council.stopped)
-    return Outcome(tuple(Fed(*row) for row in rows), before, sum(counts.values()) - before, left_out, len(groups))
+            raise ReplayRefused(council.stopped)
+    return ReplayOutcome(tuple(Fed(*row) for row in rows), before, sum(counts.values()) - before, left_out, len(groups))
 
 
 # ----------------------------------------------------------------------------------------------------- what is replayed
@@ -130,9 +131,9 @@ def _counts(
     from pyspark.sql import functions as F
 
     begun = {node: seq for node, seq in targets.reached.items() if seq}
-    limits = F.create_map(*(F.lit(each) for pair in begun.items() for each in pair)) if begun else None
+    limits = F.create_map(*(F.lit(literal) for pair in begun.items() for literal in pair)) if begun else None
     had = F.lit(False) if limits is None else F.coalesce(F.col("seq") <= limits[F.col("node")], F.lit(False))
-    found = (  # at most nodes times types
+    rows = (  # at most nodes times types
         prepared.events(spark)
         .groupBy("node", "type")
         .agg(F.count("*").alias("count"), F.count_if(had).alias("before"))
@@ -141,7 +142,7 @@ def _counts(
     counts: dict[str, int] = {}
     before = 0
     unknown: dict[tuple[str, str], int] = {}
-    for row in found:
+    for row in rows:
         if (row["node"], row["type"]) in targets.sources:
             counts[row["node"]] = counts.get(row["node"], 0) + row["count"]
             before += row["before"]
@@ -186,12 +187,12 @@ def _bounds(spark: SparkSession, prepared: Prepared, targets: Targets) -> tuple[
     wanted = max(1, min(SLICES_MAX, manifest.events // (SLICE_EVENTS_PER_NODE * len(targets.addresses))))
     width = max(1, (manifest.last_us - manifest.first_us) // BUCKETS_MAX + 1)
     bucket = F.floor((F.col("ts") - manifest.first_us) / width).alias("bucket")
-    found = prepared.events(spark).groupBy(bucket).count().orderBy("bucket").collect()  # at most BUCKETS_MAX
+    rows = prepared.events(spark).groupBy(bucket).count().orderBy("bucket").collect()  # at most BUCKETS_MAX
     bounds: list[int] = []
-    held, each = 0, manifest.events / wanted
-    for row in found:
+    held, per_slice = 0, manifest.events / wanted
+    for row in rows:
         held += row["count"]
-        if held >= each:
+        if held >= per_slice:
             bounds.append(min(manifest.last_us, manifest.first_us + (row["bucket"] + 1) * width - 1))
             held = 0
     if not bounds or bounds[-1] < manifest.last_us:
@@ -207,37 +208,37 @@ class _Task:
     """What runs in the tasks of Spark."""
 
     prepared: Prepared
-    places: Sequence[Place]
-    assignment: Assignment
+    node_groups: Sequence[NodeGroup]
+    options: FeedingOptions
     invitation: Invitation
 
     def __call__(self, number: int, nothing: Iterable[int]) -> Iterator[tuple[Any, ...]]:
-        place = self.places[number]
-        events = {node: _events_of(self.prepared, node, self.assignment) for node in place.addresses}
+        group = self.node_groups[number]
+        events = {node: _events_of(self.prepared, node, self.options) for node in group.addresses}
         try:
-            for fed in asyncio.run(feed(place, self.assignment, events, self.invitation, number)):
+            for fed in asyncio.run(feed(group, self.options, events, self.invitation, number)):
                 yield tuple(fed)
-        except (Refused, Stopped, ConfigError):
+        except (ReplayRefused, Stopped, ConfigError):
             pass  # the driver has heard of it; to try again would not help
 
 
-def _events_of(prepared: Prepared, node: str, assignment: Assignment) -> Iterator[pa.RecordBatch]:
+def _events_of(prepared: Prepared, node: str, options: FeedingOptions) -> Iterator[pa.RecordBatch]:
     """The events of a node in the order of the trace, from its files, which hold them in this order."""
     import pyarrow.parquet as pq
 
-    wanted = {name for each, name in assignment.known if each == node}
-    attributes = {each for name in wanted for each in assignment.attributes[name]}
+    wanted = {name for source_node, name in options.streams if source_node == node}
+    attributes = {attribute for name in wanted for attribute in options.attributes[name]}
     for path in prepared.files_of(node):
         with pq.ParquetFile(path) as file:
             yield from file.iter_batches(READ_ROWS, columns=["type", "ts", "seq", *sorted(attributes)])
 
 
 def _run(spark: SparkSession, task: _Task) -> list[Any]:
-    """One task for each place, all at once. Spark tries all of them again if one fails."""
-    tasks = len(task.places)
+    """One task for each group of nodes, all at once. Spark tries all of them again if one fails."""
+    tasks = len(task.node_groups)
     numbers = spark.sparkContext.parallelize(range(tasks), tasks)
     # Spark tries a stage with a barrier again only if it ends in a shuffle.
-    fed = numbers.barrier().mapPartitionsWithIndex(task).map(lambda each: (0, each)).partitionBy(1).values()
+    fed = numbers.barrier().mapPartitionsWithIndex(task).map(lambda fed: (0, fed)).partitionBy(1).values()
     try:
         return list(fed.collect())  # one row for each node
     except HeadwaterError:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 READ_ROWS: Final = 8_192  # of a node that are read at once
 
 
-class Message(NamedTuple):
+class NodeMessage(NamedTuple):
     """What is sent to a node at once."""
 
     parts: list[Part]
@@ -43,38 +43,38 @@ class NodeRows:
     def first_us(self) -> int:
         return self._times[self._next]
 
-    def up_to(self, ts: int) -> list[Message]:
+    def up_to(self, ts: int) -> list[NodeMessage]:
         """The events at or before this time that were not taken yet."""
         end = bisect_right(self._times, ts, lo=self._next)
-        found: list[Message] = []
+        messages: list[NodeMessage] = []
         for start in range(self._next, end, EVENTS_MAX):
-            found += self._messages(start, min(end, start + EVENTS_MAX))
+            messages += self._messages(start, min(end, start + EVENTS_MAX))
         self._next = end
-        return found
+        return messages
 
-    def _messages(self, start: int, end: int) -> Iterator[Message]:
+    def _messages(self, start: int, end: int) -> Iterator[NodeMessage]:
         parts = self._parts(start, end)
         if end - start > 1 and _size(parts) > BYTES_MAX:
             middle = (start + end) // 2
             yield from self._messages(start, middle)
             yield from self._messages(middle, end)
         else:
-            yield Message(parts, self._times[start], self._seqs[end - 1], end - start)
+            yield NodeMessage(parts, self._times[start], self._seqs[end - 1], end - start)
 
     def _parts(self, start: int, end: int) -> list[Part]:
         rows = self._rows.slice(start, end - start)
         types = _listed(rows.column("type"))
         places: dict[str, list[int]] = {}
         for place, name in enumerate(types):
-            known = places.get(name)
-            if known is None:
+            positions = places.get(name)
+            if positions is None:
                 places[name] = [place]
             else:
-                known.append(place)
+                positions.append(place)
         parts = []
         for name, mine in places.items():
             chosen = rows if len(places) == 1 else rows.take(mine)
-            columns = {each: _listed(chosen.column(each)) for each in self._attributes[name]}
+            columns = {attribute: _listed(chosen.column(attribute)) for attribute in self._attributes[name]}
             parts.append(Part(name, _listed(chosen.column("ts")), _listed(chosen.column("seq")), columns))
         return parts
 
@@ -93,14 +93,14 @@ def _listed(column: Any) -> list[Any]:
     import pyarrow as pa
 
     if column.null_count == 0 and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
-        found: list[Any] = column.to_numpy().tolist()  # much faster than value by value
-        return found
+        cells: list[Any] = column.to_numpy().tolist()  # much faster than value by value
+        return cells
     listed: list[Any] = column.to_pylist()
     return listed
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ReplayStretch:
     """Some of the events of a slice."""
 
     slice: int
@@ -118,16 +118,16 @@ def stretches(
     bounds: Sequence[int],
     after: Mapping[str, int],
     attributes: Mapping[str, Sequence[str]],
-    known: Collection[tuple[str, str]],
-) -> Iterator[Stretch]:
+    streams: Collection[tuple[str, str]],
+) -> Iterator[ReplayStretch]:
     """The events of some nodes, each of which come in the order of the trace, merged by time and cut into slices that
     end with ``bounds``. Every slice is completed, also those without events.
 
-    What a node has, up to the number in ``after``, is left out, and so are events whose node and type are not
-    ``known``. Never more than two batches of a node are held.
+    What a node has, up to the number in ``after``, is left out, and so are events whose node and type are not in
+    ``streams``. Never more than two batches of a node are held.
     """
     readers = [
-        _Reader(node, iter(batches), after.get(node, 0), [name for at, name in known if at == node], attributes)
+        _Reader(node, iter(batches), after.get(node, 0), [name for at, name in streams if at == node], attributes)
         for node, batches in nodes.items()
     ]
     for place, bound in enumerate(bounds):
@@ -137,8 +137,8 @@ def stretches(
             # More of the slice may follow where all that was read belongs to it, also at the very last time.
             ends = [reader.last_us for reader in open_ if reader.last_us <= bound]
             complete, last_us = not ends, min(ends, default=bound)
-            rows = {reader.node: found for reader in open_ if (found := reader.up_to(last_us)) is not None}
-            yield Stretch(place, last_us, last_us if complete else last_us - 1, rows, complete)
+            rows = {reader.node: node_rows for reader in open_ if (node_rows := reader.up_to(last_us)) is not None}
+            yield ReplayStretch(place, last_us, last_us if complete else last_us - 1, rows, complete)
 
 
 class _Reader:

@@ -30,12 +30,12 @@ class ReplayError(HeadwaterError):
     """Something went wrong on the way; a replay that is begun again goes on after what nodes have."""
 
 
-class Refused(HeadwaterError):
+class ReplayRefused(HeadwaterError):
     """A node does not take this, and would not take it if it were said again: the user who replays must act."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodeGroup:
     """Where the nodes are that a task feeds, and what it must know to reach them. Travels to tasks."""
 
     network: str
@@ -68,25 +68,25 @@ class _Node:
 class Sender:
     """Sends to several nodes. Use it in an ``async with`` block; everything waits until it can be done, or raises."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, group: NodeGroup) -> None:
+        self._group = group
         self._hub: Hub | None = None
-        self._nodes = {name: _Node(name) for name in place.addresses}
+        self._nodes = {name: _Node(name) for name in group.addresses}
         self._error: HeadwaterError | None = None
         self._moved = asyncio.Condition()
         self._waking: asyncio.Task[None] | None = None
         self._taken_since_s: dict[str, float] = {}
 
     async def __aenter__(self) -> Sender:
-        place = self._place
-        keys = None if place.keys is None else Keys.read(Path(place.keys), place.name)
-        peer = CLIENT + place.name
-        hub = Hub(peer, secrets.token_hex(8), place.network, self, keys=keys, on_refused=self._link_refused)
+        group = self._group
+        keys = None if group.keys is None else Keys.read(Path(group.keys), group.name)
+        peer = CLIENT + group.name
+        hub = Hub(peer, secrets.token_hex(8), group.network, self, keys=keys, on_refused=self._link_refused)
         await hub.start(None)
         self._hub = hub
-        for node, address in place.addresses.items():
+        for node, address in group.addresses.items():
             hub.add_peer(node, dial=address)
-            hub.send(node, [replay_from(place.trace)])
+            hub.send(node, [replay_from(group.trace)])
         return self
 
     async def __aexit__(
@@ -105,8 +105,8 @@ class Sender:
             await asyncio.wait_for(self._until(lambda: all(node.at for node in self._nodes.values())), ANSWER_S_MAX)
         except TimeoutError:
             silent = [name for name, node in self._nodes.items() if node.at is None]
-            where = ", ".join(f"{name} at {self._place.addresses[name]}" for name in silent[:5])
-            raise ReplayError(f"no answer of {where}; is it running, and may {self._place.name!r} connect?") from None
+            where = ", ".join(f"{name} at {self._group.addresses[name]}" for name in silent[:5])
+            raise ReplayError(f"no answer of {where}; is it running, and may {self._group.name!r} connect?") from None
         return {name: node.at for name, node in self._nodes.items() if node.at is not None}
 
     async def send(self, node: str, parts: list[Part], watermark: int | None, last_seq: int) -> int:
@@ -119,8 +119,8 @@ class Sender:
         return await self._send(node, replay_end, 0)
 
     async def answered(self, node: str, number: int) -> None:
-        found = self._nodes[node]
-        await self._until(lambda: found.answered >= number)
+        sending = self._nodes[node]
+        await self._until(lambda: sending.answered >= number)
 
     def taken(self, node: str) -> Taken:
         """What has become of all that was sent to a node."""
@@ -131,14 +131,14 @@ class Sender:
         return max(self._nodes.values(), key=lambda node: (len(node.under_way), node.name)).name
 
     async def _send(self, node: str, packed: Any, last_seq: int) -> int:
-        found = self._nodes[node]
-        await self._until(lambda: len(found.under_way) < UNDER_WAY_MAX)
-        found.numbers += 1
-        payload = packed(found.numbers)
-        found.under_way[found.numbers] = (payload, last_seq)
-        if found.begun and self._hub is not None:
+        sending = self._nodes[node]
+        await self._until(lambda: len(sending.under_way) < UNDER_WAY_MAX)
+        sending.numbers += 1
+        payload = packed(sending.numbers)
+        sending.under_way[sending.numbers] = (payload, last_seq)
+        if sending.begun and self._hub is not None:
             self._hub.send(node, [payload])
-        return found.numbers
+        return sending.numbers
 
     async def _until(self, holds: Any) -> None:
         async with self._moved:
@@ -160,7 +160,7 @@ class Sender:
                 case ["replayed", int(number), int(born), int(repeated), int(late), None]:
                     self._answered(node, number, Taken(born, repeated, late))
                 case ["replay-at" | "replayed", *_, str(why)] | ["refused", str(why)]:
-                    self._fail(Refused(f"{peer} refuses the replay: {why}"))
+                    self._fail(ReplayRefused(f"{peer} refuses the replay: {why}"))
         if self._hub is not None:
             self._hub.confirm(peer, last_seq)
         self._wake()
@@ -178,11 +178,11 @@ class Sender:
             self._hub.send(node.name, [payload for payload, _ in node.under_way.values()])
 
     def _answered(self, node: _Node, number: int, taken: Taken) -> None:
-        known = node.under_way.pop(number, None)
-        if known is None:
+        waiting = node.under_way.pop(number, None)
+        if waiting is None:
             return
         node.answered = max(node.answered, number)
-        node.last_seq = max(node.last_seq, known[1])
+        node.last_seq = max(node.last_seq, waiting[1])
         node.taken = Taken(*map(sum, zip(node.taken, taken, strict=True)))
 
     def _fail(self, error: HeadwaterError) -> None:
@@ -205,7 +205,9 @@ class Sender:
             return
         now_s = asyncio.get_running_loop().time()
         if now_s - self._taken_since_s.setdefault(peer, now_s) >= TAKEN_S:
-            self._fail(Refused(f"{peer} refuses the replay: another one into it is under way; wait for it, or end it"))
+            self._fail(
+                ReplayRefused(f"{peer} refuses the replay: another one into it is under way; wait for it, or end it")
+            )
 
     def link_up(self, peer: str) -> None:
         self._taken_since_s.pop(peer, None)
@@ -219,7 +221,7 @@ class Sender:
         node.begun = False
         node.joined = Joined()
         if self._hub is not None:
-            self._hub.send(peer, [replay_from(self._place.trace)])
+            self._hub.send(peer, [replay_from(self._group.trace)])
 
     def whispered(self, peer: str, payload: bytes) -> None:
         pass

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from headwater.pipeline.prepare.prepared import Manifest
 from headwater.pipeline.report.buckets import Buckets
-from headwater.pipeline.report.inputs import Note, Recorded
-from headwater.pipeline.report.matches import PERCENTILES, Compared, Delivered
-from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, Counted, Coverage, label
+from headwater.pipeline.report.inputs import Recorded, ReportNote
+from headwater.pipeline.report.matches import PERCENTILES, RunComparison, RunDeliveries
+from headwater.pipeline.report.metrics import HELD, HELD_TOTAL, Coverage, RunCounts, label
 from headwater.pipeline.report.tables import KINDS, Row, Tables
 from headwater.protocol.strategy import CENTRAL
 
@@ -54,7 +54,7 @@ class Spans:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredRun:
     """One run, summed up."""
 
     run: Recorded
@@ -62,10 +62,10 @@ class Measured:
     spans: Spans
     buckets: Buckets
     coverage: Mapping[str, Sequence[Coverage]]
-    counted: Counted
+    counted: RunCounts
     born: Mapping[int, float]
-    delivered: Delivered
-    compared: Compared | None
+    delivered: RunDeliveries
+    compared: RunComparison | None
     reference: int | None
     lines_bad: int
     lines_repeated: int
@@ -73,40 +73,40 @@ class Measured:
 
 
 def assemble(
-    runs: Sequence[Measured],
-    notes: Sequence[Note],
+    runs: Sequence[MeasuredRun],
+    notes: Sequence[ReportNote],
     trace: Mapping[tuple[str, str], int] | None,
     manifest: Manifest | None,
 ) -> Tables:
     """All tables but the groups, which are made of the runs."""
     rows: dict[str, list[Row]] = {name: [] for name in KINDS}
-    told = list(notes)
+    all_notes = list(notes)
     for one in runs:
         _links(one, rows)
         _nodes(one, rows)
         _times(one, rows)
-        central = _centralised(one, rows, _usable(one, trace, manifest, told))
+        central = _centralised(one, rows, _usable(one, trace, manifest, all_notes))
         reference = None if one.reference is None else runs[one.reference].run.label
         _comparison(one, reference, rows)
-        told += _doubts(one)
+        all_notes += _doubts(one)
         rows["runs"].append(_run(one, rows, central))
     for one, row in zip(runs, rows["runs"], strict=True):
         row |= _in_bytes(one, row, None if one.reference is None else rows["runs"][one.reference])
-    rows["notes"] = [{"run": note.label, "note": note.text} for note in told]
+    rows["notes"] = [{"run": note.label, "note": note.text} for note in all_notes]
     return Tables(rows)
 
 
 # -------------------------------------------------------------------------------------------------------- what was sent
 
 
-def _links(one: Measured, rows: dict[str, list[Row]]) -> None:
+def _links(one: MeasuredRun, rows: dict[str, list[Row]]) -> None:
     name = one.run.label
     for node in one.run.shape.nodes:
-        found: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
-        for what in ("events", "messages", "bytes"):
-            for labels, value in one.counted.by(node, SENT.format(f"{what}")).items():
-                found[label(labels, "peer"), label(labels, "kind")][what] = round(value)
-        for (peer, kind), amount in sorted(found.items()):
+        amounts: dict[tuple[str, str], dict[str, int]] = defaultdict(dict)
+        for unit in ("events", "messages", "bytes"):
+            for labels, value in one.counted.by(node, SENT.format(f"{unit}")).items():
+                amounts[label(labels, "peer"), label(labels, "kind")][unit] = round(value)
+        for (peer, kind), amount in sorted(amounts.items()):
             rows["links"].append(
                 {
                     "run": name, "from": node, "to": peer, "kind": kind, "overhead": kind in OVERHEAD_KINDS,
@@ -130,14 +130,14 @@ def between_nodes(row: Row) -> bool:
 # --------------------------------------------------------------------------------------------------------------- nodes
 
 
-def _nodes(one: Measured, rows: dict[str, list[Row]]) -> None:
+def _nodes(one: MeasuredRun, rows: dict[str, list[Row]]) -> None:
     name, counted = one.run.label, one.counted
     links = [row for row in rows["links"] if row["run"] == name and between_nodes(row)]
     for node in one.run.shape.nodes:
         fates = {fate: counted.by(node, f"headwater_events_{fate}_total") for fate in FATES}
         by_type: dict[str, dict[str, int]] = defaultdict(dict)
-        for fate, found in fates.items():
-            for labels, value in found.items():
+        for fate, counts in fates.items():
+            for labels, value in counts.items():
                 by_type[label(labels, "type")][fate] = round(value)
         for kind, amounts in sorted(by_type.items()):
             rows["types"].append({"run": name, "node": node, "type": kind, **dict.fromkeys(FATES, 0), **amounts})
@@ -149,7 +149,7 @@ def _nodes(one: Measured, rows: dict[str, list[Row]]) -> None:
             {
                 "run": name,
                 "node": node,
-                **{fate: round(sum(found.values())) for fate, found in fates.items()},
+                **{fate: round(sum(counts.values())) for fate, counts in fates.items()},
                 "events_in": sum(row["events"] for row in links if row["to"] == node),
                 "events_out": sum(row["events"] for row in links if row["from"] == node),
                 "bytes_out": sum(row["bytes"] for row in links if row["from"] == node),
@@ -172,8 +172,8 @@ def _nodes(one: Measured, rows: dict[str, list[Row]]) -> None:
                     rows["buffers"].append(_buffer(name, node, shown, label(labels, "peer"), value))
         for metric, by in HAPPENINGS.items():
             for labels, value in sorted(counted.by(node, metric).items()):
-                what = f"{RARE[metric]}: {label(labels, by)}"
-                rows["happenings"].append({"run": name, "node": node, "what": what, "count": round(value)})
+                happening = f"{RARE[metric]}: {label(labels, by)}"
+                rows["happenings"].append({"run": name, "node": node, "what": happening, "count": round(value)})
 
 
 def _buffer(run: str, node: str, buffer: str, of: str, peak: float) -> Row:
@@ -183,7 +183,7 @@ def _buffer(run: str, node: str, buffer: str, of: str, peak: float) -> Row:
 # ---------------------------------------------------------------------------------------------------------------- times
 
 
-def _times(one: Measured, rows: dict[str, list[Row]]) -> None:
+def _times(one: MeasuredRun, rows: dict[str, list[Row]]) -> None:
     name, steps = one.run.label, one.buckets
     seconds = steps.step_us / 1e6
     for number in range(steps.number):
@@ -195,17 +195,17 @@ def _times(one: Measured, rows: dict[str, list[Row]]) -> None:
                 "composites_per_s": round(composites / seconds, 6),
             }
         )  # fmt: skip
-    for rule, found in sorted(one.delivered.latency.items()):
+    for rule, latency in sorted(one.delivered.latency.items()):
         row: Row = {
-            "run": name, "rule": rule, "composites": found.composites, "known": found.known,
-            "mean_ms": None if found.mean_us is None else found.mean_us / 1e3,
-            "max_ms": None if found.max_us is None else found.max_us / 1e3,
+            "run": name, "rule": rule, "composites": latency.composites, "known": latency.known,
+            "mean_ms": None if latency.mean_us is None else latency.mean_us / 1e3,
+            "max_ms": None if latency.max_us is None else latency.max_us / 1e3,
         }  # fmt: skip
         for share in PERCENTILES:
-            value = found.percentiles_us.get(share)
+            value = latency.percentiles_us.get(share)
             row[f"p{share}_ms"] = None if value is None else value / 1e3
         rows["latency"].append(row)
-        for share_of, value in found.cdf:
+        for share_of, value in latency.cdf:
             rows["latency_cdf"].append({"run": name, "rule": rule, "share": share_of, "latency_ms": value / 1e3})
 
 
@@ -213,7 +213,7 @@ def _times(one: Measured, rows: dict[str, list[Row]]) -> None:
 
 
 def _usable(
-    one: Measured, trace: Mapping[tuple[str, str], int] | None, manifest: Manifest | None, told: list[Note]
+    one: MeasuredRun, trace: Mapping[tuple[str, str], int] | None, manifest: Manifest | None, notes: list[ReportNote]
 ) -> Mapping[tuple[str, str], int] | None:
     """The events of the trace, if it is the one of this run; what is doubtful about it is told."""
     if trace is None or manifest is None:
@@ -221,23 +221,23 @@ def _usable(
     name, shape = one.run.label, one.run.shape
     if shape.trace is not None and shape.trace != manifest.checksum:
         why = f"the trace {manifest.name} ({manifest.checksum}) is not the one that was replayed ({shape.trace})"
-        told.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
+        notes.append(ReportNote(name, f"{why}; what was born at the nodes is counted instead"))
         return None
     sources = set(shape.sources)
     wanted = {place: events for place, events in trace.items() if place in sources}
     if not wanted:
         why = f"the trace {manifest.name} has no event of any source of this network"
-        told.append(Note(name, f"{why}; what was born at the nodes is counted instead"))
+        notes.append(ReportNote(name, f"{why}; what was born at the nodes is counted instead"))
         return None
     born = round(sum(one.counted.sum(node, "headwater_events_born_total") for node in shape.nodes))
     total = sum(wanted.values())
     if born != total:
         why = f"the trace has {total:,} events of this network's sources, and {born:,} were born"
-        told.append(Note(name, f"{why}; centralised is counted over the trace"))
+        notes.append(ReportNote(name, f"{why}; centralised is counted over the trace"))
     return wanted
 
 
-def _centralised(one: Measured, rows: dict[str, list[Row]], trace: Mapping[tuple[str, str], int] | None) -> int:
+def _centralised(one: MeasuredRun, rows: dict[str, list[Row]], trace: Mapping[tuple[str, str], int] | None) -> int:
     """How many events centr would send over links: all that a rule or subscription names to the leader, and what sinks
     want from there to them."""
     name, shape = one.run.label, one.run.shape
@@ -249,7 +249,7 @@ def _centralised(one: Measured, rows: dict[str, list[Row]], trace: Mapping[tuple
         }
     else:
         born = dict(trace)
-    found = [
+    transmissions = [
         _central(name, node, kind, "up", events, shape.hops(node))
         for (node, kind), events in sorted(born.items())
         if kind in shape.types and node in shape.parents
@@ -257,15 +257,15 @@ def _centralised(one: Measured, rows: dict[str, list[Row]], trace: Mapping[tuple
     if one.compared is not None:
         for (child, _), events in sorted(one.compared.below.items()):
             if events:
-                found.append(_central(name, child, "composites", "down", events, 1))
+                transmissions.append(_central(name, child, "composites", "down", events, 1))
     for node in shape.nodes:
         for labels, value in sorted(one.counted.by(node, "headwater_deliveries_total").items()):
             number = int(label(labels, "sink"))
             if number < len(shape.sinks) and shape.sinks[number].type in shape.types:
                 kind = shape.sinks[number].type
-                found.append(_central(name, node, kind, "down", round(value), shape.hops(node)))
-    rows["centralised"] += found
-    return sum(row["transmissions"] for row in found)
+                transmissions.append(_central(name, node, kind, "down", round(value), shape.hops(node)))
+    rows["centralised"] += transmissions
+    return sum(row["transmissions"] for row in transmissions)
 
 
 def _central(run: str, node: str, kind: str, way: str, events: int, hops: int) -> Row:
@@ -278,7 +278,7 @@ def _central(run: str, node: str, kind: str, way: str, events: int, hops: int) -
 # ---------------------------------------------------------------------------------------------------- runs side by side
 
 
-def _comparison(one: Measured, reference: str | None, rows: dict[str, list[Row]]) -> None:
+def _comparison(one: MeasuredRun, reference: str | None, rows: dict[str, list[Row]]) -> None:
     if one.compared is None:
         return
     row: Row = {
@@ -290,14 +290,14 @@ def _comparison(one: Measured, reference: str | None, rows: dict[str, list[Row]]
     rows["comparison"].append(row)
 
 
-def _doubts(one: Measured) -> list[Note]:
+def _doubts(one: MeasuredRun) -> list[ReportNote]:
     """What a reader of the figures of a run must know."""
     name, shape = one.run.label, one.run.shape
-    told: list[str] = []
+    texts: list[str] = []
     for (node, identity), number in sorted(one.delivered.strangers.items()):
-        told.append(f"{number:,} matches of another run ({identity}) are mixed in at {node}; they are left out")
+        texts.append(f"{number:,} matches of another run ({identity}) are mixed in at {node}; they are left out")
     if one.lines_bad:
-        told.append(
+        texts.append(
             f"{one.lines_bad:,} lines are cut or of another version and were passed over (a process that is killed "
             "leaves half a line)"
         )
@@ -309,7 +309,7 @@ def _doubts(one: Measured) -> list[Note]:
             if one.has_births
             else "events were replayed, and there are no records of births that say when"
         )
-        told.append(f"the latency of {unknown:,} composites is not known: {why}")
+        texts.append(f"the latency of {unknown:,} composites is not known: {why}")
     strategies = {
         cover.strategy
         for covers in one.coverage.values()
@@ -317,13 +317,13 @@ def _doubts(one: Measured) -> list[Note]:
         if cover.strategy and cover.run == one.identity
     }
     if strategies - {shape.strategy}:
-        told.append(
+        texts.append(
             f"the records are of the strategy {', '.join(sorted(strategies))}, the network is one of {shape.strategy}"
         )
-    return [Note(name, text) for text in told]
+    return [ReportNote(name, text) for text in texts]
 
 
-def _unrecorded(one: Measured) -> int:
+def _unrecorded(one: MeasuredRun) -> int:
     """Deliveries of composites whose number no record has: dropped, rotated away or cut."""
     shape = one.run.shape
     emitted = set(shape.types)
@@ -334,7 +334,7 @@ def _unrecorded(one: Measured) -> int:
     return missing
 
 
-def _in_bytes(one: Measured, row: Row, reference: Row | None) -> Row:
+def _in_bytes(one: MeasuredRun, row: Row, reference: Row | None) -> Row:
     """What centr took in bytes, overhead included: as the run of centr over the same events says, or the recording."""
     total = row["bytes_sent"] + row["overhead_bytes"]
     central = one.run.shape.centr_bytes
@@ -345,7 +345,7 @@ def _in_bytes(one: Measured, row: Row, reference: Row | None) -> Row:
     return {"centralised_bytes": central, "bytes_ratio": total / central if central else None}
 
 
-def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
+def _run(one: MeasuredRun, rows: dict[str, list[Row]], central: int) -> Row:
     name, shape = one.run.label, one.run.shape
     links = [row for row in rows["links"] if row["run"] == name and between_nodes(row)]
     nodes = [row for row in rows["nodes"] if row["run"] == name]
@@ -357,7 +357,7 @@ def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
 
     latency = one.delivered.latency.get("")
     composites = latency.composites if latency is not None else 0
-    known = latency.known if latency is not None else 0
+    with_latency = latency.known if latency is not None else 0
     born, sent = total("born", nodes), total("events", judged)
     cpu = [row["cpu_s"] for row in nodes if row["cpu_s"] is not None]
     row: Row = {
@@ -380,8 +380,8 @@ def _run(one: Measured, rows: dict[str, list[Row]], central: int) -> Row:
         "overhead_bytes": total("bytes", beside),
         "centralised_events": central,
         "transmission_ratio": sent / central if central else None,
-        "latency_known": known,
-        "latency_unknown": composites - known,
+        "latency_known": with_latency,
+        "latency_unknown": composites - with_latency,
         "born_per_s": born / active_s if active_s else None,
         "composites_per_s": composites / active_s if active_s else None,
         **{fate: total(fate, nodes) for fate in FATES[1:]},

@@ -32,7 +32,7 @@ class Buckets:
         """Steps that cover a time, at most BUCKETS_MAX of them."""
         length = max(1, end_us - start_us)
         hours = -(-length // (BUCKETS_MAX * HOUR_US)) * HOUR_US
-        step = next((each for each in STEPS_US if length <= each * BUCKETS_MAX), hours)
+        step = next((step_us for step_us in STEPS_US if length <= step_us * BUCKETS_MAX), hours)
         return cls(start_us, step, -(-length // step))
 
     def at(self, us: int) -> int:
@@ -49,5 +49,5 @@ def bucket(column: str, buckets: Mapping[int, Buckets]) -> Column:
     start = F.array(*(F.lit(buckets.get(i, none).start_us) for i in most))[F.col("i")]
     step = F.array(*(F.lit(buckets.get(i, none).step_us) for i in most))[F.col("i")]
     last = F.array(*(F.lit(buckets.get(i, none).number - 1) for i in most))[F.col("i")]
-    found = F.floor((F.col(column) - start) / step)
-    return F.greatest(F.lit(0), F.least(found, last)).cast("int")
+    bucket_number = F.floor((F.col(column) - start) / step)
+    return F.greatest(F.lit(0), F.least(bucket_number, last)).cast("int")

@@ -13,17 +13,17 @@ from typing import Any, Final, NamedTuple
 
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.report.buckets import Buckets
-from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, VERSION, Found
+from headwater.pipeline.report.inputs import FIELDS, NEEDED, VALUES, VERSION, RunFiles
 from headwater.pipeline.report.matches import (
     CDF_SHARES,
     PERCENTILES,
-    Compared,
-    Delivered,
     Latency,
+    RunComparison,
+    RunDeliveries,
     piece_width,
     sinks_below,
 )
-from headwater.pipeline.report.metrics import BORN, HELD, HELD_TOTAL, Counted, Coverage, Labels
+from headwater.pipeline.report.metrics import BORN, HELD, HELD_TOTAL, Coverage, Labels, RunCounts
 from headwater.pipeline.report.reading import Identities, Span
 from headwater.pipeline.report.shape import Shape
 
@@ -32,7 +32,7 @@ Line = dict[str, Any]
 TYPES: Final[Mapping[str, type]] = {"INT": int, "LONG": int, "STRING": str, VALUES: list}
 
 
-class Delivery(NamedTuple):
+class RecordedDelivery(NamedTuple):
     """One delivery; what tells it from others, when it was, and how long it took if that is known."""
 
     i: int
@@ -49,11 +49,11 @@ class Delivery(NamedTuple):
 class _Lines:
     """The lines of one kind: by run those that are whole, and how many are not."""
 
-    def __init__(self, kind: str, found: Sequence[Found]) -> None:
+    def __init__(self, kind: str, run_files: Sequence[RunFiles]) -> None:
         self.whole: dict[int, list[Line]] = {}
         self.bad: dict[int, int] = {}
-        for i, each in enumerate(found):
-            files = each.files[kind]
+        for i, files_of_run in enumerate(run_files):
+            files = files_of_run.files[kind]
             if not files:
                 continue
             lines = list(_read(kind, files))
@@ -81,12 +81,12 @@ def _read(kind: str, files: Sequence[Path]) -> Iterator[Line | None]:
 
 def _line(raw: bytes, types: Mapping[str, type], needed: Sequence[str]) -> Line | None:
     try:
-        given = json.loads(raw)
+        fields = json.loads(raw)
     except ValueError:  # no JSON, or no text
         return None
-    if not isinstance(given, dict) or given.get("v") != VERSION:
+    if not isinstance(fields, dict) or fields.get("v") != VERSION:
         return None
-    line = {name: given.get(name) for name in types}
+    line = {name: fields.get(name) for name in types}
     for name, value in line.items():
         if value is None:
             if name in needed:
@@ -96,23 +96,23 @@ def _line(raw: bytes, types: Mapping[str, type], needed: Sequence[str]) -> Line 
     return line
 
 
-def _is_value(given: Any) -> bool:
+def _is_value(value: Any) -> bool:
     """Whether this is a counter or a gauge: a name, perhaps labels, and a number or nothing."""
     return (
-        isinstance(given, dict)
-        and isinstance(given.get("name"), str)
-        and isinstance(given.get("labels") or {}, dict)
-        and isinstance(given.get("value"), (int, float, NoneType))
+        isinstance(value, dict)
+        and isinstance(value.get("name"), str)
+        and isinstance(value.get("labels") or {}, dict)
+        and isinstance(value.get("value"), (int, float, NoneType))
     )
 
 
 class RecordsInProcess:
     """All lines are kept; a caller sees to it that they are few enough."""
 
-    def __init__(self, found: Sequence[Found]) -> None:
-        self._metrics = _Lines("metrics", found)
-        self._births = _Lines("births", found)
-        self._found = found
+    def __init__(self, run_files: Sequence[RunFiles]) -> None:
+        self._metrics = _Lines("metrics", run_files)
+        self._births = _Lines("births", run_files)
+        self._run_files = run_files
 
     def __enter__(self) -> RecordsInProcess:
         return self
@@ -130,10 +130,10 @@ class RecordsInProcess:
                 covers[i][node].append(_cover(run, mine))
         return covers, dict(self._metrics.bad)
 
-    def counted(self, runs: Identities) -> Mapping[int, Counted]:
-        found: dict[int, Counted] = defaultdict(Counted)
+    def counted(self, runs: Identities) -> Mapping[int, RunCounts]:
+        counted: dict[int, RunCounts] = defaultdict(RunCounts)
         for i, line in self._metrics.mine(runs):
-            sums, peaks = found[i].sums[line["node"]], found[i].peaks[line["node"]]
+            sums, peaks = counted[i].sums[line["node"]], counted[i].peaks[line["node"]]
             for name, labels, value in _values(line["counters"]):
                 sums[name, labels] = sums.get((name, labels), 0) + (value or 0)
             held = 0.0
@@ -142,10 +142,10 @@ class RecordsInProcess:
                     peaks[name, labels] = max(value, peaks.get((name, labels), value))
                     held += value if name == HELD else 0.0
             peaks[HELD_TOTAL, ()] = max(held, peaks.get((HELD_TOTAL, ()), held))
-        return found
+        return counted
 
     def born_over_time(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Mapping[int, float]]:
-        found: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        by_bucket: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         for i, line in self._metrics.mine(runs):
             first, last = _born_between(line)
             born = _born(line)
@@ -155,22 +155,22 @@ class RecordsInProcess:
             for step in range(steps.at(first), steps.at(last) + 1):
                 from_us = steps.start_us + step * steps.step_us
                 covered = max(0, min(last, from_us + steps.step_us) - max(first, from_us))
-                found[i][step] += born * (covered / (last - first) if last > first else 1.0)
-        return found
+                by_bucket[i][step] += born * (covered / (last - first) if last > first else 1.0)
+        return by_bucket
 
     def births(
         self, runs: Identities, buckets: Mapping[int, Buckets]
     ) -> tuple[Mapping[int, Mapping[int, float]], Mapping[int, Collection[str]]]:
-        found: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
+        by_bucket: dict[int, dict[int, float]] = defaultdict(lambda: defaultdict(float))
         traces: dict[int, set[str]] = defaultdict(set)
         for i, line in self._births.mine(runs):
-            found[i][buckets[i].at(line["time"])] += line["events"]
+            by_bucket[i][buckets[i].at(line["time"])] += line["events"]
             if line["trace"]:
                 traces[i].add(line["trace"])
-        return found, traces
+        return by_bucket, traces
 
     def deliveries(self, runs: Identities, timed: Collection[int]) -> DeliveriesInProcess | None:
-        lines = _Lines("matches", self._found)
+        lines = _Lines("matches", self._run_files)
         if not lines.whole:
             return None
         born = _Births((i, line) for i, line in self._births.mine(runs) if i in timed)
@@ -179,14 +179,14 @@ class RecordsInProcess:
     def in_trace(self, trace: Prepared) -> Mapping[tuple[str, str], int]:
         import pyarrow.parquet as pq
 
-        found: dict[tuple[str, str], int] = defaultdict(int)
+        events: dict[tuple[str, str], int] = defaultdict(int)
         for node in trace.manifest.nodes:
             for file in trace.files_of(node):
                 # The folder is called node=..: only the file itself is meant.
                 for batch in pq.ParquetFile(file).iter_batches(columns=["type"]):
-                    for each in batch.column(0).value_counts().to_pylist():
-                        found[node, each["values"]] += each["counts"]
-        return found
+                    for count in batch.column(0).value_counts().to_pylist():
+                        events[node, count["values"]] += count["counts"]
+        return events
 
 
 def _cover(run: str, lines: list[Line]) -> Coverage:
@@ -208,9 +208,9 @@ def _cover(run: str, lines: list[Line]) -> Coverage:
     )
 
 
-def _values(given: Sequence[Mapping[str, Any]] | None) -> Iterator[tuple[str, Labels, float | None]]:
-    for each in given or ():
-        yield each["name"], tuple(sorted((each.get("labels") or {}).items())), each.get("value")
+def _values(values: Sequence[Mapping[str, Any]] | None) -> Iterator[tuple[str, Labels, float | None]]:
+    for value in values or ():
+        yield value["name"], tuple(sorted((value.get("labels") or {}).items())), value.get("value")
 
 
 def _born(line: Line) -> float:
@@ -230,11 +230,11 @@ class _Births:
     """When events were born, by run, node and number: ranges, cut into pieces so that few are looked at."""
 
     def __init__(self, lines: Iterator[tuple[int, Line]]) -> None:
-        given = list(lines)
-        lengths = [line["last_seq"] - line["first_seq"] + 1 for _, line in given]
+        whole_lines = list(lines)
+        lengths = [line["last_seq"] - line["first_seq"] + 1 for _, line in whole_lines]
         self._width = piece_width(sum(lengths) / len(lengths) if lengths else None)
         self._pieces: dict[tuple[int, str, int], list[Line]] = defaultdict(list)
-        for i, line in given:
+        for i, line in whole_lines:
             for piece in range(line["first_seq"] // self._width, line["last_seq"] // self._width + 1):
                 self._pieces[i, line["node"], piece].append(line)
 
@@ -261,54 +261,57 @@ class DeliveriesInProcess:
 
     def __init__(self, lines: _Lines, births: _Births) -> None:
         self._counts = {i: (len(whole), lines.bad.get(i, 0)) for i, whole in lines.whole.items()}
-        found: dict[tuple[int, str, str, int, int, str, str], tuple[int, int | None, int | None]] = {}
+        by_key: dict[tuple[int, str, str, int, int, str, str], tuple[int, int | None, int | None]] = {}
         for i, whole in lines.whole.items():
             for line in whole:
                 key = (i, line["run"] or "", line["node"], line["sink"], line["number"], line["id"], line["rule"])
                 seen = (line["delivered"], line["latency_us"], births.of(i, line))
-                before = found.get(key)
-                found[key] = seen if before is None else _earlier(before, seen)
-        self._found = [Delivery(*key, seen[0], _latency(*seen)) for key, seen in found.items()]
+                before = by_key.get(key)
+                by_key[key] = seen if before is None else _earlier(before, seen)
+        self._deliveries = [RecordedDelivery(*key, seen[0], _latency(*seen)) for key, seen in by_key.items()]
 
     def between(self, runs: Identities) -> Mapping[int, Span]:
         times: dict[int, list[int]] = defaultdict(list)
-        for each in self._own(runs):
-            times[each.i].append(each.delivered_us)
-        return {i: (min(found), max(found)) for i, found in times.items()}
+        for delivery in self._own(runs):
+            times[delivery.i].append(delivery.delivered_us)
+        return {i: (min(moments), max(moments)) for i, moments in times.items()}
 
-    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Delivered]:
-        result: dict[int, Delivered] = defaultdict(Delivered)
+    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, RunDeliveries]:
+        result: dict[int, RunDeliveries] = defaultdict(RunDeliveries)
         latencies: dict[tuple[int, str], list[int | None]] = defaultdict(list)
-        for each in self._found:
-            here = result[each.i]
-            if not _is_own(each, runs):
-                here.strangers[each.node, each.run] += 1
+        for delivery in self._deliveries:
+            here = result[delivery.i]
+            if not _is_own(delivery, runs):
+                here.strangers[delivery.node, delivery.run] += 1
                 continue
-            here.over_time[buckets[each.i].at(each.delivered_us)] += 1
-            known = here.sinks.setdefault(each.sink, [0, each.number, each.number])
-            known[:] = known[0] + 1, min(known[1], each.number), max(known[2], each.number)
-            for rule in dict.fromkeys((each.rule, "")):
-                latencies[each.i, rule].append(each.latency_us)
+            here.over_time[buckets[delivery.i].at(delivery.delivered_us)] += 1
+            numbers = here.sinks.setdefault(delivery.sink, [0, delivery.number, delivery.number])
+            numbers[:] = numbers[0] + 1, min(numbers[1], delivery.number), max(numbers[2], delivery.number)
+            for rule in dict.fromkeys((delivery.rule, "")):
+                latencies[delivery.i, rule].append(delivery.latency_us)
         for (i, rule), values in latencies.items():
             result[i].latency[rule] = _summary(values)
         return result
 
     def compared(
         self, runs: Identities, shapes: Sequence[Shape], references: Sequence[int | None], sinks: Sequence[int]
-    ) -> Sequence[Compared]:
+    ) -> Sequence[RunComparison]:
         lines = [0] * len(shapes)
         by_id: dict[str, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
-        for each in self._own(runs):
-            lines[each.i] += 1
-            by_id[each.id][each.i].add(each.sink)
+        for delivery in self._own(runs):
+            lines[delivery.i] += 1
+            by_id[delivery.id][delivery.i].add(delivery.sink)
         result = []
         for i, (shape, other) in enumerate(zip(shapes, references, strict=True)):
             got = [reached.get(i, set()) for reached in by_id.values()]
             composites = sum(map(len, got))
-            verdict = Compared(
+            verdict = RunComparison(
                 composites,
                 lines[i] - composites,
-                {link: sum(1 for each in got if each & below) for link, below in sinks_below(shape).items()},
+                {
+                    link: sum(1 for reached_sinks in got if reached_sinks & below)
+                    for link, below in sinks_below(shape).items()
+                },
             )
             if other is not None:
                 theirs = [reached.get(other, set()) for reached in by_id.values()]
@@ -320,20 +323,20 @@ class DeliveriesInProcess:
     def lines(self, run: int) -> tuple[int, int]:
         return self._counts.get(run, (0, 0))
 
-    def _own(self, runs: Identities) -> Iterator[Delivery]:
-        return (each for each in self._found if _is_own(each, runs))
+    def _own(self, runs: Identities) -> Iterator[RecordedDelivery]:
+        return (delivery for delivery in self._deliveries if _is_own(delivery, runs))
 
 
-def _is_own(each: Delivery, runs: Identities) -> bool:
-    return each.run in ("", runs[each.i])
+def _is_own(delivery: RecordedDelivery, runs: Identities) -> bool:
+    return delivery.run in ("", runs[delivery.i])
 
 
 def _earlier(
     one: tuple[int, int | None, int | None], other: tuple[int, int | None, int | None]
 ) -> tuple[int, int | None, int | None]:
     """The same delivery in two lines: the first one counts, and the latest birth of its batch."""
-    latencies = [each for each in (one[1], other[1]) if each is not None]
-    births = [each for each in (one[2], other[2]) if each is not None]
+    latencies = [latency for latency in (one[1], other[1]) if latency is not None]
+    births = [birth for birth in (one[2], other[2]) if birth is not None]
     return min(one[0], other[0]), min(latencies, default=None), max(births, default=None)
 
 
@@ -342,16 +345,16 @@ def _latency(delivered_us: int, told_us: int | None, born_us: int | None) -> int
 
 
 def _summary(values: Sequence[int | None]) -> Latency:
-    known = sorted(value for value in values if value is not None)
-    if not known:
+    latencies = sorted(value for value in values if value is not None)
+    if not latencies:
         return Latency(len(values), 0, None, None, {}, [])
     return Latency(
         len(values),
-        len(known),
-        sum(known) / len(known),
-        known[-1],
-        {each: _ranked(known, each / 100) for each in PERCENTILES},
-        [(each, _ranked(known, each)) for each in CDF_SHARES],
+        len(latencies),
+        sum(latencies) / len(latencies),
+        latencies[-1],
+        {percentile: _ranked(latencies, percentile / 100) for percentile in PERCENTILES},
+        [(share, _ranked(latencies, share)) for share in CDF_SHARES],
     )
 
 

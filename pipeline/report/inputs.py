@@ -65,7 +65,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class ReportNote:
     """Something that a reader of the report must know: what is missing, left out or doubtful."""
 
     label: str
@@ -73,18 +73,18 @@ class Note:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RunFiles:
     """The files of one run, by kind."""
 
     files: Mapping[str, Sequence[Path]]
-    notes: Sequence[Note]
+    notes: Sequence[ReportNote]
 
     def bytes(self) -> int:
         """How large they are together."""
         return sum(path.stat().st_size for files in self.files.values() for path in files)
 
 
-def find_files(run: Recorded) -> Found:
+def find_files(run: Recorded) -> RunFiles:
     """The files of a run; notes on nodes without records and on files that have been rotated away.
 
     A run of which nothing is there is a ConfigError.
@@ -110,17 +110,17 @@ def find_files(run: Recorded) -> Found:
             f"{run.label}: no node has left records (looked in {where} and beside); a network writes them while it "
             "runs, and a simulation with --record"
         )
-    return Found(files, [Note(run.label, text) for text in _absences(missing, gone, torn)])
+    return RunFiles(files, [ReportNote(run.label, text) for text in _absences(missing, gone, torn)])
 
 
 def _numbered_files(folder: Path | None) -> dict[str, list[tuple[int, Path]]]:
     """The files of one node by kind, each with its number, in order of their names."""
-    found: dict[str, list[tuple[int, Path]]] = {kind: [] for kind in FIELDS}
+    numbered: dict[str, list[tuple[int, Path]]] = {kind: [] for kind in FIELDS}
     for path in sorted(folder.iterdir()) if folder is not None and folder.is_dir() else ():
         name = _FILE.fullmatch(path.name)
         if name is not None:
-            found[name[1]].append((int(name[2]), path))
-    return found
+            numbered[name[1]].append((int(name[2]), path))
+    return numbered
 
 
 def _absences(missing: Sequence[str], gone: Mapping[str, Sequence[str]], torn: Sequence[str]) -> Iterator[str]:
@@ -141,29 +141,29 @@ def read_lines(spark: SparkSession, kind: str, runs: Iterable[tuple[int, Sequenc
     """
     from pyspark.sql import functions as F
 
-    given = {str(path.resolve()): i for i, files in runs for path in files}
-    if not given:
+    run_of_path = {str(path.resolve()): i for i, files in runs for path in files}
+    if not run_of_path:
         return None
     read = (
         spark.read.schema(f"{schema_of(kind)}, _bad STRING")
         .option("columnNameOfCorruptRecord", "_bad")
-        .json([to_read(Path(path)) for path in given])
-        .withColumn("i", _number_of_run(given))
+        .json([to_read(Path(path)) for path in run_of_path])
+        .withColumn("i", _number_of_run(run_of_path))
     )
-    known = F.col("_bad").isNull() & (F.col("v") == VERSION)
+    is_whole = F.col("_bad").isNull() & (F.col("v") == VERSION)
     for name in NEEDED[kind]:
-        known &= F.col(name).isNotNull()
-    return read.withColumn("whole", F.coalesce(known, F.lit(False)))
+        is_whole &= F.col(name).isNotNull()
+    return read.withColumn("whole", F.coalesce(is_whole, F.lit(False)))
 
 
-def _number_of_run(given: Mapping[str, int]) -> Column:
+def _number_of_run(run_of_path: Mapping[str, int]) -> Column:
     """The number of the run that the file of a row belongs to. All runs are read together: one job, few tasks."""
     from pyspark.sql import functions as F
 
-    if len(set(given.values())) == 1:
-        return F.lit(next(iter(given.values())))
+    if len(set(run_of_path.values())) == 1:
+        return F.lit(next(iter(run_of_path.values())))
     # Spark tells files as addresses, in which unusual characters are written as %XX; a plus is a plus.
     address = F.url_decode(F.replace(F.col("_metadata.file_path"), F.lit("+"), F.lit("%2B")))
     path = F.regexp_replace(address, "^file:/+", "/")
-    numbers = F.from_json(F.lit(json.dumps(given)), "MAP<STRING, INT>")
+    numbers = F.from_json(F.lit(json.dumps(run_of_path)), "MAP<STRING, INT>")
     return F.element_at(numbers, path)

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from headwater.pipeline.prepare.prepared import Prepared
-from headwater.pipeline.report.assemble import Measured, Spans, assemble
+from headwater.pipeline.report.assemble import MeasuredRun, Spans, assemble
 from headwater.pipeline.report.buckets import Buckets
 from headwater.pipeline.report.identity import chosen_run
 from headwater.pipeline.report.in_process import RecordsInProcess
-from headwater.pipeline.report.inputs import Found, Note, Recorded, find_files
-from headwater.pipeline.report.matches import Compared, Delivered
-from headwater.pipeline.report.metrics import Counted, Coverage
+from headwater.pipeline.report.inputs import Recorded, ReportNote, RunFiles, find_files
+from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.metrics import Coverage, RunCounts
 from headwater.pipeline.report.on_spark import SparkRecords
-from headwater.pipeline.report.reading import Records
+from headwater.pipeline.report.reading import RunRecords
 from headwater.pipeline.report.shape import Shape
 from headwater.pipeline.report.tables import Tables, write_tables
 from headwater.protocol.errors import ConfigError
@@ -32,7 +32,7 @@ RUNS_MAX: Final = 50  # side by side: more columns than a person reads
 IN_PROCESS_BYTES_MAX: Final = 64 << 20  # records that one process reads about as fast as Spark starts; more go to Spark
 
 
-def check_runs(runs: Sequence[Recorded]) -> list[Found]:
+def check_runs(runs: Sequence[Recorded]) -> list[RunFiles]:
     """The files of every run; ConfigErrors before Spark is started."""
     if not runs:
         raise ConfigError("name at least one run: the folder that headwater up or simulate --record has made")
@@ -51,27 +51,27 @@ def report_tables(
 ) -> Tables:
     """All tables of a report on these runs; written to the folder if one is given. Without Spark this process reads all
     records into memory."""
-    found = check_runs(runs)
+    run_files = check_runs(runs)
     tell(f"reading the metrics of {plural(len(runs), 'run')}")
-    with RecordsInProcess(found) if spark is None else SparkRecords(spark, found) as records:
-        tables = _tables(records, found, runs, trace, tell)
+    with RecordsInProcess(run_files) if spark is None else SparkRecords(spark, run_files) as records:
+        tables = _tables(records, run_files, runs, trace, tell)
     if folder is not None:
         write_tables(tables, folder)
     return tables
 
 
 def _tables(
-    records: Records, found: Sequence[Found], runs: Sequence[Recorded], trace: Prepared | None, tell: Tell
+    records: RunRecords, run_files: Sequence[RunFiles], runs: Sequence[Recorded], trace: Prepared | None, tell: Tell
 ) -> Tables:
-    notes = [note for each in found for note in each.notes]
+    notes = [note for files in run_files for note in files.notes]
     covers, bad = records.coverage()
     identities: dict[int, str] = {}
     for i, run in enumerate(runs):
         identities[i], more = chosen_run(run, covers.get(i, {}))
         notes += more
     sums = records.counted(identities)
-    with_births = {i for i, each in enumerate(found) if each.files["births"]}
-    if any(each.files["matches"] for each in found):
+    with_births = {i for i, files in enumerate(run_files) if files.files["births"]}
+    if any(files.files["matches"] for files in run_files):
         tell("reading the matches")
     kept = records.deliveries(identities, {i for i in with_births if runs[i].shape.replayed})
     spans = _spans(covers, identities, {} if kept is None else kept.between(identities), len(runs))
@@ -80,11 +80,11 @@ def _tables(
     if len(with_births) < len(runs):
         born = records.born_over_time(identities, buckets)
     if with_births:
-        told, traces = records.births(identities, buckets)
-        born = {i: each for i, each in born.items() if i not in with_births} | dict(told)
+        recorded_births, traces = records.births(identities, buckets)
+        born = {i: by_bucket for i, by_bucket in born.items() if i not in with_births} | dict(recorded_births)
         runs = [_of_trace(run, traces.get(i, ()), notes) for i, run in enumerate(runs)]
-    delivered: Mapping[int, Delivered] = {}
-    comparison: Sequence[Compared | None] = [None] * len(runs)
+    delivered: Mapping[int, RunDeliveries] = {}
+    comparison: Sequence[RunComparison | None] = [None] * len(runs)
     references = _references([run.shape for run in runs], sums)
     repeated: dict[int, int] = {}
     if kept is not None:
@@ -95,22 +95,22 @@ def _tables(
         for i in range(len(runs)):
             whole, cut = kept.lines(i)
             bad[i] = bad.get(i, 0) + cut
-            here = delivered.get(i, Delivered())
+            here = delivered.get(i, RunDeliveries())
             repeated[i] = whole - sum(sink[0] for sink in here.sinks.values()) - sum(here.strangers.values())
     events: Mapping[tuple[str, str], int] | None = None
     if trace is not None:
         tell(f"counting {trace.manifest.events:,} events of the trace")
         events = records.in_trace(trace)
     measured = [
-        Measured(
+        MeasuredRun(
             run=run,
             identity=identities[i],
             spans=spans[i],
             buckets=buckets[i],
             coverage=covers.get(i, {}),
-            counted=sums.get(i, Counted()),
+            counted=sums.get(i, RunCounts()),
             born=born.get(i, {}),
-            delivered=delivered.get(i, Delivered()),
+            delivered=delivered.get(i, RunDeliveries()),
             compared=comparison[i],
             reference=references[i],
             lines_bad=bad.get(i, 0),
@@ -129,37 +129,43 @@ def _spans(
     number: int,
 ) -> list[Spans]:
     """When each run was recorded, when events were born in it, and when anything was born or delivered."""
-    found = []
+    all_spans = []
     for i in range(number):
-        known = [cover for each in covers.get(i, {}).values() for cover in each if cover.run in ("", identities[i])]
+        own_covers = [
+            cover for of_node in covers.get(i, {}).values() for cover in of_node if cover.run in ("", identities[i])
+        ]
         delivered = deliveries.get(i)
         recorded = (
-            (min(cover.first_us for cover in known), max(cover.last_us for cover in known)) if known else delivered
+            (min(cover.first_us for cover in own_covers), max(cover.last_us for cover in own_covers))
+            if own_covers
+            else delivered
         ) or (0, 1)
         born = [
             (cover.born_from_us, cover.born_to_us)
-            for cover in known
+            for cover in own_covers
             if cover.born_from_us is not None and cover.born_to_us is not None
         ]
         active = (min(first for first, _ in born), max(last for _, last in born)) if born else None
-        ends = [each for each in (active, delivered) if each is not None]
+        ends = [span for span in (active, delivered) if span is not None]
         busy = (min(first for first, _ in ends), max(last for _, last in ends)) if ends else recorded
-        found.append(Spans(recorded, active, busy))
-    return found
+        all_spans.append(Spans(recorded, active, busy))
+    return all_spans
 
 
-def _of_trace(run: Recorded, traces: Collection[str], notes: list[Note]) -> Recorded:
+def _of_trace(run: Recorded, traces: Collection[str], notes: list[ReportNote]) -> Recorded:
     """The run with the checksum of the trace that its births speak of."""
     if len(traces) > 1:
         notes.append(
-            Note(run.label, f"events of {len(traces)} different traces were replayed: {', '.join(sorted(traces))}")
+            ReportNote(
+                run.label, f"events of {len(traces)} different traces were replayed: {', '.join(sorted(traces))}"
+            )
         )
     if len(traces) != 1:
         return run
     return replace(run, shape=replace(run.shape, trace=next(iter(traces))))
 
 
-def _references(shapes: Sequence[Shape], sums: Mapping[int, Counted]) -> list[int | None]:
+def _references(shapes: Sequence[Shape], sums: Mapping[int, RunCounts]) -> list[int | None]:
     """For each run the one that it is compared with: centr over the same events, or else the first of them.
 
     Runs have the same events if they say so, or if they replay traces and as many events of each type were born at each
@@ -173,9 +179,11 @@ def _references(shapes: Sequence[Shape], sums: Mapping[int, Counted]) -> list[in
                 sorted((node, sorted(sums[i].by(node, "headwater_events_born_total").items())) for node in shape.nodes)
             )
         inputs.append((shape.nodes, shape.sinks, shape.rules, named) if named else None)
-    found: list[int | None] = []
+    references: list[int | None] = []
     for i, own in enumerate(inputs):
         alike = [other for other, theirs in enumerate(inputs) if own is not None and theirs == own]
-        first = next((each for each in alike if shapes[each].strategy == CENTRAL), alike[0] if alike else i)
-        found.append(first if first != i else None)
-    return found
+        first = next(
+            (candidate for candidate in alike if shapes[candidate].strategy == CENTRAL), alike[0] if alike else i
+        )
+        references.append(first if first != i else None)
+    return references

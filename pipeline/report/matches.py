@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PERCENTILES: Final = (50, 90, 95, 99)
 CDF_SHARES: Final = tuple(
     [0.001, 0.005]
-    + [each / 100 for each in range(1, 100)]
+    + [percent / 100 for percent in range(1, 100)]
     + [0.991, 0.992, 0.993, 0.994, 0.995, 0.996, 0.997, 0.998, 0.999, 1.0]
 )
 ACCURACY: Final = 10_000  # a percentile is off by no more than one in so many ranks; up to so many values it is exact
@@ -26,6 +26,9 @@ SPREAD: Final = 8  # batches of births that a match is compared with, about
 
 KEY: Final = ("i", "run", "node", "sink", "number", "id", "rule")
 """What tells deliveries apart; the identity of a composite holds its version and its time."""
+
+TreeLink = tuple[str, str]
+"""A link of the tree to the leader: child and parent."""
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class Latency:
 
 
 @dataclass(slots=True)
-class Delivered:
+class RunDeliveries:
     """What one run gave to its sinks."""
 
     latency: dict[str, Latency] = field(default_factory=dict)
@@ -54,15 +57,15 @@ class Delivered:
 
 
 @dataclass(slots=True)
-class Compared:
+class RunComparison:
     """Deliveries of one run against those of another over the same events, a composite at each sink for itself."""
 
     composites: int
     """Different ones, at each sink."""
     again: int
     """Deliveries of what the same sink had been given before, under another number."""
-    below: dict[tuple[str, str], int]
-    """By link of the tree to the leader (child, parent) how many composites centr would send over it to sinks."""
+    below: dict[TreeLink, int]
+    """By link of the tree to the leader how many composites centr would send over it to sinks."""
     same: int = 0
     missing: int = 0
     extra: int = 0
@@ -106,9 +109,9 @@ def _with_births(whole: DataFrame, births: DataFrame) -> DataFrame:
     from pyspark.sql import functions as F
 
     length = F.col("last_seq") - F.col("first_seq") + 1
-    found = births.agg(F.avg(length)).first()
-    assert found is not None
-    width = piece_width(found[0])
+    lengths = births.agg(F.avg(length)).first()
+    assert lengths is not None
+    width = piece_width(lengths[0])
     pieces = births.select(
         "i",
         F.col("node").alias("end_node"),
@@ -135,22 +138,22 @@ def piece_width(length: float | None) -> int:
     return max(16, int((length or 1) * SPREAD))
 
 
-def between(found: DataFrame, runs: Mapping[int, str]) -> dict[int, tuple[int, int]]:
+def between(frame: DataFrame, runs: Mapping[int, str]) -> dict[int, tuple[int, int]]:
     """By run the times of its first and its last delivery."""
     from pyspark.sql import functions as F
 
-    own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
+    own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
     rows = own.groupBy("i").agg(F.min("delivered").alias("first"), F.max("delivered").alias("last")).collect()
     return {row["i"]: (row["first"], row["last"]) for row in rows}
 
 
-def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, Delivered]:
+def summed(frame: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buckets]) -> dict[int, RunDeliveries]:
     """By run everything about its deliveries that is bounded by rules, sinks and steps of time."""
     from pyspark.sql import functions as F
 
-    result: dict[int, Delivered] = defaultdict(Delivered)
-    own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
-    shares = [each / 100 for each in PERCENTILES] + list(CDF_SHARES)
+    result: dict[int, RunDeliveries] = defaultdict(RunDeliveries)
+    own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
+    shares = [percentile / 100 for percentile in PERCENTILES] + list(CDF_SHARES)
     rows = (
         own.groupingSets([["i", "rule"], ["i"]], "i", "rule")
         .agg(
@@ -170,7 +173,7 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
             row["composites"], row["known"], row["mean"], row["max"], percentiles, cdf
         )
     spread = (
-        found.groupBy("i", "node", "run", "sink", bucket("delivered", buckets).alias("bucket"))
+        frame.groupBy("i", "node", "run", "sink", bucket("delivered", buckets).alias("bucket"))
         .agg(
             F.count("*").alias("composites"),
             F.min("number").alias("least"),
@@ -184,28 +187,44 @@ def summed(found: DataFrame, runs: Mapping[int, str], buckets: Mapping[int, Buck
             here.strangers[row["node"], row["run"]] += row["composites"]
             continue
         here.over_time[row["bucket"]] += row["composites"]
-        known = here.sinks.setdefault(row["sink"], [0, row["least"], row["most"]])
-        known[0] += row["composites"]
-        known[1], known[2] = min(known[1], row["least"]), max(known[2], row["most"])
+        numbers = here.sinks.setdefault(row["sink"], [0, row["least"], row["most"]])
+        numbers[0] += row["composites"]
+        numbers[1], numbers[2] = min(numbers[1], row["least"]), max(numbers[2], row["most"])
     return result
 
 
 def compared(
-    found: DataFrame,
+    frame: DataFrame,
     runs: Mapping[int, str],
     shapes: Sequence[Shape],
     references: Sequence[int | None],
     sinks: Sequence[int],
-) -> list[Compared]:
+) -> list[RunComparison]:
     """For every run, what it delivered against its reference; and what centr would have sent back to the sinks.
 
     Composites are brought together once, by identity; which sinks got one in which run is a few bits. What comes back
     is one row, whatever was delivered. ``sinks``: the greatest number of a sink in each run.
     """
+    words = [1 + max(len(shape.sinks) - 1, most) // WORD for shape, most in zip(shapes, sinks, strict=True)]
+    below = [sinks_below(shape) for shape in shapes]
+    sums: dict[str, Any] = {}
+    for i, other in enumerate(references):
+        sums |= _delivered_sums(i, words[i]) | _sums_below(i, below[i])
+        if other is not None:
+            sums |= _shared_sums(i, other, words)
+    row = _alike(frame, runs, words).agg(*(value.alias(name) for name, value in sums.items())).first()
+    assert row is not None
+    return [_comparison(row, i, below[i], other is not None) for i, other in enumerate(references)]
+
+
+def _alike(frame: DataFrame, runs: Mapping[int, str], words: Sequence[int]) -> DataFrame:
+    """How many composites (``ids``) the same sinks of the same runs got, and by run in how many lines (``n_``).
+
+    The sinks of a run are bits in its words.
+    """
     from pyspark.sql import functions as F
 
-    words = [1 + max(len(shape.sinks) - 1, most) // WORD for shape, most in zip(shapes, sinks, strict=True)]
-    own = found.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
+    own = frame.where((F.col("run") == "") | (F.col("run") == _expected(runs)))
     bits = []
     for i, count in enumerate(words):
         for word in range(count):
@@ -215,63 +234,69 @@ def compared(
         bits.append(F.count(F.when(F.col("i") == i, 1)).alias(f"n_{i}"))
     by_id = own.groupBy("id").agg(*bits)
     masks = [_name(i, word) for i, count in enumerate(words) for word in range(count)]
-    alike = by_id.groupBy(*masks).agg(
-        F.count("*").alias("ids"), *(F.sum(f"n_{i}").alias(f"n_{i}") for i in range(len(shapes)))
+    return by_id.groupBy(*masks).agg(
+        F.count("*").alias("ids"), *(F.sum(f"n_{i}").alias(f"n_{i}") for i in range(len(words)))
     )
-    asked: dict[str, Any] = {}
-    below = [sinks_below(shape) for shape in shapes]
-    for i, count in enumerate(words):
-        mine_ = [F.col(_name(i, word)) for word in range(count)]
-        asked[f"all_{i}"] = F.sum(F.col("ids") * _bits(mine_))
-        asked[f"lines_{i}"] = F.sum(f"n_{i}")
-        if (other := references[i]) is not None:
-            # Sinks are known by their position in the network file, so runs of one file can be laid side by side.
-            theirs = [
-                F.col(_name(other, word)) if word < words[other] else F.lit(0).cast("long") for word in range(count)
-            ]
-            asked[f"same_{i}"] = F.sum(
-                F.col("ids") * _bits([a.bitwiseAND(b) for a, b in zip(mine_, theirs, strict=True)])
-            )
-            asked[f"other_{i}"] = F.sum(
-                F.col("ids") * _bits([F.col(_name(other, word)) for word in range(words[other])])
-            )
-        for number, reached in enumerate(dict.fromkeys(below[i].values())):
-            held = F.lit(False)
-            for word, mask in _masks(reached).items():
-                held |= F.col(_name(i, word)).bitwiseAND(F.lit(mask)) != 0
-            asked[f"below_{i}_{number}"] = F.sum(F.when(held, F.col("ids")))
-    row = alike.agg(*(value.alias(name) for name, value in asked.items())).first()
-    assert row is not None
-    result = []
-    for i, other in enumerate(references):
-        composites = row[f"all_{i}"] or 0
-        counts = {reached: row[f"below_{i}_{n}"] or 0 for n, reached in enumerate(dict.fromkeys(below[i].values()))}
-        verdict = Compared(
-            composites,
-            (row[f"lines_{i}"] or 0) - composites,
-            {link: counts[reached] for link, reached in below[i].items()},
-        )
-        if other is not None:
-            verdict.same = row[f"same_{i}"] or 0
-            verdict.missing, verdict.extra = (row[f"other_{i}"] or 0) - verdict.same, composites - verdict.same
-        result.append(verdict)
-    return result
 
 
-def sinks_below(shape: Shape) -> dict[tuple[str, str], frozenset[int]]:
+def _delivered_sums(i: int, count: int) -> dict[str, Any]:
+    """What a run delivered: composites at each sink, and lines."""
+    from pyspark.sql import functions as F
+
+    own = [F.col(_name(i, word)) for word in range(count)]
+    return {f"all_{i}": F.sum(F.col("ids") * _bits(own)), f"lines_{i}": F.sum(f"n_{i}")}
+
+
+def _shared_sums(i: int, other: int, words: Sequence[int]) -> dict[str, Any]:
+    """What a run and its reference both delivered, and what the reference did."""
+    from pyspark.sql import functions as F
+
+    # Sinks are known by their position in the network file, so runs of one file can be laid side by side.
+    theirs = [F.col(_name(other, word)) for word in range(words[other])]
+    both = [F.col(_name(i, word)).bitwiseAND(their) for word, their in zip(range(words[i]), theirs, strict=False)]
+    return {f"same_{i}": F.sum(F.col("ids") * _bits(both)), f"other_{i}": F.sum(F.col("ids") * _bits(theirs))}
+
+
+def _sums_below(i: int, below: Mapping[TreeLink, frozenset[int]]) -> dict[str, Any]:
+    """The composites of a run that any sink of a set got, for every set that some link leads to."""
+    from pyspark.sql import functions as F
+
+    sums = {}
+    for number, sinks in enumerate(dict.fromkeys(below.values())):
+        held = F.lit(False)
+        for word, mask in _masks(sinks).items():
+            held |= F.col(_name(i, word)).bitwiseAND(F.lit(mask)) != 0
+        sums[f"below_{i}_{number}"] = F.sum(F.when(held, F.col("ids")))
+    return sums
+
+
+def _comparison(row: Any, i: int, below: Mapping[TreeLink, frozenset[int]], has_reference: bool) -> RunComparison:
+    composites = row[f"all_{i}"] or 0
+    counts = {sinks: row[f"below_{i}_{number}"] or 0 for number, sinks in enumerate(dict.fromkeys(below.values()))}
+    comparison = RunComparison(
+        composites, (row[f"lines_{i}"] or 0) - composites, {link: counts[sinks] for link, sinks in below.items()}
+    )
+    if has_reference:
+        comparison.same = row[f"same_{i}"] or 0
+        comparison.missing = (row[f"other_{i}"] or 0) - comparison.same
+        comparison.extra = composites - comparison.same
+    return comparison
+
+
+def sinks_below(shape: Shape) -> dict[TreeLink, frozenset[int]]:
     """By link of the tree to the leader the sinks that are reached over it."""
-    found: dict[tuple[str, str], set[int]] = defaultdict(set)
+    below: dict[TreeLink, set[int]] = defaultdict(set)
     for number, sink in enumerate(shape.sinks):
         for link in shape.way(sink.node):
-            found[link].add(number)
-    return {link: frozenset(sinks) for link, sinks in found.items()}
+            below[link].add(number)
+    return {link: frozenset(sinks) for link, sinks in below.items()}
 
 
 def _masks(sinks: frozenset[int]) -> dict[int, int]:
-    found: dict[int, int] = defaultdict(int)
+    masks: dict[int, int] = defaultdict(int)
     for sink in sinks:
-        found[sink // WORD] |= 1 << sink % WORD
-    return found
+        masks[sink // WORD] |= 1 << sink % WORD
+    return masks
 
 
 def _bits(words: Sequence[Any]) -> Any:

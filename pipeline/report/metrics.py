@@ -41,7 +41,7 @@ class Coverage:
 
 
 @dataclass(slots=True)
-class Counted:
+class RunCounts:
     """Everything about one run that nodes have counted; by node."""
 
     sums: dict[str, dict[tuple[str, Labels], float]] = field(default_factory=lambda: defaultdict(dict))
@@ -49,18 +49,18 @@ class Counted:
 
     def sum(self, node: str, name: str) -> float:
         """A counter of a node over all its labels."""
-        return sum(value for (known, _), value in self.sums.get(node, {}).items() if known == name)
+        return sum(value for (metric, _), value in self.sums.get(node, {}).items() if metric == name)
 
     def by(self, node: str, name: str) -> dict[Labels, float]:
         """A counter of a node by its labels."""
-        return {labels: value for (known, labels), value in self.sums.get(node, {}).items() if known == name}
+        return {labels: value for (metric, labels), value in self.sums.get(node, {}).items() if metric == name}
 
     def peak(self, node: str, name: str) -> dict[Labels, float]:
-        return {labels: value for (known, labels), value in self.peaks.get(node, {}).items() if known == name}
+        return {labels: value for (metric, labels), value in self.peaks.get(node, {}).items() if metric == name}
 
 
 def label(labels: Labels, name: str) -> str:
-    return next((value for known, value in labels if known == name), "")
+    return next((value for key, value in labels if key == name), "")
 
 
 def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], dict[int, int]]:
@@ -78,7 +78,7 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
         .withColumn("_before", F.when(F.col("whole"), F.lag("time").over(in_order)))
     )
     again = F.col("_before").isNotNull() & (F.col("since") != F.col("_before"))
-    found: dict[int, dict[str, list[Coverage]]] = defaultdict(lambda: defaultdict(list))
+    covers: dict[int, dict[str, list[Coverage]]] = defaultdict(lambda: defaultdict(list))
     bad: dict[int, int] = defaultdict(int)
     rows = (
         seen.groupBy(
@@ -107,7 +107,7 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
         if not row["whole"]:
             bad[row["i"]] += row["records"]
             continue
-        found[row["i"]][row["node"]].append(
+        covers[row["i"]][row["node"]].append(
             Coverage(
                 row["run"],
                 row["network"] or "",
@@ -121,10 +121,10 @@ def coverage(lines: DataFrame) -> tuple[dict[int, dict[str, list[Coverage]]], di
                 row["born_to"],
             )
         )
-    return found, bad
+    return covers, bad
 
 
-def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
+def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, RunCounts]:
     """By run the sum of every counter and the greatest value of every gauge; only of records of the run itself.
 
     Bounded by nodes, links, kinds and types, however long the runs were.
@@ -134,27 +134,27 @@ def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
     entry = "STRUCT<grows: BOOLEAN, name: STRING, labels: STRING, value: DOUBLE>"
     grown = F.transform(
         F.coalesce("counters", F.array()),
-        lambda each: F.struct(
+        lambda metric: F.struct(
             F.lit(True).alias("grows"),
-            each["name"].alias("name"),
-            F.to_json(each["labels"]).alias("labels"),
-            each["value"].alias("value"),
+            metric["name"].alias("name"),
+            F.to_json(metric["labels"]).alias("labels"),
+            metric["value"].alias("value"),
         ).cast(entry),
     )
     gauges = F.coalesce("gauges", F.array())
     stood = F.transform(
         gauges,
-        lambda each: F.struct(
+        lambda metric: F.struct(
             F.lit(False).alias("grows"),
-            each["name"].alias("name"),
-            F.to_json(each["labels"]).alias("labels"),
-            each["value"].alias("value"),
+            metric["name"].alias("name"),
+            F.to_json(metric["labels"]).alias("labels"),
+            metric["value"].alias("value"),
         ).cast(entry),
     )
     held = F.aggregate(
-        F.filter(gauges, lambda each: each["name"] == HELD),
+        F.filter(gauges, lambda gauge: gauge["name"] == HELD),
         F.lit(0.0),
-        lambda total, each: total + F.coalesce(each["value"], F.lit(0.0)),
+        lambda total, gauge: total + F.coalesce(gauge["value"], F.lit(0.0)),
     )
     total = F.array(
         F.struct(
@@ -171,14 +171,14 @@ def counted(lines: DataFrame, runs: Mapping[int, str]) -> dict[int, Counted]:
         .agg(F.sum("each.value").alias("sum"), F.max("each.value").alias("peak"))
         .collect()
     )
-    found: dict[int, Counted] = defaultdict(Counted)
+    counts: dict[int, RunCounts] = defaultdict(RunCounts)
     for row in rows:
         key = (row["name"], tuple(sorted(json.loads(row["labels"] or "{}").items())))
         if row["grows"]:
-            found[row["i"]].sums[row["node"]][key] = row["sum"] or 0
+            counts[row["i"]].sums[row["node"]][key] = row["sum"] or 0
         elif row["peak"] is not None:
-            found[row["i"]].peaks[row["node"]][key] = row["peak"]
-    return found
+            counts[row["i"]].peaks[row["node"]][key] = row["peak"]
+    return counts
 
 
 def born_over_time(
@@ -189,8 +189,8 @@ def born_over_time(
 
     first_born, last_born = _born_between()
     first, last = bucket("_first", buckets), bucket("_last", buckets)
-    step = _by_run({i: each.step_us for i, each in buckets.items()})
-    start = _by_run({i: each.start_us for i, each in buckets.items()})
+    step = _by_run({i: buckets_of_run.step_us for i, buckets_of_run in buckets.items()})
+    start = _by_run({i: buckets_of_run.start_us for i, buckets_of_run in buckets.items()})
     spans = (
         mine(lines, runs)
         .select("i", first_born.alias("_first"), last_born.alias("_last"), _born().alias("born"))
@@ -202,10 +202,10 @@ def born_over_time(
     length = F.col("_last") - F.col("_first")
     share = F.when(length == 0, F.lit(1.0)).otherwise(F.greatest(covered, F.lit(0)) / length)
     rows = spans.groupBy("i", "bucket").agg(F.sum(F.col("born") * share).alias("born")).collect()
-    found: dict[int, dict[int, float]] = defaultdict(dict)
+    by_bucket: dict[int, dict[int, float]] = defaultdict(dict)
     for row in rows:
-        found[row["i"]][row["bucket"]] = row["born"]
-    return found
+        by_bucket[row["i"]][row["bucket"]] = row["born"]
+    return by_bucket
 
 
 def _born() -> Any:
@@ -213,9 +213,9 @@ def _born() -> Any:
     from pyspark.sql import functions as F
 
     return F.aggregate(
-        F.filter(F.coalesce("counters", F.array()), lambda each: each["name"] == BORN),
+        F.filter(F.coalesce("counters", F.array()), lambda counter: counter["name"] == BORN),
         F.lit(0.0),
-        lambda total, each: total + F.coalesce(each["value"], F.lit(0.0)),
+        lambda total, counter: total + F.coalesce(counter["value"], F.lit(0.0)),
     )
 
 

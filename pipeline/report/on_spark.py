@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.report import matches, metrics
 from headwater.pipeline.report.buckets import Buckets, bucket
-from headwater.pipeline.report.inputs import Found, read_lines
-from headwater.pipeline.report.matches import Compared, Delivered
-from headwater.pipeline.report.metrics import Counted, Coverage, mine
+from headwater.pipeline.report.inputs import RunFiles, read_lines
+from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.metrics import Coverage, RunCounts, mine
 from headwater.pipeline.report.reading import Identities, Span
 from headwater.pipeline.report.shape import Shape
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 class SparkRecords:
     """Records of matches are read once and kept by Spark, narrow and each delivery once."""
 
-    def __init__(self, spark: SparkSession, found: Sequence[Found]) -> None:
+    def __init__(self, spark: SparkSession, run_files: Sequence[RunFiles]) -> None:
         self._spark = spark
-        self._runs = len(found)
+        self._runs = len(run_files)
         self._kept: list[DataFrame] = []
         self._lines = {
-            kind: read_lines(spark, kind, [(i, each.files[kind]) for i, each in enumerate(found)])
+            kind: read_lines(spark, kind, [(i, files.files[kind]) for i, files in enumerate(run_files)])
             for kind in ("metrics", "births", "matches")
         }
         for kind in ("metrics", "births"):  # small beside the matches, and asked several times
@@ -51,7 +51,7 @@ class SparkRecords:
         lines = self._lines["metrics"]
         return ({}, {}) if lines is None else metrics.coverage(lines)
 
-    def counted(self, runs: Identities) -> Mapping[int, Counted]:
+    def counted(self, runs: Identities) -> Mapping[int, RunCounts]:
         lines = self._lines["metrics"]
         return {} if lines is None else metrics.counted(lines, runs)
 
@@ -64,11 +64,11 @@ class SparkRecords:
     ) -> tuple[Mapping[int, Mapping[int, float]], Mapping[int, Collection[str]]]:
         from pyspark.sql import functions as F
 
-        found: dict[int, dict[int, float]] = {}
+        born: dict[int, dict[int, float]] = {}
         traces: dict[int, set[str]] = {}
         lines = self._lines["births"]
         if lines is None:
-            return found, traces
+            return born, traces
         rows = (
             mine(lines, runs)
             .groupBy("i", bucket("time", buckets).alias("bucket"))
@@ -79,9 +79,9 @@ class SparkRecords:
             .collect()
         )
         for row in rows:
-            found.setdefault(row["i"], {})[row["bucket"]] = float(row["events"])
+            born.setdefault(row["i"], {})[row["bucket"]] = float(row["events"])
             traces.setdefault(row["i"], set()).update(row["traces"])
-        return found, traces
+        return born, traces
 
     def deliveries(self, runs: Identities, timed: Collection[int]) -> SparkDeliveries | None:
         lines, births = self._lines["matches"], self._lines["births"]
@@ -102,20 +102,20 @@ class SparkRecords:
 class SparkDeliveries:
     """Every delivery of every run, once."""
 
-    def __init__(self, found: DataFrame, seen: Observation) -> None:
-        self._found = found
+    def __init__(self, frame: DataFrame, seen: Observation) -> None:
+        self._frame = frame
         self._seen = seen
 
     def between(self, runs: Identities) -> Mapping[int, Span]:
-        return matches.between(self._found, runs)
+        return matches.between(self._frame, runs)
 
-    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Delivered]:
-        return matches.summed(self._found, runs, buckets)
+    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, RunDeliveries]:
+        return matches.summed(self._frame, runs, buckets)
 
     def compared(
         self, runs: Identities, shapes: Sequence[Shape], references: Sequence[int | None], sinks: Sequence[int]
-    ) -> Sequence[Compared]:
-        return matches.compared(self._found, runs, shapes, references, sinks)
+    ) -> Sequence[RunComparison]:
+        return matches.compared(self._frame, runs, shapes, references, sinks)
 
     def lines(self, run: int) -> tuple[int, int]:
         counts = self._seen.get

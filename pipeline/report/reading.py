@@ -12,8 +12,8 @@ from typing import Protocol
 
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.report.buckets import Buckets
-from headwater.pipeline.report.matches import Compared, Delivered
-from headwater.pipeline.report.metrics import Counted, Coverage
+from headwater.pipeline.report.matches import RunComparison, RunDeliveries
+from headwater.pipeline.report.metrics import Coverage, RunCounts
 from headwater.pipeline.report.shape import Shape
 
 Identities = Mapping[int, str]
@@ -27,12 +27,12 @@ class Deliveries(Protocol):
     def between(self, runs: Identities) -> Mapping[int, Span]:
         """By run the times of its first and its last delivery."""
 
-    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Delivered]:
+    def summed(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, RunDeliveries]:
         """By run everything about its deliveries that is bounded by rules, sinks and steps of time."""
 
     def compared(
         self, runs: Identities, shapes: Sequence[Shape], references: Sequence[int | None], sinks: Sequence[int]
-    ) -> Sequence[Compared]:
+    ) -> Sequence[RunComparison]:
         """For every run, what it delivered against its reference; and what centr would have sent back to the sinks.
         ``sinks``: the greatest number of a sink in each run."""
 
@@ -40,10 +40,10 @@ class Deliveries(Protocol):
         """How many lines of matches of a run are whole, and how many are not. Asked last."""
 
 
-class Records(Protocol):
+class RunRecords(Protocol):
     """The records of all runs."""
 
-    def __enter__(self) -> Records: ...
+    def __enter__(self) -> RunRecords: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
@@ -53,7 +53,7 @@ class Records(Protocol):
         """By run and node what its metrics cover, an entry for each identity that stands in them; and by run how many
         lines of the metrics are no records."""
 
-    def counted(self, runs: Identities) -> Mapping[int, Counted]:
+    def counted(self, runs: Identities) -> Mapping[int, RunCounts]:
         """By run the sum of every counter and the greatest value of every gauge; only of records of the run itself."""
 
     def born_over_time(self, runs: Identities, buckets: Mapping[int, Buckets]) -> Mapping[int, Mapping[int, float]]:

@@ -70,11 +70,11 @@ class Shape:
 
     def way(self, node: str) -> list[tuple[str, str]]:
         """The links from a node to the leader, each as (child, parent)."""
-        found = []
+        links = []
         while (parent := self.parents.get(node)) is not None:
-            found.append((node, parent))
+            links.append((node, parent))
             node = parent
-        return found
+        return links
 
     @property
     def input(self) -> str:
@@ -87,17 +87,17 @@ class Shape:
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Shape:
-        rest = {name: value for name, value in given.items() if name != "format"}
+    def from_json(cls, content: Mapping[str, Any]) -> Shape:
+        rest = {name: value for name, value in content.items() if name != "format"}
         return cls(
             **{
                 **rest,
-                "nodes": tuple(given["nodes"]),
-                "links": tuple(ShapeLink(**each) for each in given["links"]),
-                "sources": tuple((node, name) for node, name in given["sources"]),
-                "sinks": tuple(ShapeSink(**each) for each in given["sinks"]),
-                "rules": tuple(given["rules"]),
-                "types": tuple(given["types"]),
+                "nodes": tuple(content["nodes"]),
+                "links": tuple(ShapeLink(**link) for link in content["links"]),
+                "sources": tuple((node, name) for node, name in content["sources"]),
+                "sinks": tuple(ShapeSink(**sink) for sink in content["sinks"]),
+                "rules": tuple(content["rules"]),
+                "types": tuple(content["types"]),
             }
         )
 
@@ -111,10 +111,10 @@ def write_recording(folder: Path, shape: Shape) -> None:
 def read_recording(folder: Path) -> Shape:
     file = folder / RECORDING
     try:
-        given = json.loads(file.read_text(encoding="utf-8"))
-        if given.get("format") != FORMAT:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content.get("format") != FORMAT:
             raise ConfigError(f"{file} was written by another version of Headwater; simulate again with --record")
-        return Shape.from_json(given)
+        return Shape.from_json(content)
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

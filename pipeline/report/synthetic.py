@@ -94,7 +94,7 @@ def _matches(
 ) -> Iterator[dict[str, Any]]:
     """Matches whose latest part is any event of any node that has some."""
     nodes, rules, draw, bits = shape.nodes, shape.rules, random.random, random.getrandbits
-    born = sum(1 for each in owned if each)
+    born = sum(1 for is_born in owned if is_born)
     for number in range(1, count + 1):
         place = int(draw() * born)
         seq = 1 + int(draw() * owned[place])
@@ -116,12 +116,12 @@ def _metrics(shape: Shape, number: int, events: int, duration_us: int) -> Iterat
         some = events * (step + 1) // steps - events * step // steps
         counters = [_value("headwater_events_born_total", {"type": "A"}, some)]
         for peer in around:
-            for kind, each, size in (("primitive", some // 4, 40), ("composite", some // 40, 90), ("watermark", 0, 12)):
+            for kind, sent, size in (("primitive", some // 4, 40), ("composite", some // 40, 90), ("watermark", 0, 12)):
                 labels = {"peer": peer, "kind": kind}
                 counters += [
-                    _value("headwater_link_sent_events_total", labels, each),
+                    _value("headwater_link_sent_events_total", labels, sent),
                     _value("headwater_link_sent_messages_total", labels, some // 100 + 1),
-                    _value("headwater_link_sent_bytes_total", labels, size * (each + 1)),
+                    _value("headwater_link_sent_bytes_total", labels, size * (sent + 1)),
                 ]
         gauges = [
             _value("headwater_held_rows", {"purpose": purpose}, (step * 37 + number) % 1000)

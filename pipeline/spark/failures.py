@@ -52,22 +52,22 @@ def in_a_sentence() -> Iterator[None]:
 def failure(error: Exception) -> HeadwaterError:
     """The error that says what Spark's means."""
     text = _said(error)
-    file = next((found["path"] for found in _FILE.finditer(text)), None)
+    file = next((match["path"] for match in _FILE.finditer(text)), None)
     if "No space left on device" in text:
         return JobFailed(
             "no space is left on the disk, where the result is written or where Spark keeps what it sorts "
             "(spark.local.dir, SPARK_LOCAL_DIRS); make room, or name another folder"
         )
-    if any(each in text for each in _NO_MEMORY):
+    if any(sign in text for sign in _NO_MEMORY):
         return JobFailed("Spark ran out of memory; give it more: SPARK_DRIVER_MEMORY=8g before the command")
     if "Permission denied" in text:
         where = re.search(r"(/\S+) \(Permission denied\)|Permission denied: (\S+)", text)
         return ConfigError(f"permission denied{f' for {where[1] or where[2]}' if where else ''}; change its rights")
-    if any(each in text for each in _DAMAGED):
-        what, reason = file or "a file", _reason(text)
+    if any(sign in text for sign in _DAMAGED):
+        damaged, reason = file or "a file", _reason(text)
         if file is not None:
             reason = reason.replace(f"file:{file}", "it")
-        return ConfigError(f"{what} is damaged, or only a part of a file: {reason}; fetch or make it again")
+        return ConfigError(f"{damaged} is damaged, or only a part of a file: {reason}; fetch or make it again")
     if "FileNotFoundException" in text or "FILE_NOT_EXIST" in text or "PATH_NOT_FOUND" in text:
         return ConfigError(f"{file or 'a file'} is gone, or was never there; nothing may change what is being read")
     if "datetime pattern" in text or "time-zone" in text:
@@ -85,12 +85,12 @@ def _said(error: Exception) -> str:
 def _reason(text: str) -> str:
     """The message of the innermost cause, without the code before it and the trace behind it."""
     lines = text.splitlines()
-    heads = [(at, found) for at, line in enumerate(lines) if (found := _HEAD.match(line.strip())) is not None]
-    told = [(at, found) for at, found in heads if found["said"] not in ("", "null")]
-    if not told:
+    heads = [(at, head) for at, line in enumerate(lines) if (head := _HEAD.match(line.strip())) is not None]
+    telling = [(at, head) for at, head in heads if head["said"] not in ("", "null")]
+    if not telling:
         return without_code(next((line for line in lines if line.strip()), "it does not say why"))
-    at, found = told[-1]
-    said = [found["said"]]
+    at, head = telling[-1]
+    said = [head["said"]]
     for line in lines[at + 1 :]:
         if not line.strip() or _TRACE.match(line) or _HEAD.match(line.strip()):
             break

@@ -38,13 +38,13 @@ exec {java} "$@"
 def java_home() -> Path:
     """Where a Java is that Spark can run on; a ConfigError that says how to get one."""
     spark, most = _spark()
-    found = []
+    tried = []
     for home in _candidates():
         version = _version(home / "bin" / "java")
         if version is not None and LEAST <= version <= most:
             return home if _has_vectors(home) else _wrapped(home)
-        found.append(f"{home} has Java {version}" if version is not None else f"{home} has none that runs")
-    seen = f" ({'; '.join(found)})" if found else ""
+        tried.append(f"{home} has Java {version}" if version is not None else f"{home} has none that runs")
+    seen = f" ({'; '.join(tried)})" if tried else ""
     raise ConfigError(
         f"{spark} needs Java {LEAST} to {most}, and there is none here{seen}; install one (Debian: apt-get install "
         "openjdk-17-jre-headless) and let JAVA_HOME name it, or write: pip install 'headwater[java]'"
@@ -78,8 +78,8 @@ def _version(java: Path) -> int | None:
         said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
     except (OSError, subprocess.TimeoutExpired):
         return None
-    found = _VERSION.search(said)
-    return int(found[1]) if found else None
+    match = _VERSION.search(said)
+    return int(match[1]) if match else None
 
 
 def _has_vectors(home: Path) -> bool:

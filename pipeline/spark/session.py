@@ -73,8 +73,8 @@ def spark_session(
             "this command runs on Spark, and pyspark is not installed; write: pip install 'headwater[spark]'"
         ) from None
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what goes wrong it raises, too
-    for each in CONTEXT_LOGGERS:
-        PySparkLogger.getLogger(each).disabled = True
+    for logger in CONTEXT_LOGGERS:
+        PySparkLogger.getLogger(logger).disabled = True
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # spark-submit has started Java already, and it knows the settings
         SparkContext._ensure_initialized()
         conf = SparkConf()
@@ -135,12 +135,12 @@ def _started(conf: SparkConf) -> SparkSession:
         processes.append(popen(*args, **options))
         return processes[-1]
 
-    made: list[SparkSession] = []
+    sessions: list[SparkSession] = []
     failures: list[Exception] = []
 
     def start() -> None:
         try:
-            made.append(SparkSession.builder.config(conf=conf).getOrCreate())
+            sessions.append(SparkSession.builder.config(conf=conf).getOrCreate())
         except Exception as error:
             failures.append(error)
 
@@ -168,7 +168,7 @@ def _defaults() -> dict[str, str]:
         lines = (Path(folder) / "spark-defaults.conf").read_text(encoding="utf-8").splitlines()
     except OSError:
         return {}
-    return {found[1]: found[2].strip() for line in lines if (found := _DEFAULT.match(line))}
+    return {setting[1]: setting[2].strip() for line in lines if (setting := _DEFAULT.match(line))}
 
 
 @contextmanager
@@ -247,9 +247,9 @@ def _why(error: Exception, said: Path) -> str:
 
 def _memory() -> str:
     """As the environment says, as for all of Spark's programs; or half of what the machine has, 1 to 8 GB."""
-    given = os.environ.get("SPARK_DRIVER_MEMORY")
-    if given:
-        return given
+    wanted = os.environ.get("SPARK_DRIVER_MEMORY")
+    if wanted:
+        return wanted
     try:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):

@@ -39,7 +39,7 @@ Place = tuple[str, str | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class CountSpread:
     """Counts in windows of one size: their variance over their mean (1 for Poisson), and the greatest over the mean."""
 
     dispersion: float
@@ -58,7 +58,7 @@ class Arrivals:
     """After Goh and Barabasi: from -1 (a clock) over 0 (Poisson) to 1."""
     gaps: Mapping[int, int] = field(default_factory=dict)
     """How many gaps are this long, in microseconds, and shorter than the next: 0, 1, 2, 5, 10, 20, 50, .."""
-    windows: Mapping[int, Spread] = field(default_factory=dict)
+    windows: Mapping[int, CountSpread] = field(default_factory=dict)
     """By the length of the windows in microseconds."""
 
 
@@ -84,20 +84,20 @@ def arrivals(events: DataFrame, first_us: int, last_us: int, many: int) -> dict[
     slice_us = max(1, math.ceil((span_us + 1) / slices / finest)) * finest
     counted = _counted(events, first_us, span_us, (*sizes, slice_us), finest)
     gaps = _gaps(events, first_us, slice_us)
-    found: dict[Place, Arrivals] = {}
+    by_place: dict[Place, Arrivals] = {}
     for place, (ends, spreads) in counted.items():
         total = sum(count for count, _, _ in ends)
         between = [after[1] - before[2] for before, after in pairwise(sorted(ends, key=lambda end: end[1]))]
         spread = dict(sorted(spreads.items()))
         variation, burstiness, histogram = _of_gaps(gaps.get(place, []), between)
         per_s = total / (span_us / SECOND_US) if span_us else 0.0
-        found[place] = Arrivals(total, per_s, variation, burstiness, histogram, spread)
-    return found
+        by_place[place] = Arrivals(total, per_s, variation, burstiness, histogram, spread)
+    return by_place
 
 
-def _spread(total: int, squares: float, most: int, windows: int) -> Spread:
+def _spread(total: int, squares: float, most: int, windows: int) -> CountSpread:
     mean = total / windows
-    return Spread((squares / windows - mean**2) / mean, most / mean)
+    return CountSpread((squares / windows - mean**2) / mean, most / mean)
 
 
 def _of_gaps(
@@ -123,7 +123,7 @@ def _of_gaps(
 
 def _counted(
     events: DataFrame, first_us: int, span_us: int, sizes: tuple[int, ...], finest: int
-) -> dict[Place, tuple[list[tuple[int, int, int]], dict[int, Spread]]]:
+) -> dict[Place, tuple[list[tuple[int, int, int]], dict[int, CountSpread]]]:
     """By place: count, first and last time of each slice (the last of the sizes), and how counts spread in windows of
     every other size: in whole ones, as the end of the trace mostly cuts the last one short."""
     from pyspark.sql import functions as F
@@ -161,15 +161,15 @@ def _counted(
         )
         .collect()
     )
-    found: dict[Place, tuple[list[tuple[int, int, int]], dict[int, Spread]]] = {}
+    by_place: dict[Place, tuple[list[tuple[int, int, int]], dict[int, CountSpread]]] = {}
     for row in rows:
-        ends, spreads = found.setdefault((row["type"], row["place"]), ([], {}))
+        ends, spreads = by_place.setdefault((row["type"], row["place"]), ([], {}))
         if row["level"] == slices:
             ends.append((row["count"], row["first"], row["last"]))
         else:
             level = row["level"]
             spreads[sizes[level]] = _spread(row["count"], row["squares"], row["most"], whole[level])
-    return found
+    return by_place
 
 
 def _gaps(events: DataFrame, first_us: int, slice_us: int) -> dict[Place, list[tuple[int, int, float, float]]]:
@@ -199,12 +199,12 @@ def _gaps(events: DataFrame, first_us: int, slice_us: int) -> dict[Place, list[t
         .agg(F.count("*").alias("count"), F.sum(seconds).alias("sum"), F.sum(seconds * seconds).alias("squares"))
         .collect()
     )
-    found: dict[Place, list[tuple[int, int, float, float]]] = {}
+    by_place: dict[Place, list[tuple[int, int, float, float]]] = {}
     for row in rows:
-        found.setdefault((row["type"], row["place"]), []).append(
+        by_place.setdefault((row["type"], row["place"]), []).append(
             (row["floor"], row["count"], row["sum"], row["squares"])
         )
-    return found
+    return by_place
 
 
 def _twice(counts: DataFrame) -> DataFrame:

@@ -54,7 +54,7 @@ class Equality:
     other_value: Expression
 
 
-class Asked:
+class RoleConstraints:
     """A rule as a set of roles with bounds and conditions between them."""
 
     def __init__(self, rule: Rule) -> None:
@@ -62,10 +62,14 @@ class Asked:
         self.types: dict[str, str] = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
         self.positive = tuple(leaf.role for leaf in positive_leaves(rule.pattern.root))
         self.number = {role: at for at, role in enumerate(self.types)}
-        self.left_out: list[Expression] = [each for each in rule.pattern.where if not judged(each)]
+        self.left_out: list[Expression] = [condition for condition in rule.pattern.where if not judged(condition)]
         """Conditions that one event for each role cannot decide."""
-        self.conditions = tuple(each for each in rule.pattern.where if judged(each) and not isinstance(each, Same))
-        self.same = tuple(each for each in rule.pattern.where if judged(each) and isinstance(each, Same))
+        self.conditions = tuple(
+            condition for condition in rule.pattern.where if judged(condition) and not isinstance(condition, Same)
+        )
+        self.same = tuple(
+            condition for condition in rule.pattern.where if judged(condition) and isinstance(condition, Same)
+        )
         self.precedes: set[tuple[str, str]] = set()
         self.apart: dict[tuple[str, str], int] = {}
         """By how many microseconds the first may at most lie after the second."""
@@ -124,9 +128,9 @@ class Asked:
         if isinstance(part, Leaf):
             return
         inside = (part.part,) if isinstance(part, Negation) else part.parts
-        for each in inside:
-            self._part(each)
-        held = [[leaf.role for leaf in leaves(each)] for each in inside]
+        for inner in inside:
+            self._part(inner)
+        held = [[leaf.role for leaf in leaves(inner)] for inner in inside]
         for left, right in combinations(held, 2):
             for one in left:
                 for other in right:
@@ -146,8 +150,8 @@ class Asked:
     def _ends_within(self, left: Part, right: Part, most_us: int) -> None:
         """The ends of two parts lie within a window. Where it is not known whose event is the end of a part, any event
         of it may lie as much further away as the part is long."""
-        slack = sum(0 if _end(each) is not None else self._length(each) for each in (left, right))
-        ends = [[end] if (end := _end(each)) is not None else _roles(each) for each in (left, right)]
+        slack = sum(0 if _end(side) is not None else self._length(side) for side in (left, right))
+        ends = [[end] if (end := _end(side)) is not None else _roles(side) for side in (left, right)]
         if slack < UNBOUNDED:
             for one in ends[0]:
                 for other in ends[1]:
@@ -209,15 +213,17 @@ class Asked:
 
     def own(self, role: str) -> tuple[Expression, ...]:
         """What is asked of a role alone."""
-        return tuple(each for each in self.conditions if roles_of(each) == {role})
+        return tuple(condition for condition in self.conditions if roles_of(condition) == {role})
 
     def between(self, roles: frozenset[str]) -> tuple[Expression, ...]:
         """What is asked of exactly these roles together, beside SAME."""
-        return tuple(each for each in self.conditions if roles_of(each) == roles)
+        return tuple(condition for condition in self.conditions if roles_of(condition) == roles)
 
     def among(self, roles: frozenset[str]) -> tuple[Expression, ...]:
         """What is asked of two or more of these roles together, beside SAME."""
-        return tuple(each for each in self.conditions if len(roles_of(each)) > 1 and roles_of(each) <= roles)
+        return tuple(
+            condition for condition in self.conditions if len(roles_of(condition)) > 1 and roles_of(condition) <= roles
+        )
 
     def equalities(self, roles: frozenset[str]) -> Iterator[tuple[Expression | None, Equality]]:
         """What must be equal between two of these roles, and the condition that says so; None for SAME, which is told
@@ -226,11 +232,11 @@ class Asked:
         for same in self.same:
             for one, other in pairwise(ordered):
                 yield None, Equality(one, of_role(same.key, one), other, of_role(same.key, other))
-        for each in self.among(roles):
-            if isinstance(each, Binary) and each.operator == "=":
-                left, right = roles_of(each.left), roles_of(each.right)
+        for condition in self.among(roles):
+            if isinstance(condition, Binary) and condition.operator == "=":
+                left, right = roles_of(condition.left), roles_of(condition.right)
                 if len(left) == 1 and len(right) == 1 and left != right:
-                    yield each, Equality(next(iter(left)), each.left, next(iter(right)), each.right)
+                    yield condition, Equality(next(iter(left)), condition.left, next(iter(right)), condition.right)
 
 
 def of_role(key: Expression, role: str) -> Expression:
@@ -252,7 +258,7 @@ def _end(part: Part) -> str | None:
         case Leaf(role) | Repetition((Leaf(role),)) | Negation(Leaf(role)):
             return role
         case InOrder(parts):
-            kept = [each for each in parts if not isinstance(each, Negation)]
+            kept = [inner for inner in parts if not isinstance(inner, Negation)]
             return _end(kept[-1]) if kept else None
         case _:
             return None

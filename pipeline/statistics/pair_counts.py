@@ -73,10 +73,10 @@ def count_pairs(frames: RoleFrames, asks: Sequence[PairAsk], first_us: int, last
     for ask in dict.fromkeys(asks):
         lanes.setdefault(_lane(ask), []).append(ask)
     in_lanes = [(lane, ask) for lane, inside in lanes.items() for ask in inside]
-    found: dict[PairAsk, PairCount] = {}
+    counts: dict[PairAsk, PairCount] = {}
     for start in range(0, len(in_lanes), AT_ONCE):
-        found.update(_Counts(frames, in_lanes[start : start + AT_ONCE], first_us, last_us).made())
-    return found
+        counts.update(_Counts(frames, in_lanes[start : start + AT_ONCE], first_us, last_us).counted())
+    return counts
 
 
 def _lane(ask: PairAsk) -> _Lane:
@@ -98,11 +98,11 @@ class _Counts:
         roles = dict.fromkeys(role for _, ask in asks for role in (ask.anchor, ask.other))
         self.bits = {role: 1 << at for at, role in enumerate(roles)}
         self.first_us = first_us
-        self.reach_us = frames.asked.reach_us
+        self.reach_us = frames.constraints.reach_us
         enough_us = (last_us - first_us) // PIECES_LEAST
         self.piece_us = max(self.reach_us + 1, min(PIECE * (self.reach_us + 1), enough_us))
 
-    def made(self) -> dict[PairAsk, PairCount]:
+    def counted(self) -> dict[PairAsk, PairCount]:
         from pyspark.sql import functions as F
 
         counted = self._counted(self._rows())
@@ -116,8 +116,8 @@ class _Counts:
         return {
             ask: PairCount(
                 *(
-                    {row["stretch"]: float(row[f"{what}{at}"]) for row in rows if row[f"pairs{at}"] is not None}
-                    for what in ("pairs", "anchors")
+                    {row["stretch"]: float(row[f"{count}{at}"]) for row in rows if row[f"pairs{at}"] is not None}
+                    for count in ("pairs", "anchors")
                 )
             )
             for at, (_, ask) in enumerate(self.asks)
@@ -164,10 +164,10 @@ class _Counts:
         """What an event is in each lane; null where it is nothing."""
         from pyspark.sql import functions as F
 
-        for number, (lane, asked) in enumerate(self.lanes.items()):
+        for number, (lane, lane_roles) in enumerate(self.lanes.items()):
             left, right = F.col(keys[lane.left]), F.col(keys[lane.right])
             if lane.sides is None:
-                roles = self._some(asked)
+                roles = self._some(lane_roles)
                 yield _place(number, left, roles, roles)
                 continue
             one, other = (self._some((role,)) for role in lane.sides)
@@ -178,10 +178,10 @@ class _Counts:
     def _roles(self) -> Column:
         from pyspark.sql import functions as F
 
-        each: list[Column] = [
+        role_bits: list[Column] = [
             F.when(self.frames.is_role(role), _bits(bit)).otherwise(_bits(0)) for role, bit in self.bits.items()
         ]
-        return reduce(lambda one, other: one.bitwiseOR(other), each)
+        return reduce(lambda one, other: one.bitwiseOR(other), role_bits)
 
     def _some(self, roles: Iterable[str]) -> Column:
         from pyspark.sql import functions as F
@@ -244,16 +244,16 @@ class _Counts:
 
         None: those up to the event itself, which is one of them if it is of both roles.
         """
-        asked = self.frames.asked
-        low, high = -asked.apart[ask.anchor, ask.other], asked.apart[ask.other, ask.anchor]
-        before = None if (ask.anchor, ask.other) in asked.precedes else low - 1
-        return before, None if (ask.other, ask.anchor) in asked.precedes else high
+        constraints = self.frames.constraints
+        low, high = -constraints.apart[ask.anchor, ask.other], constraints.apart[ask.other, ask.anchor]
+        before = None if (ask.anchor, ask.other) in constraints.precedes else low - 1
+        return before, None if (ask.other, ask.anchor) in constraints.precedes else high
 
     def _pairs(self, ask: PairAsk) -> Column:
         from pyspark.sql import functions as F
 
         too_early, early_enough = (F.col(_upto(ask.other, bound)) for bound in self._bounds(ask))
-        if (ask.anchor, ask.other) in self.frames.asked.precedes:
+        if (ask.anchor, ask.other) in self.frames.constraints.precedes:
             return early_enough - too_early
         # An event is not together with itself, though it lies in its own reach.
         return early_enough - too_early - self._is("also", ask.other).cast("int")

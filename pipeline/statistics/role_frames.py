@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headwater.pipeline.expressions.cells import Cell, attribute
 from headwater.pipeline.expressions.expressions import Lookup, Name, cell, condition
-from headwater.pipeline.statistics.combinations import Asked, Equality
+from headwater.pipeline.statistics.combinations import Equality, RoleConstraints
 from headwater.protocol.expressions import Attribute, Expression, walk
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ HEADER_KINDS = {"ts": "int", "seq": "int", "node": "string", "type": "string"}
 class RoleFrames:
     """One rule over one set of marked events (`statistics.stretches`), which have ``stretch`` beside all columns."""
 
-    def __init__(self, asked: Asked, events: DataFrame, kinds: Mapping[str, str]) -> None:
-        self.asked = asked
+    def __init__(self, constraints: RoleConstraints, events: DataFrame, kinds: Mapping[str, str]) -> None:
+        self.constraints = constraints
         self.events = events
         self.kinds = {**kinds, **HEADER_KINDS}
 
@@ -29,33 +29,33 @@ class RoleFrames:
         """What names stand for in a frame in which the columns of each role begin with a prefix."""
         from pyspark.sql import functions as F
 
-        def found(name: Name) -> Cell | None:
+        def looked_up(name: Name) -> Cell | None:
             if not isinstance(name, Attribute) or name.name not in self.kinds or name.role not in prefixes:
                 return None
             return attribute(F.col(f"`{prefixes[name.role]}{name.name}`"), self.kinds[name.name])
 
-        return found
+        return looked_up
 
     def holds(self, conditions: Sequence[Expression], prefixes: Mapping[str, str]) -> Column:
         from pyspark.sql import functions as F
 
         lookup = self.lookup(prefixes)
-        each: list[Column] = [condition(one, lookup, exact=False) for one in conditions]
-        return reduce(lambda one, other: one & other, each, F.lit(True))
+        verdicts: list[Column] = [condition(one, lookup, exact=False) for one in conditions]
+        return reduce(lambda one, other: one & other, verdicts, F.lit(True))
 
     def is_role(self, role: str) -> Column:
         """Whether an event is of a role's type and meets what is asked of the role alone."""
         from pyspark.sql import functions as F
 
-        return (F.col("type") == self.asked.types[role]) & self.holds(self.asked.own(role), {role: ""})
+        return (F.col("type") == self.constraints.types[role]) & self.holds(self.constraints.own(role), {role: ""})
 
     def of(self, role: str, prefix: str = "", conditions: Sequence[Expression] = ()) -> DataFrame:
         """The events of a role, with the columns that identify them and those that the conditions name."""
         from pyspark.sql import functions as F
 
         wanted = {"ts": None, "node": None, "seq": None, "stretch": None}
-        for each in conditions:
-            for part in walk(each):
+        for expression in conditions:
+            for part in walk(expression):
                 if isinstance(part, Attribute) and part.role == role and part.name in self.kinds:
                     wanted[part.name] = None
         return self.events.where(self.is_role(role)).select(
@@ -66,7 +66,7 @@ class RoleFrames:
         """Whether two values are equal in Spark just where they are for the engine, so that they may be keys."""
         lookup = self.lookup({equality.one: "", equality.other: ""})
         left, right = cell(equality.value, lookup), cell(equality.other_value, lookup)
-        plain = not any(each.rough or each.nan or each.wide or each.kind == "none" for each in (left, right))
+        plain = not any(side.rough or side.nan or side.wide or side.kind == "none" for side in (left, right))
         return plain and left.kind == right.kind
 
     def key(self, value: Expression, role: str, prefix: str = "") -> Cell:

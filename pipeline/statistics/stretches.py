@@ -104,15 +104,15 @@ class Stretches:
 
     # What the drawn stretches tell ----------------------------------------------------------------------------------
 
-    def total(self, found: Mapping[int, float]) -> Estimate:
+    def total(self, counts: Mapping[int, float]) -> Estimate:
         """How many there are in the whole trace, by how many were found in each stretch."""
-        seen = math.fsum(found.values())
+        seen = math.fsum(counts.values())
         if self.whole:
             return exactly(seen)
         per = seen / self.drawn
         if not seen:
             return Estimate(0.0, 0.0, NONE_SEEN * self.number / self.drawn)
-        squares = math.fsum((value - per) ** 2 for value in found.values()) + (self.drawn - len(found)) * per**2
+        squares = math.fsum((value - per) ** 2 for value in counts.values()) + (self.drawn - len(counts)) * per**2
         half = self._quantile() * self.number * math.sqrt(self._left() * squares / (self.drawn - 1) / self.drawn)
         value = per * self.number
         return Estimate(value, max(seen, value - half), value + half)
@@ -126,7 +126,7 @@ class Stretches:
             return exactly(parts / whole)
         value = parts / whole
         if not parts:
-            return Estimate(0.0, 0.0, min(1.0, NONE_SEEN / sum(1 for each in of.values() if each)))
+            return Estimate(0.0, 0.0, min(1.0, NONE_SEEN / sum(1 for count in of.values() if count)))
         squares = math.fsum((passed.get(at, 0.0) - value * of.get(at, 0.0)) ** 2 for at in {*passed, *of})
         half = self._quantile() * math.sqrt(self._left() * squares * self.drawn / (self.drawn - 1)) / whole
         return Estimate(value, max(0.0, value - half), min(1.0, value + half))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headwater.pipeline.expressions.expressions import cell
-from headwater.pipeline.statistics.combinations import Asked, Equality, of_role
+from headwater.pipeline.statistics.combinations import Equality, RoleConstraints, of_role
 from headwater.pipeline.statistics.role_frames import RoleFrames, differ, precedes, sides, whole_div
 from headwater.protocol.expressions import Binary, Expression, roles_of
 
@@ -28,7 +28,7 @@ DEALT_MAX: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JoinCounts:
     """By stretch: matches (of the first role's event), those that also meet the last conditions, and by role the events
     that are in some match."""
 
@@ -37,42 +37,47 @@ class Found:
     events: Mapping[str, Mapping[int, float]]
 
 
-def join_order(asked: Asked, roles: frozenset[str], sizes: Mapping[str, float]) -> tuple[str, ...]:
+def join_order(constraints: RoleConstraints, roles: frozenset[str], sizes: Mapping[str, float]) -> tuple[str, ...]:
     """The rarest role first, then whatever is bound to those before by equal values, rare ones first."""
     left = set(roles)
     done: list[str] = []
     while left:
-        linked = {role for role in left if done and _linked(asked, role, done)}
-        chosen = min(linked or left, key=lambda role: (sizes.get(role, 0.0), asked.number[role]))
+        linked = {role for role in left if done and _linked(constraints, role, done)}
+        chosen = min(linked or left, key=lambda role: (sizes.get(role, 0.0), constraints.number[role]))
         done.append(chosen)
         left.remove(chosen)
     return tuple(done)
 
 
-def _linked(asked: Asked, role: str, done: Sequence[str]) -> bool:
-    if asked.same:
+def _linked(constraints: RoleConstraints, role: str, done: Sequence[str]) -> bool:
+    if constraints.same:
         return True
     return any(
-        role in (each.one, each.other) and {each.one, each.other} <= {role, *done}
-        for _, each in asked.equalities(frozenset((role, *done)))
+        role in (equality.one, equality.other) and {equality.one, equality.other} <= {role, *done}
+        for _, equality in constraints.equalities(frozenset((role, *done)))
     )
 
 
-def nearest(asked: Asked, role: str, done: Sequence[str]) -> str:
+def nearest(constraints: RoleConstraints, role: str, done: Sequence[str]) -> str:
     """Of some roles, the one that bounds another most closely."""
-    return min(done, key=lambda each: (asked.apart[each, role] + asked.apart[role, each], asked.number[each]))
+    return min(
+        done,
+        key=lambda other: (constraints.apart[other, role] + constraints.apart[role, other], constraints.number[other]),
+    )
 
 
 def links(frames: RoleFrames, role: str, done: Sequence[str]) -> list[Equality]:
     """The equalities by which a role is joined to those before."""
-    asked = frames.asked
-    found = [Equality(done[0], of_role(same.key, done[0]), role, of_role(same.key, role)) for same in asked.same]
-    for each in asked.among(frozenset((role, *done))):
-        if role in roles_of(each) and isinstance(each, Binary) and each.operator == "=":
-            left, right = roles_of(each.left), roles_of(each.right)
+    constraints = frames.constraints
+    equalities = [
+        Equality(done[0], of_role(same.key, done[0]), role, of_role(same.key, role)) for same in constraints.same
+    ]
+    for condition in constraints.among(frozenset((role, *done))):
+        if role in roles_of(condition) and isinstance(condition, Binary) and condition.operator == "=":
+            left, right = roles_of(condition.left), roles_of(condition.right)
             if len(left) == len(right) == 1 and left != right:
-                found.append(Equality(next(iter(left)), each.left, next(iter(right)), each.right))
-    return [each for each in found if frames.joins(each)]
+                equalities.append(Equality(next(iter(left)), condition.left, next(iter(right)), condition.right))
+    return [equality for equality in equalities if frames.joins(equality)]
 
 
 def matches(
@@ -82,15 +87,15 @@ def matches(
     first_us: int,
     candidates: float,
     last: Sequence[Expression] = (),
-) -> Found:
+) -> JoinCounts:
     """Counts the matches of some roles. ``last``: conditions that do not decide what a match is, but are counted."""
     from pyspark.sql import functions as F
 
-    asked = frames.asked
-    ordered = asked.in_order(roles)
+    constraints = frames.constraints
+    ordered = constraints.in_order(roles)
     prefix = {role: f"r{at}_" for at, role in enumerate(ordered)}
-    conditions = [each for each in asked.among(roles) if each not in last]
-    keys = [of_role(same.key, role) for same in asked.same for role in ordered]
+    conditions = [condition for condition in constraints.among(roles) if condition not in last]
+    keys = [of_role(same.key, role) for same in constraints.same for role in ordered]
     named = [*conditions, *last, *keys]
     dealt = max(1, min(DEALT_MAX, math.ceil(candidates / TASK_CANDIDATES)))
     joined = frames.of(order[0], prefix[order[0]], named)
@@ -126,7 +131,7 @@ def matches(
     for row in rows:
         events[ordered[row["role"]]][row["stretch"]] = float(row["events"])
     firsts = [row for row in rows if row["role"] == 0]
-    return Found(
+    return JoinCounts(
         {row["stretch"]: float(row["matches"]) for row in firsts},
         {row["stretch"]: float(row["passed"]) for row in firsts},
         events,
@@ -146,10 +151,10 @@ def _joined(
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
-    asked, mine = frames.asked, prefix[role]
-    by = nearest(asked, role, done)
-    low, high = -asked.apart[by, role], asked.apart[role, by]
-    width, since = max(1, high - low + 1), first_us - asked.reach_us
+    constraints, mine = frames.constraints, prefix[role]
+    by = nearest(constraints, role, done)
+    low, high = -constraints.apart[by, role], constraints.apart[role, by]
+    width, since = max(1, high - low + 1), first_us - constraints.reach_us
     equal = links(frames, role, done)
     lookup = frames.lookup(prefix)
     right = frames.of(role, mine, named).withColumn("piece", whole_div(F.col(f"{mine}ts") - F.lit(since), width))
@@ -157,32 +162,32 @@ def _joined(
     left = joined.withColumn("piece", F.explode(F.sequence(whole_div(start, width), whole_div(end, width))))
     on = ["piece"]
     for number, equality in enumerate(equal):
-        own, others = sides(equality, role)
+        own, other_side = sides(equality, role)
         name = f"key{number}"
         right = right.withColumn(name, cell(own, lookup).column)
-        left = left.withColumn(name, cell(others, lookup).column)
+        left = left.withColumn(name, cell(other_side, lookup).column)
         on.append(name)
     if dealt > 1:
-        identities = [f"{prefix[each]}{name}" for each in done for name in ("node", "seq")]
+        identities = [f"{prefix[earlier]}{name}" for earlier in done for name in ("node", "seq")]
         spread = F.pmod(F.xxhash64(*identities), F.lit(dealt)).cast("int")
         left = left.withColumn("deal", spread)
         right = right.withColumn("deal", F.explode(F.array(*(F.lit(number) for number in range(dealt)))))
         on.append("deal")
-    found = left.join(right, on).drop(*on)
+    pairs = left.join(right, on).drop(*on)
     for other in done:
         theirs = prefix[other]
         apart = F.col(f"{mine}ts") - F.col(f"{theirs}ts")
-        fits = (apart <= asked.apart[role, other]) & (apart >= -asked.apart[other, role])
-        if (role, other) in asked.precedes:
+        fits = (apart <= constraints.apart[role, other]) & (apart >= -constraints.apart[other, role])
+        if (role, other) in constraints.precedes:
             fits = fits & precedes(mine, theirs)
-        elif (other, role) in asked.precedes:
+        elif (other, role) in constraints.precedes:
             fits = fits & precedes(theirs, mine)
-        elif asked.types[role] == asked.types[other]:
+        elif constraints.types[role] == constraints.types[other]:
             fits = fits & differ(mine, theirs)
-        found = found.where(fits)
-    known = {*done, role}
-    due = [each for each in conditions if role in roles_of(each) and roles_of(each) <= known]
-    for same in asked.same:  # where the values could not be keys
+        pairs = pairs.where(fits)
+    bound = {*done, role}
+    due = [condition for condition in conditions if role in roles_of(condition) and roles_of(condition) <= bound]
+    for same in constraints.same:  # where the values could not be keys
         one = of_role(same.key, done[0])
         due.append(Binary("=", one, of_role(same.key, role)))
-    return found.where(frames.holds(due, prefix))
+    return pairs.where(frames.holds(due, prefix))

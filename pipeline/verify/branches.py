@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from headwater.pipeline.verify.joins import Matches, forbid, joined, negations
-from headwater.pipeline.verify.relations import Refused, Roles, first_of, last_of
+from headwater.pipeline.verify.joins import MatchFrame, forbid, joined, negations
+from headwater.pipeline.verify.relations import Roles, Unverifiable, first_of, last_of
 from headwater.pipeline.verify.repetitions import conjuncts_of, has_inner, repeated_in, with_candidates
 from headwater.pipeline.verify.trees import distances, order_pairs, resolved, roles_in
 from headwater.protocol.expressions import Attribute, Expression, Fold, rewritten, roles_of, walk
@@ -15,30 +15,30 @@ from headwater.protocol.pattern import Sequence as Seq
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
+class BranchMatches:
     """Matches with the same roles. ``finished``: the conjuncts that look at all elements of repetitions, which the
     matches meet for as many choices of elements as they say."""
 
-    matches: Matches
+    matches: MatchFrame
     finished: tuple[Expression, ...] = ()
 
 
-def branches_of(root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> list[Branch]:
+def branches_of(root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> list[BranchMatches]:
     return [_branch(branch, root, window, where, roles) for branch in resolved(root)]
 
 
-def _branch(branch: Part, root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> Branch:
+def _branch(branch: Part, root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> BranchMatches:
     bound = roles_in(branch)
     negated = [leaf.role for leaf in leaves(branch) if leaf.role not in bound]
     conjuncts = conjuncts_of(where, bound, negated, roles)
-    found = forbid(joined(branch, window, conjuncts.plain, roles), branch, window, conjuncts.negated, roles)
+    matches = forbid(joined(branch, window, conjuncts.plain, roles), branch, window, conjuncts.negated, roles)
     if not roles.repeated:
-        return Branch(found)
+        return BranchMatches(matches)
     _check_apart(branch, window, bound, roles)
     for limited in _limits(root):
         if first_of(limited.parts[0].role) in bound:
-            found = _uncrowded(found, limited, branch, window, where, conjuncts.plain, roles)
-    return Branch(with_candidates(found, conjuncts, distances(branch, window), roles), conjuncts.finished)
+            matches = _uncrowded(matches, limited, branch, window, where, conjuncts.plain, roles)
+    return BranchMatches(with_candidates(matches, conjuncts, distances(branch, window), roles), conjuncts.finished)
 
 
 def _check_apart(branch: Part, window: Window, bound: Sequence[str], roles: Roles) -> None:
@@ -50,7 +50,7 @@ def _check_apart(branch: Part, window: Window, bound: Sequence[str], roles: Role
         for other in repeated[at + 1 :]:
             pair = (first_of(one), first_of(other))
             if types[one] == types[other] and pair not in ordered and pair[::-1] not in ordered:
-                raise Refused(
+                raise Unverifiable(
                     f"rule {roles.rule.name}: {one}[] and {other}[] are of one type and in no order, so that they "
                     "share candidates, which cannot be counted"
                 )
@@ -61,7 +61,7 @@ def _check_apart(branch: Part, window: Window, bound: Sequence[str], roles: Role
                 isinstance(part, Leaf) and part.role == first_of(role) for part in operator.parts
             )
             if types[role] in forbidden and not (beside and isinstance(negation.part, Leaf)):
-                raise Refused(
+                raise Unverifiable(
                     f"rule {roles.rule.name}: elements of {role}[] are of a type that the rule also forbids around "
                     "them, so that the choice of elements would decide, which cannot be counted"
                 )
@@ -77,27 +77,27 @@ def _limits(part: Part) -> Iterator[Repetition]:
 
 
 def _uncrowded(
-    found: Matches,
+    matches: MatchFrame,
     limited: Repetition,
     branch: Part,
     window: Window,
     where: Sequence[Expression],
     plain: Sequence[Expression],
     roles: Roles,
-) -> Matches:
+) -> MatchFrame:
     """The matches beside whose other parts no more candidates of the repetition lie than its limit."""
     from pyspark.sql import functions as F
 
     role, limit = limited.parts[0].role, limited.limit
     assert limit is not None
     ends = {first_of(role), last_of(role)}
-    others = [each for each in found.bound if each not in ends]
-    if len(repeated_in(found.bound, roles)) > 1:
-        raise Refused(f"rule {roles.rule.name}: LIMIT beside another repeated part cannot be verified")
-    own = [_of_first(each, role) for each in where if _is_own(each, role)]
-    beside = [each for each in plain if not roles_of(each) & ends]
+    rest = [role_name for role_name in matches.bound if role_name not in ends]
+    if len(repeated_in(matches.bound, roles)) > 1:
+        raise Unverifiable(f"rule {roles.rule.name}: LIMIT beside another repeated part cannot be verified")
+    own = [_of_first(condition, role) for condition in where if _is_own(condition, role)]
+    beside = [condition for condition in plain if not roles_of(condition) & ends]
     alone = _without_role(branch, last_of(role))
-    identity = [name for each in others for name in roles.identity_names(each)]
+    identity = [name for role_name in rest for name in roles.identity_names(role_name)]
     crowded = (
         joined(alone, window, [*beside, *own], roles)
         .frame.groupBy(*identity)
@@ -105,7 +105,7 @@ def _uncrowded(
         .filter(F.col("_number") > limit)
         .select(*identity)
     )
-    return Matches(found.frame.join(crowded, identity, "left_anti"), found.bound)
+    return MatchFrame(matches.frame.join(crowded, identity, "left_anti"), matches.bound)
 
 
 def _is_own(conjunct: Expression, role: str) -> bool:

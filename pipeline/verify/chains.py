@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headwater.pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
-from headwater.pipeline.verify.joins import Matches
-from headwater.pipeline.verify.relations import Refused, Roles, near_join
+from headwater.pipeline.verify.joins import MatchFrame
+from headwater.pipeline.verify.relations import Roles, Unverifiable, near_join
 from headwater.pipeline.verify.sums import exact_sum
 from headwater.protocol.expressions import Expression, parameters_of, roles_of
 from headwater.protocol.pattern import Absence, Aggregate, Between, Chain, Leaf, Selection, Within
@@ -33,7 +33,7 @@ class ChainPlan:
             names = [*roles_of(conjunct), *("$" + name for name in parameters_of(conjunct))]
             self.at.setdefault(max((order[name] for name in names), default=0), []).append(conjunct)
 
-    def matches(self) -> Matches:
+    def matches(self) -> MatchFrame:
         anchor = self.chain.anchor.role
         frame = self.roles.events(anchor, self.at.get(0, ()))
         self.bound.append(anchor)
@@ -47,22 +47,22 @@ class ChainPlan:
         for number, step in enumerate(self.chain.steps, 1):
             if isinstance(step, Absence):
                 frame = self._forbid(frame, step, number)
-        return Matches(frame, tuple(self.bound))
+        return MatchFrame(frame, tuple(self.bound))
 
     def _select(self, frame: DataFrame, step: Selection, number: int) -> DataFrame:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         role = step.leaf.role
-        found = self._beside(frame, step.leaf, step.within, number, "inner", distinct=True)
+        candidates = self._beside(frame, step.leaf, step.within, number, "inner", distinct=True)
         if step.policy != "each":
             ordered = [key.desc() if step.policy == "last" else key.asc() for key in self.roles.order(role)]
             of_match = Window.partitionBy(*self._identity()).orderBy(*ordered)
-            found = found.withColumn("_place", F.row_number().over(of_match))
-            found = found.filter(F.col("_place") <= step.count).drop("_place")
+            candidates = candidates.withColumn("_place", F.row_number().over(of_match))
+            candidates = candidates.filter(F.col("_place") <= step.count).drop("_place")
         self.origin[role] = step.within
         self.bound.append(role)
-        return found
+        return candidates
 
     def _aggregate(self, frame: DataFrame, step: Aggregate, number: int) -> DataFrame:
         from pyspark.sql import functions as F
@@ -70,55 +70,55 @@ class ChainPlan:
         if step.attribute is not None:
             self.roles.need(step.leaf.role, step.attribute)
         carried = [name for name in frame.columns if name not in self._identity_names()]
-        found = self._beside(frame, step.leaf, step.range, number, "left", distinct=False)
-        groups = found.groupBy(*self._identity())
+        candidates = self._beside(frame, step.leaf, step.range, number, "left", distinct=False)
+        groups = candidates.groupBy(*self._identity())
         kept = [F.first(F.col(f"`{name}`")).alias(name) for name in carried]
         name = f"parameter_{step.name}"
         value, cell = self._folded(step, name)
         frame = groups.agg(*kept, value.alias(name))
         self.roles.parameters[step.name] = cell
-        for each in self.at.get(number, ()):
-            if step.name in parameters_of(each):
-                frame = frame.filter(self.roles.judged(each))
+        for condition in self.at.get(number, ()):
+            if step.name in parameters_of(condition):
+                frame = frame.filter(self.roles.judged(condition))
         return frame
 
     def _folded(self, step: Aggregate, name: str) -> tuple[Column, Cell]:
         """The aggregate over a group, and the cell that it gives."""
         from pyspark.sql import functions as F
 
-        role, made = step.leaf.role, F.col(f"`{name}`")
+        role, folded = step.leaf.role, F.col(f"`{name}`")
         if step.attribute is None:
-            return F.count(self.roles.column(role, "seq")), Cell(made, "int", 0)
-        found = self.roles.lookup_attribute(role, step.attribute)
-        if found is None or found.kind == "none":
+            return F.count(self.roles.column(role, "seq")), Cell(folded, "int", 0)
+        attribute = self.roles.lookup_attribute(role, step.attribute)
+        if attribute is None or attribute.kind == "none":
             if step.function == "count":
-                return F.lit(0).cast("bigint"), Cell(made, "int", 0)
-            return F.first(F.lit(None).cast("bigint")), Cell(made, "none")
-        column = found.column
+                return F.lit(0).cast("bigint"), Cell(folded, "int", 0)
+            return F.first(F.lit(None).cast("bigint")), Cell(folded, "none")
+        column = attribute.column
         if step.attribute == "type":  # a constant, which is there only where an event is
             column = F.when(self.roles.column(role, "seq").isNotNull(), column)
         match step.function:
             case "count":
-                return F.count(column), Cell(made, "int", 0)
+                return F.count(column), Cell(folded, "int", 0)
             case "min":
-                return F.min(column), Cell(made, found.kind, found.low, found.high)
+                return F.min(column), Cell(folded, attribute.kind, attribute.low, attribute.high)
             case "max":
-                return F.max(column), Cell(made, found.kind, found.low, found.high)
-        if found.kind == "string":
-            return F.first(F.lit(None).cast("bigint")), Cell(made, "none")
-        if found.kind == "float":
+                return F.max(column), Cell(folded, attribute.kind, attribute.low, attribute.high)
+        if attribute.kind == "string":
+            return F.first(F.lit(None).cast("bigint")), Cell(folded, "none")
+        if attribute.kind == "float":
             total = exact_sum(F.collect_list(column))
-            return total if step.function == "sum" else total / F.count(column), Cell(made, "float")
+            return total if step.function == "sum" else total / F.count(column), Cell(folded, "float")
         total = F.sum(column.cast("bigint").cast("decimal(20,0)")).cast(WIDE)
         if step.function == "sum":
-            return total, Cell(made, "int", -(2**100), 2**100)
+            return total, Cell(folded, "int", -(2**100), 2**100)
         mean = total.cast("double") / F.count(column)
         exact = refuse_where(
             F.abs(total) > EXACT_FLOAT,
             "an average of whole numbers whose sum is beyond 2**53 cannot be verified",
             mean,
         )
-        return exact, Cell(made, "float")
+        return exact, Cell(folded, "float")
 
     def _forbid(self, frame: DataFrame, step: Absence, number: int) -> DataFrame:
         return self._beside(frame, step.leaf, step.range, number, "left_anti", distinct=True)
@@ -133,9 +133,9 @@ class ChainPlan:
         step = self.chain.steps[number - 1]
         where = self.at.get(number, [])
         if isinstance(step, Aggregate):
-            where = [each for each in where if step.name not in parameters_of(each)]
-        alone = [each for each in where if roles_of(each) <= {role} and not parameters_of(each)]
-        across = [each for each in where if each not in alone]
+            where = [condition for condition in where if step.name not in parameters_of(condition)]
+        alone = [condition for condition in where if roles_of(condition) <= {role} and not parameters_of(condition)]
+        across = [condition for condition in where if condition not in alone]
         events = roles.events(role, alone)
         ts = roles.ts(role)
         if isinstance(range_, Within):
@@ -150,7 +150,7 @@ class ChainPlan:
             ]
         if distinct:
             on += [roles.differ(role, part) for part in self.bound if roles.leaves[part].type == leaf.type]
-        on += [roles.judged(each) for each in across]
+        on += [roles.judged(condition) for condition in across]
         return near_join(frame, events, (here, ts), reach, on, how)
 
     def _apart(self, one: str, other: str) -> int:
@@ -167,7 +167,7 @@ class ChainPlan:
         first, second = way(one), way(other)
         common = [role for role in first if role in second]
         if not common:
-            raise Refused(f"rule {self.roles.rule.name}: {one} and {other} have no common origin")
+            raise Unverifiable(f"rule {self.roles.rule.name}: {one} and {other} have no common origin")
         return min(max(first[role], second[role]) for role in common)
 
     def _identity(self) -> list[Column]:

@@ -11,7 +11,7 @@ from headwater.pipeline.expressions.cells import Cell
 from headwater.pipeline.expressions.expressions import Name, condition
 from headwater.pipeline.verify.emitted import column_type
 from headwater.pipeline.verify.expected import PARTS, Expected
-from headwater.pipeline.verify.relations import Refused
+from headwater.pipeline.verify.relations import Unverifiable
 from headwater.protocol.expressions import Attribute
 from headwater.protocol.subscriptions import Subscription
 
@@ -32,7 +32,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RuleFigures:
     """Numbers of composites of one rule."""
 
     rule: str
@@ -56,7 +56,7 @@ class Difference:
     """The figures of a rule, and its problems: ``kind``, ``rule``, ``sink``, ``times``, ``parts``, and the attributes
     as ``expected`` and ``delivered`` say (JSON)."""
 
-    figures: Figures
+    figures: RuleFigures
     problems: DataFrame
 
 
@@ -93,29 +93,30 @@ def compared_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wante
         F.sum(got + repeated).alias("delivered"),
         *(F.sum(f"n_{kind}").alias(kind) for kind in KINDS),
     )
-    values = [F.col(f"v{number}").alias(made.name) for number, made in enumerate(rule.attributes)]
-    given = F.when(due > 0, F.to_json(F.struct(*values))) if values else F.lit(None).cast("string")
-    problems = problems_of(judged, rule.name, given).persist()
+    values = [F.col(f"v{number}").alias(attribute.name) for number, attribute in enumerate(rule.attributes)]
+    expected_values = F.when(due > 0, F.to_json(F.struct(*values))) if values else F.lit(None).cast("string")
+    problems = problems_of(judged, rule.name, expected_values).persist()
     problems.count()
-    return Difference(Figures(rule.name, **{name: int(value or 0) for name, value in seen.get.items()}), problems)
+    return Difference(RuleFigures(rule.name, **{name: int(value or 0) for name, value in seen.get.items()}), problems)
 
 
-def problems_of(judged: DataFrame, rule: str, given: Column) -> DataFrame:
-    """A row for each problem, from columns ``n_missing``, ..; ``given``: the attributes as they should be."""
+def problems_of(judged: DataFrame, rule: str, expected_values: Column) -> DataFrame:
+    """A row for each problem, from columns ``n_missing``, ..; ``expected_values``: the attributes as
+    they should be."""
     from pyspark.sql import functions as F
 
     kinds = [
         F.struct(F.lit(kind).alias("kind"), F.col(f"n_{kind}").cast("decimal(38,0)").alias("times")) for kind in KINDS
     ]
-    each = F.explode(F.filter(F.array(*kinds), lambda one: one["times"] > 0))
+    exploded = F.explode(F.filter(F.array(*kinds), lambda one: one["times"] > 0))
     return (
         judged.filter(reduce(lambda a, b: a | b, [F.col(f"n_{kind}") > 0 for kind in KINDS]))
         .select(
-            each.alias("one"),
+            exploded.alias("one"),
             F.lit(rule).alias("rule"),
             "sink",
             PARTS,
-            given.alias("expected"),
+            expected_values.alias("expected"),
             F.element_at("found", 1)["text"].alias("delivered"),
         )
         .select("one.kind", "rule", "sink", "one.times", PARTS, "expected", "delivered")
@@ -129,7 +130,7 @@ def for_sinks(wanted: Expected, sinks: Sequence[Wanted] | None) -> DataFrame:
     rule = wanted.rule
     if sinks is None:
         return wanted.frame.select("*", F.lit(None).cast("string").alias("sink"), F.lit(1).alias("wanted"))
-    numbers = {made.name: number for number, made in enumerate(rule.attributes)}
+    numbers = {attribute.name: number for number, attribute in enumerate(rule.attributes)}
 
     def lookup(name: Name) -> Cell | None:
         assert isinstance(name, Attribute)
@@ -141,27 +142,27 @@ def for_sinks(wanted: Expected, sinks: Sequence[Wanted] | None) -> DataFrame:
         if number is None:
             return None
         if name.name in wanted.late:
-            raise Refused(
+            raise Unverifiable(
                 f"rule {rule.name}: a sink asks for some values of {name.name}, which depends on the elements of a "
                 "repetition, and these are counted, not listed"
             )
-        known = wanted.values[number]
-        return Cell(F.col(f"v{number}"), known.kind, known.low, known.high, known.nan, known.rough)
+        value = wanted.values[number]
+        return Cell(F.col(f"v{number}"), value.kind, value.low, value.high, value.nan, value.rough)
 
     counts = []
-    for each in sinks:
+    for sink in sinks:
         times = [
             reduce(lambda a, b: a & b, [condition(one, lookup) for one in subscription.where], F.lit(True)).cast("int")
-            for subscription in each.subscriptions
+            for subscription in sink.subscriptions
             if subscription.type == rule.emits
         ]
         if times:
             number_of = reduce(lambda a, b: a + b, times)
-            counts.append(F.struct(F.lit(each.sink).alias("sink"), number_of.alias("wanted")))
+            counts.append(F.struct(F.lit(sink.sink).alias("sink"), number_of.alias("wanted")))
     if not counts:
         return wanted.frame.select("*", F.lit("").alias("sink"), F.lit(0).alias("wanted")).filter("false")
-    told = wanted.frame.select("*", F.explode(F.array(*counts)).alias("_sink"))
-    return told.select("*", "_sink.sink", "_sink.wanted").drop("_sink").filter("wanted > 0")
+    by_sink = wanted.frame.select("*", F.explode(F.array(*counts)).alias("_sink"))
+    return by_sink.select("*", "_sink.sink", "_sink.wanted").drop("_sink").filter("wanted > 0")
 
 
 def said_of(mine: DataFrame, wanted: Expected) -> DataFrame:
@@ -171,11 +172,11 @@ def said_of(mine: DataFrame, wanted: Expected) -> DataFrame:
 
     rule = wanted.rule
     fields = [
-        f"`{made.name}` {'string' if known.kind == 'none' else column_type(known)}"
-        for made, known in zip(rule.attributes, wanted.values, strict=True)
+        f"`{attribute.name}` {'string' if value.kind == 'none' else column_type(value)}"
+        for attribute, value in zip(rule.attributes, wanted.values, strict=True)
     ]
     parsed = F.from_json("attributes", ", ".join(fields)) if fields else F.lit(None)
-    said = [parsed[made.name].alias(f"d{number}") for number, made in enumerate(rule.attributes)]
+    said = [parsed[attribute.name].alias(f"d{number}") for number, attribute in enumerate(rule.attributes)]
     return mine.select(
         PARTS,
         "sink",
@@ -210,13 +211,13 @@ def same(one: Column, wanted: Expected) -> Column:
         one["start"] == F.col("start_ts"),
         one["end"] == F.col("end_ts"),
     ]
-    for number, known in enumerate(wanted.values):
-        given, due = one[f"d{number}"], F.col(f"v{number}")
-        if known.kind == "none":
-            same.append(given.isNull())
-        elif known.rough:
-            near = F.abs(given - due) <= F.greatest(F.abs(given), F.abs(due)) * ROUGH
-            same.append(given.eqNullSafe(due) | F.coalesce(near, F.lit(False)))
+    for number, value in enumerate(wanted.values):
+        delivered, due = one[f"d{number}"], F.col(f"v{number}")
+        if value.kind == "none":
+            same.append(delivered.isNull())
+        elif value.rough:
+            near = F.abs(delivered - due) <= F.greatest(F.abs(delivered), F.abs(due)) * ROUGH
+            same.append(delivered.eqNullSafe(due) | F.coalesce(near, F.lit(False)))
         else:
-            same.append(given.eqNullSafe(due))
+            same.append(delivered.eqNullSafe(due))
     return F.coalesce(reduce(lambda a, b: a & b, same), F.lit(False))

@@ -16,7 +16,7 @@ from headwater.pipeline.expressions.cells import WIDE
 from headwater.pipeline.verify.compare import (
     KINDS,
     Difference,
-    Figures,
+    RuleFigures,
     Wanted,
     deliveries,
     for_sinks,
@@ -44,7 +44,7 @@ def counted_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wanted
     should = for_sinks(wanted, sinks).withColumn("sink", F.coalesce("sink", F.lit("")))
     should = should.select(F.col(PARTS).alias("ends"), "sink", "wanted", WAYS).persist()
     right = reduce(lambda a, b: a.unionByName(b), [_judged(branch, has, wanted) for branch in wanted.counted])
-    known = (
+    judged = (
         has.join(right, [PARTS, "sink"], "left")
         .join(should, ["ends", "sink"], "left")
         .withColumn("due", F.when(F.col("right"), F.coalesce("wanted", F.lit(0))).otherwise(0))
@@ -61,7 +61,7 @@ def counted_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wanted
         )
         .persist()
     )
-    arrived = known.groupBy("ends", "sink").agg(F.sum("arrived").alias("arrived"))
+    arrived = judged.groupBy("ends", "sink").agg(F.sum("arrived").alias("arrived"))
     left = (
         should.join(arrived, ["ends", "sink"], "left")
         .withColumn("all", (F.col(WAYS) * F.col("wanted")).cast(WIDE))
@@ -69,7 +69,7 @@ def counted_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wanted
     )
     numbers = {
         **_sums(left, expected="all", missing="n_missing"),
-        **_sums(known, delivered="lines", extra="n_extra", duplicate="n_duplicate", altered="n_altered"),
+        **_sums(judged, delivered="lines", extra="n_extra", duplicate="n_duplicate", altered="n_altered"),
     }
     nothing = F.lit(None).cast("string")
     shown = F.when(F.col("sink") != "", F.col("sink"))
@@ -78,14 +78,14 @@ def counted_with(wanted: Expected, composites: DataFrame, sinks: Sequence[Wanted
         "sink",
         "n_missing",
         *(F.lit(0).alias(f"n_{kind}") for kind in KINDS if kind != "missing"),
-        F.lit(None).cast(known.schema["found"].dataType).alias("found"),
+        F.lit(None).cast(judged.schema["found"].dataType).alias("found"),
     )
-    both = lacking.unionByName(known.select(PARTS, "sink", *(f"n_{kind}" for kind in KINDS), "found"))
+    both = lacking.unionByName(judged.select(PARTS, "sink", *(f"n_{kind}" for kind in KINDS), "found"))
     problems = problems_of(both.withColumn("sink", shown), rule.name, nothing).persist()
     problems.count()
-    for each in (should, known):
-        each.unpersist()
-    return Difference(Figures(rule.name, **numbers), problems)
+    for frame in (should, judged):
+        frame.unpersist()
+    return Difference(RuleFigures(rule.name, **numbers), problems)
 
 
 def _sums(frame: DataFrame, **columns: str) -> dict[str, int]:
@@ -117,11 +117,11 @@ def _judged(branch: CountedBranch, has: DataFrame, wanted: Expected) -> DataFram
     chosen = {}
     fits = F.lit(True)
     for number, role in enumerate(wanted.repeated):
-        known = F.col(f"chosen_{number}")
+        chosen_parts = F.col(f"chosen_{number}")
         joined = joined.withColumn(f"chosen_{number}", _chosen(branch, role))
-        listed = F.zip_with(known, _inner(role), lambda one, part: _is(one, part))
-        fits = fits & F.forall(listed, lambda each: F.coalesce(each, F.lit(False)))
-        chosen[role] = known
+        listed = F.zip_with(chosen_parts, _inner(role), lambda one, part: _is(one, part))
+        fits = fits & F.forall(listed, lambda fits_part: F.coalesce(fits_part, F.lit(False)))
+        chosen[role] = chosen_parts
     elements = branch.elements(chosen)
     judged = joined.filter(fits).filter(branch.holds(elements))
     valued = judged.select("*", *branch.values(elements))

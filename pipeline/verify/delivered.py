@@ -30,7 +30,7 @@ SCHEMA: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Delivered:
+class DeliveredComposites:
     """``composites``: rule, type, sink, id, ts, start, end, parts and attributes (as JSON) of each."""
 
     composites: DataFrame
@@ -43,23 +43,23 @@ class Delivered:
     """Composites by the name of their rule."""
 
 
-def delivered_files(given: Sequence[Path]) -> list[Path]:
+def delivered_files(paths: Sequence[Path]) -> list[Path]:
     """The files with deliveries; a ConfigError if one is not there."""
-    found: list[Path] = []
-    for path in given:
+    files: list[Path] = []
+    for path in paths:
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*.jsonl") if each.is_file())
+            inside = sorted(file for file in path.rglob("*.jsonl") if file.is_file())
             if not inside:
                 raise ConfigError(f"there is no file with deliveries (*.jsonl) in {path}")
-            found += inside
+            files += inside
         elif path.is_file():
-            found.append(path)
+            files.append(path)
         else:
             raise ConfigError(f"there is no file {path} with what a run delivered")
-    return found
+    return files
 
 
-def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
+def read_delivered(spark: SparkSession, files: Sequence[Path]) -> DeliveredComposites:
     from pyspark.sql import functions as F
 
     lines = spark.read.text([to_read(file) for file in files]).select(
@@ -83,7 +83,7 @@ def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
     )
     is_bad = F.col("kind") == "bad"
     # Only what is compared is kept while the rules take their turns; of bad lines, the lines.
-    known = (
+    classified = (
         parsed.withColumn("kind", kind)
         .select(
             "kind",
@@ -95,7 +95,7 @@ def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
     )
     numbers = {
         (row["kind"], row["rule"]): row["count"]
-        for row in known.groupBy("kind", F.when(F.col("kind") == "composite", F.col("rule")).alias("rule"))
+        for row in classified.groupBy("kind", F.when(F.col("kind") == "composite", F.col("rule")).alias("rule"))
         .count()
         .orderBy(F.desc("count"))
         .limit(10_000)
@@ -104,10 +104,10 @@ def read_delivered(spark: SparkSession, files: Sequence[Path]) -> Delivered:
     bad = numbers.get(("bad", None), 0)
     examples: tuple[str, ...] = ()
     if bad:
-        first = known.filter("kind = 'bad'").select("file", "line").limit(LINES_NAMED).collect()
+        first = classified.filter("kind = 'bad'").select("file", "line").limit(LINES_NAMED).collect()
         examples = tuple(_placed(_path(row["file"]), row["line"]) for row in first)
-    return Delivered(
-        known.filter("kind = 'composite'").drop("kind", "file", "line"),
+    return DeliveredComposites(
+        classified.filter("kind = 'composite'").drop("kind", "file", "line"),
         bad,
         examples,
         numbers.get(("event", None), 0),
@@ -123,8 +123,8 @@ def _placed(file: Path, line: str) -> str:
     """Spark does not number lines, so the file is read again up to this one."""
     shown = line if len(line) <= 80 else f"{line[:77]}..."
     with file.open(encoding="utf-8", errors="replace") as lines:
-        for number, each in enumerate(lines, 1):
-            if each.rstrip("\r\n") == line:
+        for number, text in enumerate(lines, 1):
+            if text.rstrip("\r\n") == line:
                 return f"{file}:{number}: {shown}"
     return f"{file}: {shown}"
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import msgpack
 
 from headwater.pipeline.expressions.cells import WIDE, Cell
-from headwater.pipeline.verify.relations import HEADER, START, Composites, Refused
+from headwater.pipeline.verify.relations import HEADER, START, Composites, Unverifiable
 from headwater.protocol.pattern import Rule, types_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Emitted:
 
     def __init__(self, rules: Iterable[Rule]) -> None:
         self._rules: dict[str, list[str]] = {}
-        self._found: dict[str, list[Composites]] = {}
+        self._by_type: dict[str, list[Composites]] = {}
         self._refused: dict[str, str] = {}
         read: set[str] = set()
         for rule in rules:
@@ -51,53 +51,53 @@ class Emitted:
         self._refused.setdefault(rule.emits, reason)
 
     def add(self, rule: Rule, composites: Composites) -> None:
-        self._found.setdefault(rule.emits, []).append(composites)
+        self._by_type.setdefault(rule.emits, []).append(composites)
 
     def read_by(self, rule: Rule) -> Mapping[str, Composites]:
-        """The composites of each type that a rule reads; Refused where they are not known."""
+        """The composites of each type that a rule reads; Unverifiable where they are not known."""
         return dict(self._of_types(rule))
 
     def _of_types(self, rule: Rule) -> Iterator[tuple[str, Composites]]:
         for type_ in sorted(types_of(rule.pattern) & set(self._rules)):
             makers = " and ".join(sorted(self._rules[type_]))
             if type_ in self._refused:
-                raise Refused(
+                raise Unverifiable(
                     f"rule {rule.name}: it reads {type_} of rule {makers}, which is not known: {self._refused[type_]}"
                 )
-            found = self._found.get(type_, [])
-            assert len(found) == len(self._rules[type_]), "rules come after those that they read"
-            yield type_, _together(found, rule, type_)
+            composites = self._by_type.get(type_, [])
+            assert len(composites) == len(self._rules[type_]), "rules come after those that they read"
+            yield type_, _together(composites, rule, type_)
 
 
-def _together(found: Sequence[Composites], rule: Rule, type_: str) -> Composites:
+def _together(parts: Sequence[Composites], rule: Rule, type_: str) -> Composites:
     """The composites of all rules that emit a type, in common columns."""
     from pyspark.sql import functions as F
 
     values: dict[str, Cell] = {}
-    for name in found[0].values:
-        values[name] = common([each.values[name] for each in found], f"rule {rule.name}: {type_}.{name}")
+    for name in parts[0].values:
+        values[name] = common([composites.values[name] for composites in parts], f"rule {rule.name}: {type_}.{name}")
     frames = [
-        each.events.select(
-            *(F.col(f"`{name}`") for name in each.events.columns if name not in values),
-            *(F.col(f"`{name}`").cast(column_type(known)).alias(name) for name, known in values.items()),
+        composites.events.select(
+            *(F.col(f"`{name}`") for name in composites.events.columns if name not in values),
+            *(F.col(f"`{name}`").cast(column_type(cell)).alias(name) for name, cell in values.items()),
         )
-        for each in found
+        for composites in parts
     ]
     return Composites(reduce(lambda one, other: one.unionByName(other), frames), values)
 
 
-def common(cells: Sequence[Cell], what: str) -> Cell:
+def common(cells: Sequence[Cell], attribute: str) -> Cell:
     """What is known of a value that comes from several places: they differ only where one has none at all."""
-    known = [each for each in cells if each.kind != "none"] or list(cells)
-    kinds = {each.kind for each in known}
+    typed = [cell for cell in cells if cell.kind != "none"] or list(cells)
+    kinds = {cell.kind for cell in typed}
     if len(kinds) > 1:
-        raise Refused(f"{what} is {' or '.join(sorted(kinds))}, which has no common column in Spark")
-    low, high = min(each.low for each in known), max(each.high for each in known)
-    return Cell(known[0].column, known[0].kind, low, high, any(c.nan for c in known), any(c.rough for c in known))
+        raise Unverifiable(f"{attribute} is {' or '.join(sorted(kinds))}, which has no common column in Spark")
+    low, high = min(cell.low for cell in typed), max(cell.high for cell in typed)
+    return Cell(typed[0].column, typed[0].kind, low, high, any(c.nan for c in typed), any(c.rough for c in typed))
 
 
-def column_type(known: Cell) -> str:
-    return WIDE if known.wide else SPARK_KINDS[known.kind]
+def column_type(cell: Cell) -> str:
+    return WIDE if cell.wide else SPARK_KINDS[cell.kind]
 
 
 def as_events(frame: DataFrame, rule: Rule, values: Sequence[Cell]) -> Composites:
@@ -105,18 +105,20 @@ def as_events(frame: DataFrame, rule: Rule, values: Sequence[Cell]) -> Composite
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    known = {made.name: value for made, value in zip(rule.attributes, values, strict=True)}
+    cells = {attribute.name: value for attribute, value in zip(rule.attributes, values, strict=True)}
     events = frame.select(
         *(F.col(f"end_{name}").alias(name) for name in HEADER),
         *(F.col(f"start_{name}").alias(word) for name, word in zip(HEADER, START, strict=True)),
         F.col("parts").alias("#id"),
         F.col("own").alias("#own"),
-        *(F.col(f"v{number}").alias(name) for number, name in enumerate(known)),
+        *(F.col(f"v{number}").alias(name) for number, name in enumerate(cells)),
     )
-    fields = [T.StructField(each.name, T.StringType()) if each.name == "#id" else each for each in events.schema.fields]
+    fields = [
+        T.StructField(field.name, T.StringType()) if field.name == "#id" else field for field in events.schema.fields
+    ]
     # Spark has no such hash, so batches of them go to Python.
     identified = events.mapInArrow(partial(_identified, rule.name, rule.version), T.StructType(fields))
-    return Composites(identified, known)
+    return Composites(identified, cells)
 
 
 def _identified(rule: str, version: int, batches: Iterator[Any]) -> Iterator[Any]:

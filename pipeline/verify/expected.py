@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.pipeline.expressions.cells import Cell, floating
 from headwater.pipeline.expressions.expressions import Lookup, Name, cell
-from headwater.pipeline.verify.branches import Branch, branches_of
+from headwater.pipeline.verify.branches import BranchMatches, branches_of
 from headwater.pipeline.verify.chains import ChainPlan
 from headwater.pipeline.verify.emitted import Emitted, as_events, column_type, common, own_text
-from headwater.pipeline.verify.joins import Matches
+from headwater.pipeline.verify.joins import MatchFrame
 from headwater.pipeline.verify.next_match import next_matches
-from headwater.pipeline.verify.relations import HEADER, Refused, Roles, Source, first_of, key_text, last_of
+from headwater.pipeline.verify.relations import HEADER, Roles, TraceEvents, Unverifiable, first_of, key_text, last_of
 from headwater.pipeline.verify.repetitions import (
     WAYS,
     candidates_name,
@@ -60,7 +60,7 @@ class CountedBranch:
     """The part of ``Expected.frame`` that one branch gives, with all that is known of the choices it stands for."""
 
     frame: DataFrame
-    branch: Branch
+    branch: BranchMatches
     expected: tuple[Cell, ...]
     rule: Rule
     roles: Roles
@@ -92,30 +92,30 @@ class CountedBranch:
         return _columns(cells, self.expected)
 
 
-def expected(rule: Rule, source: Source, emitted: Emitted) -> Expected:
-    """What the rule should find; Refused where that cannot be computed. ``emitted``: what the rules before it found."""
+def expected(rule: Rule, source: TraceEvents, emitted: Emitted) -> Expected:
+    """What the rule should find, given what the rules before it ``emitted``; Unverifiable where it cannot tell."""
     check(rule)
     composites = emitted.read_by(rule)
     for leaf in leaves(rule.pattern.root):
         if leaf.type not in source.types and leaf.type not in composites:
-            raise Refused(f"rule {rule.name}: the trace has no events of the type {leaf.type}")
+            raise Unverifiable(f"rule {rule.name}: the trace has no events of the type {leaf.type}")
     try:
         roles = Roles(rule, source, composites)
-        found = _branches(rule, roles)
-        made = [_cells(rule, _lookup(branch.matches, roles)) for branch in found]
-    except Refused:
+        branches = _branches(rule, roles)
+        cells_of = [_cells(rule, _lookup(branch.matches, roles)) for branch in branches]
+    except Unverifiable:
         raise
     except ConfigError as error:
-        raise Refused(f"rule {rule.name}: {error}") from None
+        raise Unverifiable(f"rule {rule.name}: {error}") from None
     values = tuple(
-        common([cells[number] for cells in made], f"rule {rule.name}: {attribute.name}")
+        common([cells[number] for cells in cells_of], f"rule {rule.name}: {attribute.name}")
         for number, attribute in enumerate(rule.attributes)
     )
     frames = [
         _finished(branch, cells, values, roles, own=emitted.is_read(rule))
-        for branch, cells in zip(found, made, strict=True)
+        for branch, cells in zip(branches, cells_of, strict=True)
     ]
-    frame = reduce(lambda one, other: one.unionByName(other), [each.select(*_columns_of(each)) for each in frames])
+    frame = reduce(lambda one, other: one.unionByName(other), [part.select(*_columns_of(part)) for part in frames])
     if not roles.repeated:
         return Expected(rule, frame, values)
     late = frozenset(
@@ -124,20 +124,21 @@ def expected(rule: Rule, source: Source, emitted: Emitted) -> Expected:
         if any(isinstance(part, Fold) and part.role in roles.repeated for part in walk(attribute.value))
     )
     counted = tuple(
-        CountedBranch(each, branch, values, rule, roles) for branch, each in zip(found, frames, strict=True)
+        CountedBranch(branch_frame, branch, values, rule, roles)
+        for branch, branch_frame in zip(branches, frames, strict=True)
     )
     return Expected(rule, frame, values, tuple(sorted(roles.repeated)), late, counted)
 
 
-def offer(made: Expected, emitted: Emitted) -> Expected:
+def offer(wanted: Expected, emitted: Emitted) -> Expected:
     """Makes what a rule should find known to the rules that read it. The result is to be used in place of the first."""
-    rule = made.rule
+    rule = wanted.rule
     if not emitted.is_read(rule):
-        return made
-    if made.repeated:
-        emitted.refuse(rule, f"composites with a repeated part {made.repeated[0]}[] are counted, not listed")
-        return made
-    kept = Expected(rule, made.frame.persist(), made.values)
+        return wanted
+    if wanted.repeated:
+        emitted.refuse(rule, f"composites with a repeated part {wanted.repeated[0]}[] are counted, not listed")
+        return wanted
+    kept = Expected(rule, wanted.frame.persist(), wanted.values)
     emitted.add(rule, as_events(kept.frame, rule, kept.values))
     return kept
 
@@ -145,16 +146,16 @@ def offer(made: Expected, emitted: Emitted) -> Expected:
 def check(rule: Rule) -> None:
     """Refuses what is never verified, by name."""
     root = rule.pattern.root
-    for expression in (*rule.pattern.where, *(each.value for each in rule.attributes)):
+    for expression in (*rule.pattern.where, *(attribute.value for attribute in rule.attributes)):
         for part in walk(expression):
             if isinstance(part, Remote):
-                raise Refused(
+                raise Unverifiable(
                     f"rule {rule.name}: the lookup REMOTE.{part.table}[..] asks a table outside the trace, "
                     "which cannot be verified"
                 )
     window = getattr(root, "window", None)
     if window is not None and window.unit == "events":
-        raise Refused(f"rule {rule.name}: a window that counts events cannot be verified")
+        raise Unverifiable(f"rule {rule.name}: a window that counts events cannot be verified")
     if not isinstance(root, Chain):
         _check_repetitions(root, rule)
 
@@ -163,27 +164,29 @@ def _check_repetitions(part: Part, rule: Rule) -> None:
     if isinstance(part, Repetition):
         if len(part.parts) > 1:
             named = ", ".join(f"{leaf.type} {leaf.role}" for leaf in part.parts)
-            raise Refused(f"rule {rule.name}: the repeated group ({named})+ cannot be verified")
+            raise Unverifiable(f"rule {rule.name}: the repeated group ({named})+ cannot be verified")
         if rule.pattern.skip == "next":
             role = part.parts[0].role
-            raise Refused(f"rule {rule.name}: the repeated part {role}[] under SKIP TILL NEXT MATCH cannot be verified")
+            raise Unverifiable(
+                f"rule {rule.name}: the repeated part {role}[] under SKIP TILL NEXT MATCH cannot be verified"
+            )
     for inner in getattr(part, "parts", ()):
         if not isinstance(inner, Negation):
             _check_repetitions(inner, rule)
 
 
-def _branches(rule: Rule, roles: Roles) -> list[Branch]:
+def _branches(rule: Rule, roles: Roles) -> list[BranchMatches]:
     root, where = rule.pattern.root, rule.pattern.where
     if isinstance(root, Chain):
-        return [Branch(ChainPlan(root, where, roles).matches())]
+        return [BranchMatches(ChainPlan(root, where, roles).matches())]
     window = getattr(root, "window", None)
     assert window is not None  # the outermost window is mandatory
     if rule.pattern.skip == "next":
-        return [Branch(each) for each in next_matches(root, window, where, roles)]
+        return [BranchMatches(matches) for matches in next_matches(root, window, where, roles)]
     return branches_of(root, window, where, roles)
 
 
-def _lookup(matches: Matches, roles: Roles) -> Lookup:
+def _lookup(matches: MatchFrame, roles: Roles) -> Lookup:
     """What names of attributes stand for where elements between the first and the last are not known yet."""
 
     def lookup(name: Name) -> Cell | None:
@@ -191,13 +194,13 @@ def _lookup(matches: Matches, roles: Roles) -> Lookup:
             return None  # the branch of an OR that was not taken
         if not roles.repeated:
             return roles.lookup(name)
-        known = {role: _all_candidates(role, matches, roles) for role in repeated_in(matches.bound, roles)}
-        return lookup_of(matches.bound, known, roles)(name)
+        candidates = {role: _all_candidates(role, matches, roles) for role in repeated_in(matches.bound, roles)}
+        return lookup_of(matches.bound, candidates, roles)(name)
 
     return lookup
 
 
-def _all_candidates(role: str, matches: Matches, roles: Roles) -> Column:
+def _all_candidates(role: str, matches: MatchFrame, roles: Roles) -> Column:
     from pyspark.sql import functions as F
 
     if has_inner(role, matches.bound):
@@ -207,22 +210,24 @@ def _all_candidates(role: str, matches: Matches, roles: Roles) -> Column:
 
 def _cells(rule: Rule, lookup: Lookup) -> list[Cell]:
     """The attributes of the composite of a match."""
-    made = []
-    for each in rule.attributes:
-        value = cell(each.value, lookup)
-        made.append(Cell(floating(value), "float") if each.kind == "float" and value.kind == "int" else value)
-    return made
+    cells = []
+    for attribute in rule.attributes:
+        value = cell(attribute.value, lookup)
+        cells.append(Cell(floating(value), "float") if attribute.kind == "float" and value.kind == "int" else value)
+    return cells
 
 
 def _columns(cells: Sequence[Cell], values: Sequence[Cell]) -> list[Column]:
     """The attributes in columns that are alike for all branches."""
     return [
-        made.column.cast(column_type(known)).alias(f"v{number}")
-        for number, (made, known) in enumerate(zip(cells, values, strict=True))
+        own.column.cast(column_type(shared)).alias(f"v{number}")
+        for number, (own, shared) in enumerate(zip(cells, values, strict=True))
     ]
 
 
-def _finished(branch: Branch, cells: Sequence[Cell], values: Sequence[Cell], roles: Roles, *, own: bool) -> DataFrame:
+def _finished(
+    branch: BranchMatches, cells: Sequence[Cell], values: Sequence[Cell], roles: Roles, *, own: bool
+) -> DataFrame:
     """Parts, times and attributes of every match, beside the columns of its roles."""
     from pyspark.sql import functions as F
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.verify.relations import Refused, Roles, all_of, near_join, without_same
+from headwater.pipeline.verify.relations import Roles, Unverifiable, all_of, near_join, without_same
 from headwater.pipeline.verify.trees import (
     Held,
     bounded,
@@ -30,25 +30,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Matches:
+class MatchFrame:
     """Rows of matches; ``bound`` are the roles that have an event in them."""
 
     frame: DataFrame
     bound: tuple[str, ...]
 
 
-def joined(root: Part, window: Window | None, where: Sequence[Expression], roles: Roles) -> Matches:
+def joined(root: Part, window: Window | None, where: Sequence[Expression], roles: Roles) -> MatchFrame:
     """All matches of a tree without disjunctions, repetitions and negations, by the conjuncts over its own roles."""
     named = roles_in(root)
     apart = distances(root, window)
     ordered = order_pairs(root)
-    equal = {frozenset(roles_of(each)) for each in where if isinstance(each, Binary) and each.operator == "="}
+    equal = {
+        frozenset(roles_of(condition))
+        for condition in where
+        if isinstance(condition, Binary) and condition.operator == "="
+    }
     structure = list(structural(root, window, roles))
     conditions = [*structure, *(Held(roles_of(c), roles.judged(c)) for c in where)]
 
     def alone(role: str) -> DataFrame:
-        events = roles.events(role, [each for each in where if roles_of(each) <= {role}])
-        return events.filter(all_of([each.condition for each in structure if each.roles == {role}]))
+        events = roles.events(role, [condition for condition in where if roles_of(condition) <= {role}])
+        return events.filter(all_of([relation.condition for relation in structure if relation.roles == {role}]))
 
     def preference(role: str) -> tuple[bool, int, int]:
         linked = any(role in pair and pair & set(bound) for pair in equal if len(pair) == 2)
@@ -72,16 +76,18 @@ def joined(root: Part, window: Window | None, where: Sequence[Expression], roles
         length = apart[frozenset((role, beside))]
         back = 0 if (beside, role) in ordered else length
         ahead = 0 if (role, beside) in ordered else length
-        known = {*bound, role}
+        roles_so_far = {*bound, role}
         on = [
-            each.condition for each in conditions if role in each.roles and each.roles <= known and len(each.roles) > 1
+            relation.condition
+            for relation in conditions
+            if role in relation.roles and relation.roles <= roles_so_far and len(relation.roles) > 1
         ]
         frame = near_join(frame, alone(role), (roles.ts(beside), roles.ts(role)), (back, ahead), on)
         bound.append(role)
-    return Matches(frame, tuple(named))
+    return MatchFrame(frame, tuple(named))
 
 
-def forbid(matches: Matches, root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> Matches:
+def forbid(matches: MatchFrame, root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> MatchFrame:
     """The matches that no negation anywhere in the tree forbids."""
     for negation, operator, position, owner, owner_window in negations(root, root, window):
         for branch in resolved(negation.part):
@@ -105,7 +111,7 @@ def negations(
 
 
 def _without(
-    matches: Matches,
+    matches: MatchFrame,
     branch: Part,
     operator: Seq | Conjunction,
     position: int,
@@ -115,17 +121,17 @@ def _without(
     root_window: Window,
     where: Sequence[Expression],
     roles: Roles,
-) -> Matches:
+) -> MatchFrame:
     inner = [leaf.role for leaf in slots(branch)]
     own = getattr(branch, "window", None) or owner_window
     if owner_window.unit == "events" or own.unit == "events":
-        raise Refused(f"rule {roles.rule.name}: a negation in a window that counts events cannot be verified")
+        raise Unverifiable(f"rule {roles.rule.name}: a negation in a window that counts events cannot be verified")
     # SAME concerns the match and the negated events together; what concerns the match alone was judged before.
     written = [c for c in without_same(where, [*matches.bound, *inner]) if roles_of(c) & set(inner)]
     applicable = [c for c in written if roles_of(c) <= {*matches.bound, *inner}]
     inside = [c for c in applicable if roles_of(c) <= set(inner)]
     across = [c for c in applicable if not roles_of(c) <= set(inner)]
-    found = joined(branch, None if isinstance(branch, Leaf) else own, inside, roles).frame
+    forbidding = joined(branch, None if isinstance(branch, Leaf) else own, inside, roles).frame
     at = latest(inner, roles)
     end = last_key(inner, roles)
     members = roles_in(owner)
@@ -153,18 +159,18 @@ def _without(
         for other in matches.bound
         if roles.leaves[one].type == roles.leaves[other].type
     ]
-    on += [*apart_from, *(roles.judged(each) for each in across)]
-    frame = near_join(matches.frame, found, (here, at), near, on, "left_anti")
-    return Matches(frame, matches.bound)
+    on += [*apart_from, *(roles.judged(condition) for condition in across)]
+    frame = near_join(matches.frame, forbidding, (here, at), near, on, "left_anti")
+    return MatchFrame(frame, matches.bound)
 
 
-def _after(end: Column, inner: list[str], others: list[str], roles: Roles) -> Column:
-    if len(inner) == 1 and len(others) == 1:
-        return roles.ends_before(others[0], inner[0])
-    return last_key(others, roles) < end
+def _after(end: Column, inner: list[str], around: list[str], roles: Roles) -> Column:
+    if len(inner) == 1 and len(around) == 1:
+        return roles.ends_before(around[0], inner[0])
+    return last_key(around, roles) < end
 
 
-def _before(end: Column, inner: list[str], others: list[str], roles: Roles) -> Column:
-    if len(inner) == 1 and len(others) == 1:
-        return roles.before(inner[0], others[0])
-    return end < first_key(others, roles)
+def _before(end: Column, inner: list[str], around: list[str], roles: Roles) -> Column:
+    if len(inner) == 1 and len(around) == 1:
+        return roles.before(inner[0], around[0])
+    return end < first_key(around, roles)

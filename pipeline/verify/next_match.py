@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.verify.joins import Matches, forbid
-from headwater.pipeline.verify.relations import HEADER, Refused, Roles, all_of, near_join, without_same
+from headwater.pipeline.verify.joins import MatchFrame, forbid
+from headwater.pipeline.verify.relations import HEADER, Roles, Unverifiable, all_of, near_join, without_same
 from headwater.pipeline.verify.trees import resolved, roles_in, structural
 from headwater.protocol.expressions import Expression, roles_of
 from headwater.protocol.pattern import Disjunction, Leaf, Negation, Part, Window
@@ -33,24 +33,24 @@ def openings(parts: tuple[Part, ...], rule: str) -> list[Opening]:
             return [opening for branch in branches for opening in openings((branch, *rest), rule)]
         case Leaf():
             return [(first, rest)]
-    raise Refused(f"rule {rule}: a repeated part under SKIP TILL NEXT MATCH cannot be verified")
+    raise Unverifiable(f"rule {rule}: a repeated part under SKIP TILL NEXT MATCH cannot be verified")
 
 
-def next_matches(root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> list[Matches]:
+def next_matches(root: Part, window: Window, where: Sequence[Expression], roles: Roles) -> list[MatchFrame]:
     """All matches, one relation for each way of choosing the branches of disjunctions."""
     rule = roles.rule.name
-    found: list[Matches] = []
+    matches: list[MatchFrame] = []
     waiting: list[tuple[DataFrame | None, tuple[str, ...], tuple[Part, ...]]] = [(None, (), (root,))]
     while waiting:
         frame, bound, rest = waiting.pop()
         wanted = openings(rest, rule)
         if not wanted:
             assert frame is not None
-            found.append(_whole(frame, bound, root, window, where, roles))
+            matches.append(_whole(frame, bound, root, window, where, roles))
             continue
         for (leaf, after), taken in zip(wanted, _taken(frame, bound, wanted, root, window, where, roles), strict=True):
             waiting.append((taken, (*bound, leaf.role), after))
-    return found
+    return matches
 
 
 def _taken(
@@ -70,17 +70,19 @@ def _taken(
     for number, (leaf, _) in enumerate(wanted):
         role = leaf.role
         written = without_same(where, [*bound, role])
-        judged = [each for each in written if roles_of(each) <= {*bound, role}]
-        alone = [each for each in judged if roles_of(each) <= {role}]
+        judged = [condition for condition in written if roles_of(condition) <= {*bound, role}]
+        alone = [condition for condition in judged if roles_of(condition) <= {role}]
         if frame is None:
             candidates.append(roles.events(role, alone))
             continue
         gap = _gap(root, window, bound, role, roles.rule.name)
         on = [roles.before(bound[-1], role)]
-        on += [roles.judged(each) for each in judged if role in roles_of(each) and each not in alone]
-        found = near_join(frame, roles.events(role, alone), (roles.ts(bound[-1]), roles.ts(role)), (0, gap), on)
+        on += [
+            roles.judged(condition) for condition in judged if role in roles_of(condition) and condition not in alone
+        ]
+        joined = near_join(frame, roles.events(role, alone), (roles.ts(bound[-1]), roles.ts(role)), (0, gap), on)
         key = [column.alias(f"_next_{number_of}") for number_of, column in enumerate(roles.order(role))]
-        candidates.append(found.select("*", *key, F.lit(number).alias("_opening")))
+        candidates.append(joined.select("*", *key, F.lit(number).alias("_opening")))
     if frame is None:
         return candidates  # every event that fits begins a run
     together = reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), candidates)
@@ -89,9 +91,9 @@ def _taken(
     chosen = together.withColumn("_rank", F.rank().over(least)).filter(F.col("_rank") == 1)
     return [
         chosen.filter(F.col("_opening") == number).select(
-            *(F.col(f"`{name}`") for name in each.columns if not name.startswith("_"))
+            *(F.col(f"`{name}`") for name in frame_of.columns if not name.startswith("_"))
         )
-        for number, each in enumerate(candidates)
+        for number, frame_of in enumerate(candidates)
     ]
 
 
@@ -107,12 +109,12 @@ def _gap(root: Part, window: Window, bound: tuple[str, ...], role: str, rule: st
             at = next((i for i, part in enumerate(parts) if role in part), None)
             if at is None:
                 continue
-            earlier = [each for part in parts[:at] for each in part]
-            within = [each for each in parts[at] if each != role] if own.bounds == "span" else []
+            earlier = [role_before for part in parts[:at] for role_before in part]
+            within = [other for other in parts[at] if other != role] if own.bounds == "span" else []
             if set(bound) & {*earlier, *within}:
                 bounds.append(own.length)
         if not bounds:
-            raise Refused(f"rule {rule}: nothing bounds how long after {bound[-1]} the event {role} may come")
+            raise Unverifiable(f"rule {rule}: nothing bounds how long after {bound[-1]} the event {role} may come")
         lengths.append(min(bounds))
     return max(lengths)
 
@@ -121,17 +123,17 @@ def _windows(part: Part, window: Window | None) -> list[tuple[Seq, Window]]:
     """The sequences that have a window, the outermost with the one that is given."""
     if not isinstance(part, Seq):
         return []
-    made = [(part, window)] if window is not None else []
+    windows = [(part, window)] if window is not None else []
     for inner in part.parts:
         if isinstance(inner, Seq):
-            made += _windows(inner, inner.window)
-    return made
+            windows += _windows(inner, inner.window)
+    return windows
 
 
 def _whole(
     frame: DataFrame, bound: tuple[str, ...], root: Part, window: Window, where: Sequence[Expression], roles: Roles
-) -> Matches:
+) -> MatchFrame:
     """Windows only grow wider with every event taken, so that it is enough to look at them in the end."""
-    branch = next(each for each in resolved(root) if set(roles_in(each)) == set(bound))
-    kept = frame.filter(all_of([each.condition for each in structural(branch, window, roles)]))
-    return forbid(Matches(kept, bound), branch, window, where, roles)
+    branch = next(branch for branch in resolved(root) if set(roles_in(branch)) == set(bound))
+    kept = frame.filter(all_of([relation.condition for relation in structural(branch, window, roles)]))
+    return forbid(MatchFrame(kept, bound), branch, window, where, roles)

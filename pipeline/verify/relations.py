@@ -28,12 +28,12 @@ OF_COMPOSITES: Final = (*START, "#id", "#own")
 """No attribute has such a name."""
 
 
-class Refused(ConfigError):
+class Unverifiable(ConfigError):
     """A rule uses something that cannot be verified; the message names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class TraceEvents:
     """The events of a trace, and what is known of them."""
 
     events: DataFrame
@@ -77,7 +77,7 @@ class Roles:
     A repeated role has three in its place: of its first, its last, and an inner element.
     """
 
-    def __init__(self, rule: Rule, source: Source, composites: Mapping[str, Composites]) -> None:
+    def __init__(self, rule: Rule, source: TraceEvents, composites: Mapping[str, Composites]) -> None:
         self.rule = rule
         self.source = source
         self.composites = composites
@@ -88,7 +88,7 @@ class Roles:
                 self.leaves[role] = Leaf(role, leaf.type)
         self.numbers = {role: number for number, role in enumerate(self.leaves)}
         self.parameters: dict[str, Cell] = {}
-        named = [*rule.pattern.where, *(each.value for each in rule.attributes)]
+        named = [*rule.pattern.where, *(output.value for output in rule.attributes)]
         self._needed: dict[str, set[str]] = {role: set() for role in self.leaves}
         for expression in named:
             for part in walk(expression):
@@ -198,7 +198,7 @@ class Roles:
                 return self.parameters.get(word)
             case Attribute(role, word, _):
                 return self.lookup_attribute(role, word)
-        raise Refused(f"{name.function}(..) over a repeated part cannot be verified here")
+        raise Unverifiable(f"{name.function}(..) over a repeated part cannot be verified here")
 
     def lookup_attribute(self, role: str, word: str, element: Column | None = None) -> Cell | None:
         """What ``role.word`` stands for, of an ``element`` if one is given; None where it never has a value."""
@@ -211,10 +211,10 @@ class Roles:
             low, high = self.source.ranges.get(word, (LONG_LEAST, LONG_MOST))
             return Cell(column, "string") if word == "node" else Cell(column, "int", low, high)
         if self.composite(role):
-            known = self.composites[self.leaves[role].type].values.get(word)
-            if known is None or known.kind == "none":
+            cell = self.composites[self.leaves[role].type].values.get(word)
+            if cell is None or cell.kind == "none":
                 return None
-            return Cell(column, known.kind, known.low, known.high, known.nan, known.rough)
+            return Cell(column, cell.kind, cell.low, cell.high, cell.nan, cell.rough)
         kind = self.kind(role, word)
         if kind is None:
             return None
@@ -247,12 +247,12 @@ class Roles:
                 column = column.cast("double")
             chosen.append(column.alias(f"p{number}_{word}"))
         if self.composite(role):
-            found = self.composites[type_].events.select(*chosen)
+            events = self.composites[type_].events.select(*chosen)
         else:
-            found = self.source.events.filter(F.col("type") == type_).select(*chosen)
-        for each in where:
-            found = found.filter(condition(each, self.lookup))
-        return found
+            events = self.source.events.filter(F.col("type") == type_).select(*chosen)
+        for expression in where:
+            events = events.filter(condition(expression, self.lookup))
+        return events
 
     def judged(self, expression: Expression) -> Column:
         """A conjunct as a condition of a join; not true where it does not hold."""
@@ -265,15 +265,15 @@ class Roles:
 
 def without_same(where: Iterable[Expression], roles: Sequence[str]) -> list[Expression]:
     """The conjuncts, with every SAME written out for these roles: the keys of all equal that of the first."""
-    made: list[Expression] = []
-    for each in where:
-        if isinstance(each, Same):
-            keys = [_for_role(each.key, role) for role in roles]
+    conditions: list[Expression] = []
+    for expression in where:
+        if isinstance(expression, Same):
+            keys = [_for_role(expression.key, role) for role in roles]
             # A key without a value equals not even itself.
-            made += [Binary("=", keys[0], key) for key in keys]
+            conditions += [Binary("=", keys[0], key) for key in keys]
         else:
-            made.append(each)
-    return made
+            conditions.append(expression)
+    return conditions
 
 
 def _for_role(key: Expression, role: str) -> Expression:

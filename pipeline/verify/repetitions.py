@@ -15,8 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 from headwater.pipeline.expressions.cells import EXACT_FLOAT, WIDE, Cell, refuse_where
 from headwater.pipeline.expressions.expressions import Lookup, Name, condition
-from headwater.pipeline.verify.joins import Matches
-from headwater.pipeline.verify.relations import Refused, Roles, first_of, inner_of, last_of, near_join, without_same
+from headwater.pipeline.verify.joins import MatchFrame
+from headwater.pipeline.verify.relations import (
+    Roles,
+    Unverifiable,
+    first_of,
+    inner_of,
+    last_of,
+    near_join,
+    without_same,
+)
 from headwater.pipeline.verify.sums import exact_sum
 from headwater.pipeline.verify.trees import bounded
 from headwater.protocol.expressions import Attribute, Expression, Fold, Parameter, Same, rewritten, roles_of, walk
@@ -71,46 +79,49 @@ def looks_back(conjunct: Expression) -> bool:
 
 
 def conjuncts_of(where: Sequence[Expression], bound: Sequence[str], negated: Sequence[str], roles: Roles) -> Conjuncts:
-    """The conjuncts that apply to a branch. Refused where one lets the elements decide about negated events."""
+    """The conjuncts that apply to a branch. Unverifiable where one lets the elements decide about negated events."""
     repeated = repeated_in(bound, roles)
     named = {*bound, *repeated}
     plain: list[Expression] = []
     inner: dict[str, list[Expression]] = {role: [] for role in repeated}
     finished: list[Expression] = []
     of_negated: list[Expression] = []
-    for each in where:
-        if isinstance(each, Same):
-            of_negated.append(each)
-            plain += without_same([each], bound)
+    for expression in where:
+        if isinstance(expression, Same):
+            of_negated.append(expression)
+            plain += without_same([expression], bound)
             for role in repeated:
-                inner[role].append(without_same([each], [bound[0], inner_of(role)])[1])
+                inner[role].append(without_same([expression], [bound[0], inner_of(role)])[1])
             continue
-        if roles_of(each) & set(negated):
-            if roles_of(each) <= {*named, *negated}:
-                elements = [role for role in repeated if names_elements(each, role)]
-                if elements or looks_at_all(each, roles):
-                    role = min(elements or set(roles_of(each)) & set(repeated))
-                    absent = min(roles_of(each) & set(negated))
-                    raise Refused(
+        if roles_of(expression) & set(negated):
+            if roles_of(expression) <= {*named, *negated}:
+                elements = [role for role in repeated if names_elements(expression, role)]
+                if elements or looks_at_all(expression, roles):
+                    role = min(elements or set(roles_of(expression)) & set(repeated))
+                    absent = min(roles_of(expression) & set(negated))
+                    raise Unverifiable(
                         f"rule {roles.rule.name}: a condition on the negated {absent} names the elements of {role}[], "
                         f"of which any may be left out; name {role}[first] or {role}[last]"
                     )
-                of_negated.append(_at_ends(each, bound, roles, ""))
+                of_negated.append(_at_ends(expression, bound, roles, ""))
             continue
-        if not roles_of(each) <= named:
+        if not roles_of(expression) <= named:
             continue  # an untaken branch of an OR
-        if looks_at_all(each, roles):
-            finished.append(each)
+        if looks_at_all(expression, roles):
+            finished.append(expression)
             continue
-        elements = [role for role in repeated if names_elements(each, role)]
+        elements = [role for role in repeated if names_elements(expression, role)]
         if not elements:
-            plain.append(_at_ends(each, bound, roles, ""))
+            plain.append(_at_ends(expression, bound, roles, ""))
             continue
         (role,) = elements
-        plain += [_at_ends(each, bound, roles, end) for end in (first_of(role), last_of(role)) if end in bound]
-        inner[role].append(_at_ends(each, bound, roles, inner_of(role)))
+        plain += [_at_ends(expression, bound, roles, end) for end in (first_of(role), last_of(role)) if end in bound]
+        inner[role].append(_at_ends(expression, bound, roles, inner_of(role)))
     return Conjuncts(
-        tuple(plain), {role: tuple(made) for role, made in inner.items()}, tuple(finished), tuple(of_negated)
+        tuple(plain),
+        {role: tuple(conditions) for role, conditions in inner.items()},
+        tuple(finished),
+        tuple(of_negated),
     )
 
 
@@ -136,7 +147,9 @@ def candidates_name(role: str, roles: Roles) -> str:
     return f"candidates_{sorted(roles.repeated).index(role)}"
 
 
-def with_candidates(matches: Matches, conjuncts: Conjuncts, apart: dict[frozenset[str], int], roles: Roles) -> Matches:
+def with_candidates(
+    matches: MatchFrame, conjuncts: Conjuncts, apart: dict[frozenset[str], int], roles: Roles
+) -> MatchFrame:
     """The matches with the candidates between the ends of each repetition, in their order, and the ways to choose."""
     from pyspark.sql import functions as F
 
@@ -147,35 +160,35 @@ def with_candidates(matches: Matches, conjuncts: Conjuncts, apart: dict[frozense
             continue
         first, last, between = first_of(role), last_of(role), inner_of(role)
         meets = conjuncts.inner[role]
-        alone = [each for each in meets if roles_of(each) <= {between}]
+        alone = [expression for expression in meets if roles_of(expression) <= {between}]
         on = [roles.before(first, between), roles.before(between, last)]
-        on += [roles.judged(each) for each in meets if each not in alone]
+        on += [roles.judged(expression) for expression in meets if expression not in alone]
         on += [
             roles.differ(between, other)
             for other in matches.bound
             if other not in (first, last) and roles.leaves[other].type == roles.leaves[between].type
         ]
         reach = (0, bounded(frozenset((first, last)), apart, roles.rule.name))
-        found = near_join(frame, roles.events(between, alone), (roles.ts(first), roles.ts(between)), reach, on, "left")
+        joined = near_join(frame, roles.events(between, alone), (roles.ts(first), roles.ts(between)), reach, on, "left")
         identity = [name for other in matches.bound for name in roles.identity_names(other)]
         kept = [F.first(F.col(f"`{name}`")).alias(name) for name in frame.columns if name not in identity]
         elements = F.collect_list(F.when(roles.column(between, "seq").isNotNull(), _sortable(between, roles)))
         ordered = F.transform(F.array_sort(elements), lambda one: one["element"])
-        frame = found.groupBy(*identity).agg(*kept, ordered.alias(candidates_name(role, roles)))
+        frame = joined.groupBy(*identity).agg(*kept, ordered.alias(candidates_name(role, roles)))
     ways = [_ways(role, matches.bound, conjuncts, roles) for role in repeated]
     total = reduce(lambda a, b: (a * b).cast(WIDE), ways, F.lit(1).cast(WIDE))
-    for each in conjuncts.finished:
-        judged = roles_of(each) & set(repeated)
+    for expression in conjuncts.finished:
+        judged = roles_of(expression) & set(repeated)
         if len(judged) > 1 and any(has_inner(role, matches.bound) for role in judged):
             one, other = sorted(judged)[:2]
-            raise Refused(
+            raise Unverifiable(
                 f"rule {roles.rule.name}: a condition compares all of {one}[] with all of {other}[], whose choices "
                 "cannot be counted apart"
             )
         if not any(has_inner(role, matches.bound) for role in judged):
             single = {role: F.array(roles.element(first_of(role))) for role in repeated}
-            frame = frame.filter(finished_holds([each], matches.bound, single, roles))
-    return Matches(frame.withColumn(WAYS, total).filter(F.col(WAYS) > 0), matches.bound)
+            frame = frame.filter(finished_holds([expression], matches.bound, single, roles))
+    return MatchFrame(frame.withColumn(WAYS, total).filter(F.col(WAYS) > 0), matches.bound)
 
 
 def _sortable(role: str, roles: Roles) -> Column:
@@ -193,13 +206,13 @@ def _ways(role: str, bound: Sequence[str], conjuncts: Conjuncts, roles: Roles) -
         return F.lit(1).cast(WIDE)
     candidates = F.col(candidates_name(role, roles))
     number = F.size(candidates)
-    finished = [each for each in conjuncts.finished if role in roles_of(each)]
+    finished = [expression for expression in conjuncts.finished if role in roles_of(expression)]
     if not finished:
         bad = number > CANDIDATES_MOST
         half = F.least(number, F.lit(60))
-        made = (_power(half).cast("decimal(19,0)") * _power(number - half).cast("decimal(19,0)")).cast(WIDE)
-        return refuse_where(bad, f"more than {CANDIDATES_MOST} candidates of a repetition cannot be counted", made)
-    if all(looks_back(each) and not _folds(each) for each in finished):
+        product = (_power(half).cast("decimal(19,0)") * _power(number - half).cast("decimal(19,0)")).cast(WIDE)
+        return refuse_where(bad, f"more than {CANDIDATES_MOST} candidates of a repetition cannot be counted", product)
+    if all(looks_back(expression) and not _folds(expression) for expression in finished):
         return _paths(role, bound, candidates, finished, roles)
     return _tried(role, bound, candidates, finished, roles)
 
@@ -220,7 +233,7 @@ def _paths(role: str, bound: Sequence[str], candidates: Column, finished: Sequen
 
     def follows(one: Column, other: Column) -> Column:
         lookup = lookup_of(bound, {}, roles, {role: (other, one)})
-        return reduce(lambda a, b: a & b, [condition(each, lookup) for each in finished])
+        return reduce(lambda a, b: a & b, [condition(expression, lookup) for expression in finished])
 
     def to(reached: Column, element: Column) -> Column:
         """The number of ways to an element, by the numbers of those to the elements before it."""
@@ -296,7 +309,7 @@ def finished_holds(
         )
         return F.forall(pairs, lambda pair: at({role: (pair["other"], pair["one"])}))
 
-    return reduce(lambda a, b: a & b, [judged(each) for each in finished], F.lit(True))
+    return reduce(lambda a, b: a & b, [judged(expression) for expression in finished], F.lit(True))
 
 
 def _previous(conjunct: Expression, role: str) -> bool:
@@ -338,8 +351,8 @@ def folded(function: str, role: str, word: str | None, elements: Column, roles: 
 
     if word is None:
         return Cell(F.size(elements).cast("bigint"), "int", 0)
-    known = roles.lookup_attribute(first_of(role), word)
-    if known is None:
+    cell = roles.lookup_attribute(first_of(role), word)
+    if cell is None:
         return Cell(F.lit(0).cast("bigint"), "int", 0, 0) if function == "count" else None
 
     def value(element: Column) -> Column:
@@ -347,22 +360,22 @@ def folded(function: str, role: str, word: str | None, elements: Column, roles: 
         assert cell is not None
         return cell.column
 
-    values = F.filter(F.transform(elements, value), lambda each: each.isNotNull())
+    values = F.filter(F.transform(elements, value), lambda element: element.isNotNull())
     number = F.size(values)
     match function:
         case "count":
             return Cell(number.cast("bigint"), "int", 0)
         case "min":
-            return Cell(F.array_min(values), known.kind, known.low, known.high)
+            return Cell(F.array_min(values), cell.kind, cell.low, cell.high)
         case "max":
-            return Cell(F.array_max(values), known.kind, known.low, known.high)
-    if known.kind == "string":
+            return Cell(F.array_max(values), cell.kind, cell.low, cell.high)
+    if cell.kind == "string":
         return None
-    if known.kind == "float":
+    if cell.kind == "float":
         total = exact_sum(values)
         return Cell(total if function == "sum" else total / number, "float")
-    whole_numbers = F.transform(values, lambda each: each.cast("bigint").cast("decimal(20,0)"))
-    summed = F.aggregate(whole_numbers, F.lit(0).cast(WIDE), lambda total, each: (total + each).cast(WIDE))
+    whole_numbers = F.transform(values, lambda element: element.cast("bigint").cast("decimal(20,0)"))
+    summed = F.aggregate(whole_numbers, F.lit(0).cast(WIDE), lambda total, element: (total + element).cast(WIDE))
     total = F.when(number > 0, summed)
     if function == "sum":
         return Cell(total, "int", -(2**100), 2**100)

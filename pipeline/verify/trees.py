@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING
 
-from headwater.pipeline.verify.relations import Refused, Roles, first_of, last_of
+from headwater.pipeline.verify.relations import Roles, Unverifiable, first_of, last_of
 from headwater.protocol.pattern import Conjunction, Disjunction, Leaf, Negation, Part, Repetition, Sequence, Window
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def resolved(part: Part) -> list[Part]:
             first, last = Leaf(first_of(leaf.role), leaf.type), Leaf(last_of(leaf.role), leaf.type)
             return [first, Elements((first, last))]
         case Disjunction(parts):
-            return [made for branch in parts for made in resolved(branch)]
+            return [resolved_branch for branch in parts for resolved_branch in resolved(branch)]
         case Sequence(parts) | Conjunction(parts):
             chosen = product(*(resolved(inner) for inner in parts))
             return [_flat(replace(part, parts=tuple(combination))) for combination in chosen]
@@ -65,7 +65,9 @@ def positive(operator: Operator) -> list[Part]:
 
 def ending(operator: Operator) -> list[Part]:
     """The parts whose ends a window bounds: every element of a repetition is one."""
-    return [each for part in positive(operator) for each in (part.parts if isinstance(part, Elements) else (part,))]
+    return [
+        element for part in positive(operator) for element in (part.parts if isinstance(part, Elements) else (part,))
+    ]
 
 
 def slots(part: Part) -> list[Leaf]:
@@ -91,12 +93,12 @@ def operators(part: Part) -> Iterator[Operator]:
 
 def order_pairs(root: Part) -> set[tuple[str, str]]:
     """Pairs of roles of which the first comes before the second."""
-    made: set[tuple[str, str]] = set()
+    pairs: set[tuple[str, str]] = set()
     for operator in operators(root):
         if isinstance(operator, Sequence):
             for left, right in combinations(positive(operator), 2):
-                made |= {(a, b) for a in roles_in(left) for b in roles_in(right)}
-    return made
+                pairs |= {(a, b) for a in roles_in(left) for b in roles_in(right)}
+    return pairs
 
 
 def structural(root: Part, window: Window | None, roles: Roles) -> Iterator[Held]:
@@ -173,17 +175,17 @@ def reach(part: Part, window: Window | None) -> int | None:
     if window.bounds == "span":
         return window.length
     inners = [reach(inner, getattr(inner, "window", None)) for inner in parts]
-    known = [each for each in inners if each is not None]
-    return window.length + max(known) if len(known) == len(inners) else None
+    inner_reaches = [inner_reach for inner_reach in inners if inner_reach is not None]
+    return window.length + max(inner_reaches) if len(inner_reaches) == len(inners) else None
 
 
 def distances(root: Part, window: Window | None) -> dict[frozenset[str], int]:
     """How far the ends of the events of two roles may lie apart, for every pair of which it is bounded."""
-    made: dict[frozenset[str], int] = {}
+    by_pair: dict[frozenset[str], int] = {}
 
     def note(a: str, b: str, length: int) -> None:
         pair = frozenset((a, b))
-        made[pair] = min(made.get(pair, length), length)
+        by_pair[pair] = min(by_pair.get(pair, length), length)
 
     for operator in operators(root):
         own = window if operator is root else operator.window
@@ -196,17 +198,17 @@ def distances(root: Part, window: Window | None) -> dict[frozenset[str], int]:
         for left, right in combinations(ending(operator), 2):
             # Whichever ends first reaches back from its end, and the other one's end lies within the window.
             reaches = [reach(part, getattr(part, "window", None)) for part in (left, right)]
-            known = [each for each in reaches if each is not None]
-            if len(known) == len(reaches):
+            inner_reaches = [inner_reach for inner_reach in reaches if inner_reach is not None]
+            if len(inner_reaches) == len(reaches):
                 for a, b in product(roles_in(left), roles_in(right)):
-                    note(a, b, own.length + max(known))
-    return made
+                    note(a, b, own.length + max(inner_reaches))
+    return by_pair
 
 
 def bounded(pair: frozenset[str], apart: dict[frozenset[str], int], rule: str) -> int:
     if pair not in apart:
         one, other = sorted(pair)
-        raise Refused(
+        raise Unverifiable(
             f"rule {rule}: nothing bounds how far {one} and {other} may lie apart, so they would have to be compared "
             "over the whole trace; give the operator that holds them a window of its own"
         )

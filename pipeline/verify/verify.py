@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipeline.prepare.prepared import Prepared, Unfinished
 from headwater.pipeline.spark.paths import to_write
-from headwater.pipeline.verify.compare import KINDS, Difference, Figures, Wanted, compared_with
+from headwater.pipeline.verify.compare import KINDS, Difference, RuleFigures, Wanted, compared_with
 from headwater.pipeline.verify.counted import counted_with
-from headwater.pipeline.verify.delivered import Delivered, other_version, read_delivered
+from headwater.pipeline.verify.delivered import DeliveredComposites, other_version, read_delivered
 from headwater.pipeline.verify.emitted import Emitted, in_order_of_reading
 from headwater.pipeline.verify.expected import Expected, expected, offer
-from headwater.pipeline.verify.relations import Refused, Source
+from headwater.pipeline.verify.relations import TraceEvents, Unverifiable
 from headwater.pipeline.verify.repetitions import WAYS
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.events import EventType
@@ -51,10 +51,10 @@ class Task:
 
 
 @dataclass(slots=True)
-class Report:
+class VerificationReport:
     """What came out."""
 
-    figures: list[Figures] = field(default_factory=list)
+    figures: list[RuleFigures] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
     """Rules that could not be verified, and why."""
     notes: list[str] = field(default_factory=list)
@@ -63,12 +63,12 @@ class Report:
 
     @property
     def equal(self) -> bool:
-        return not self.bad_lines and all(each.equal for each in self.figures)
+        return not self.bad_lines and all(figures.equal for figures in self.figures)
 
     def to_json(self) -> dict[str, Any]:
         return {
             "equal": self.equal,
-            "rules": [each.to_json() for each in self.figures],
+            "rules": [figures.to_json() for figures in self.figures],
             "refused": self.refused,
             "bad_lines": self.bad_lines,
             "notes": self.notes,
@@ -76,38 +76,40 @@ class Report:
         }
 
 
-def verify(spark: SparkSession, task: Task, *, examples: int, out: Path | None, tell: Callable[[str], None]) -> Report:
+def verify(
+    spark: SparkSession, task: Task, *, examples: int, out: Path | None, tell: Callable[[str], None]
+) -> VerificationReport:
     """Computes what every rule should have found and compares. ``examples``: how many of each kind to name."""
-    report = Report()
+    report = VerificationReport()
     delivered = _delivered(spark, task, report, tell) if task.counts is None else None
     source = source_of(spark, task, report)
     emitted = Emitted(task.rules)
     differences: list[Difference] = []
     for rule in in_order_of_reading(task.rules):
-        asked = task.only is None or rule.name in task.only
-        if not asked and not emitted.is_read(rule):
+        is_wanted = task.only is None or rule.name in task.only
+        if not is_wanted and not emitted.is_read(rule):
             continue
         tell(f"computing what {rule.name} should have found")
         try:
             should = offer(expected(rule, source, emitted), emitted)
-            if not asked:
+            if not is_wanted:
                 continue
             if delivered is None:
                 assert task.counts is not None
                 report.figures.append(_by_number(should, task.counts.get(rule.name, 0)))
                 continue
-            found = (counted_with if should.repeated else compared_with)(should, delivered.composites, task.sinks)
+            difference = (counted_with if should.repeated else compared_with)(should, delivered.composites, task.sinks)
         except Exception as error:
             refused = _refusal(rule, error)
             if refused is None:
                 raise
             emitted.refuse(rule, refused)
-            if asked:
+            if is_wanted:
                 report.refused[rule.name] = refused
             continue
-        differences.append(found)
-        report.figures.append(found.figures)
-        report.examples += _examples(found, examples)
+        differences.append(difference)
+        report.figures.append(difference.figures)
+        report.examples += _examples(difference, examples)
     if out is not None:
         _write(spark, out, differences, report)
     return report
@@ -115,22 +117,24 @@ def verify(spark: SparkSession, task: Task, *, examples: int, out: Path | None, 
 
 def _refusal(rule: Rule, error: Exception) -> str | None:
     """Why a rule cannot be verified, as was said when its relations were made, or by a row that cannot be judged."""
-    if isinstance(error, Refused):
+    if isinstance(error, Unverifiable):
         return str(error)
     said = _RAISED.search(str(error))
     return f"rule {rule.name}: {said[1]}" if said else None
 
 
-def _by_number(should: Expected, delivered: int) -> Figures:
+def _by_number(should: Expected, delivered: int) -> RuleFigures:
     from pyspark.sql import functions as F
 
     row = should.frame.agg(F.sum(WAYS).alias("number")).first()
     assert row is not None
     wanted = int(row["number"] or 0)
-    return Figures(should.rule.name, wanted, delivered, max(0, wanted - delivered), max(0, delivered - wanted), 0, 0)
+    return RuleFigures(
+        should.rule.name, wanted, delivered, max(0, wanted - delivered), max(0, delivered - wanted), 0, 0
+    )
 
 
-def source_of(spark: SparkSession, task: Task, report: Report) -> Source:
+def source_of(spark: SparkSession, task: Task, report: VerificationReport) -> TraceEvents:
     """The events that the rules could see, with the ranges of their whole numbers."""
     from pyspark.sql import functions as F
 
@@ -148,10 +152,10 @@ def source_of(spark: SparkSession, task: Task, report: Report) -> Source:
     ranges = {name: (bounds[f"least {name}"] or 0, bounds[f"most {name}"] or 0) for name in ("seq", *whole)}
     ranges["ts"] = (manifest.first_us, manifest.last_us)
     counts = {name: manifest.types[name].events for name in read}
-    return Source(events, task.types, manifest.kinds, counts, ranges)
+    return TraceEvents(events, task.types, manifest.kinds, counts, ranges)
 
 
-def _entering(events: DataFrame, task: Task, read: Collection[str], report: Report) -> DataFrame:
+def _entering(events: DataFrame, task: Task, read: Collection[str], report: VerificationReport) -> DataFrame:
     """Only what the sources of the network take in."""
     from pyspark.sql import functions as F
 
@@ -170,58 +174,62 @@ def _entering(events: DataFrame, task: Task, read: Collection[str], report: Repo
     return events.filter(F.array_contains(pairs, F.struct("node", "type")))
 
 
-def _delivered(spark: SparkSession, task: Task, report: Report, tell: Callable[[str], None]) -> Delivered:
+def _delivered(
+    spark: SparkSession, task: Task, report: VerificationReport, tell: Callable[[str], None]
+) -> DeliveredComposites:
     tell(f"reading what was delivered, from {plural(len(task.delivered), 'file')}")
-    found = read_delivered(spark, task.delivered)
+    delivered = read_delivered(spark, task.delivered)
     names = {rule.name for rule in task.rules if task.only is None or rule.name in task.only}
-    known = {rule.name for rule in task.rules}
-    report.bad_lines = found.bad_lines
-    if found.bad_lines:
-        report.notes.append(f"{found.bad_lines:,} delivered lines are no composite events, such as")
-        report.notes += [f"  {each}" for each in found.bad_examples]
-    if found.events:
-        report.notes.append(f"{found.events:,} deliveries of primitive events were not compared")
-    if not found.rules and not found.bad_lines:
+    rule_names = {rule.name for rule in task.rules}
+    report.bad_lines = delivered.bad_lines
+    if delivered.bad_lines:
+        report.notes.append(f"{delivered.bad_lines:,} delivered lines are no composite events, such as")
+        report.notes += [f"  {example}" for example in delivered.bad_examples]
+    if delivered.events:
+        report.notes.append(f"{delivered.events:,} deliveries of primitive events were not compared")
+    if not delivered.rules and not delivered.bad_lines:
         report.notes.append("nothing was delivered")
-    unknown = {rule: number for rule, number in found.rules.items() if rule not in known}
+    unknown = {rule: number for rule, number in delivered.rules.items() if rule not in rule_names}
     for name, number in list(unknown.items())[:10]:
         report.notes.append(f"{number:,} composites are of a rule {name}, which is not among the rules that were given")
-    if unknown and not set(found.rules) & known:
+    if unknown and not set(delivered.rules) & rule_names:
         raise ConfigError(
             f"what was delivered is of the rules {', '.join(sorted(unknown)[:10])}, and those to verify are "
             f"{', '.join(sorted(names))}; name the rules that were run, or other deliveries"
         )
     for rule in (rule for rule in task.rules if rule.name in names):
-        version = other_version(found.composites, rule) if rule.name in found.rules else None
+        version = other_version(delivered.composites, rule) if rule.name in delivered.rules else None
         if version is not None:
             raise ConfigError(
                 f"version {version} of rule {rule.name} found what was delivered, and version {rule.version} is to be "
                 "verified; name the rules as they were run"
             )
-    return found
+    return delivered
 
 
-def _examples(found: Difference, most: int) -> list[dict[str, Any]]:
+def _examples(difference: Difference, most: int) -> list[dict[str, Any]]:
     from pyspark.sql import functions as F
 
-    if found.figures.equal:
+    if difference.figures.equal:
         return []
-    made = []
+    examples = []
     for kind in KINDS:
-        rows = found.problems.filter(F.col("kind") == kind).orderBy("parts").limit(most).collect()
+        rows = difference.problems.filter(F.col("kind") == kind).orderBy("parts").limit(most).collect()
         for row in rows:
-            each = row.asDict(recursive=True)
-            each |= {name: json.loads(each[name]) if each[name] else None for name in ("expected", "delivered")}
-            each["times"] = int(each["times"])
-            made.append(each)
-    return made
+            example = row.asDict(recursive=True)
+            example |= {
+                name: json.loads(example[name]) if example[name] else None for name in ("expected", "delivered")
+            }
+            example["times"] = int(example["times"])
+            examples.append(example)
+    return examples
 
 
-def _write(spark: SparkSession, out: Path, differences: Sequence[Difference], report: Report) -> None:
+def _write(spark: SparkSession, out: Path, differences: Sequence[Difference], report: VerificationReport) -> None:
     with Unfinished(out, overwrite=False) as unfinished:
-        for number, each in enumerate(differences):
+        for number, difference in enumerate(differences):
             mode = "overwrite" if number == 0 else "append"
-            each.problems.write.mode(mode).parquet(to_write(unfinished.folder / PROBLEMS))
+            difference.problems.write.mode(mode).parquet(to_write(unfinished.folder / PROBLEMS))
         text = json.dumps(report.to_json(), indent=1, ensure_ascii=False) + "\n"
         (unfinished.folder / SUMMARY).write_text(text, encoding="utf-8")
         unfinished.publish()

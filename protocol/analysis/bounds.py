@@ -28,7 +28,7 @@ def offsets(rule: Rule, role: str) -> Offsets:
     match (of a negated sub-pattern: every event of a match of it that forbids one). Roles that never occur together,
     because they stand in different branches of an OR, are left out.
     """
-    found: dict[str, tuple[float, float]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
     for bounds in _bounds(rule):
         if role not in bounds.roles:
             continue
@@ -36,9 +36,9 @@ def offsets(rule: Rule, role: str) -> Offsets:
             if other == role:
                 continue
             greatest, least = bounds.greatest(other, role), -bounds.greatest(role, other)
-            known = found.get(other, (UNBOUNDED, -UNBOUNDED))
-            found[other] = min(known[0], least), max(known[1], greatest)
-    return {other: (_finite(least), _finite(greatest)) for other, (least, greatest) in found.items()}
+            range_so_far = ranges.get(other, (UNBOUNDED, -UNBOUNDED))
+            ranges[other] = min(range_so_far[0], least), max(range_so_far[1], greatest)
+    return {other: (_finite(least), _finite(greatest)) for other, (least, greatest) in ranges.items()}
 
 
 def horizon_us(rule: Rule) -> int | None:
@@ -83,8 +83,8 @@ class _Bounds:
         self.hidden: dict[str, _Hidden] = {}
         for forbidden in branch.forbidden:
             depth = max((float(sub.horizon) for sub in forbidden.sub), default=0.0)
-            made = self._range_of(forbidden, UNBOUNDED if depth >= FOREVER_US else depth)
-            self.hidden |= dict.fromkeys(forbidden.roles, made)
+            hidden = self._range_of(forbidden, UNBOUNDED if depth >= FOREVER_US else depth)
+            self.hidden |= dict.fromkeys(forbidden.roles, hidden)
         for step in branch.steps:
             if isinstance(step, Measure):
                 self.hidden[step.leaf.role] = self._range_of(step, 0)
@@ -118,8 +118,8 @@ class _Bounds:
         if later != earlier or not self.branch.units[later].many:
             return self._difference[later][earlier]
         own = [float(length) for unit, length, _ in self.branch.own_spans if unit == later]
-        others = (unit for unit in range(len(self.branch.units)) if unit != later)
-        around = [self._difference[later][unit] + self._difference[unit][later] for unit in others]
+        other_units = (unit for unit in range(len(self.branch.units)) if unit != later)
+        around = [self._difference[later][unit] + self._difference[unit][later] for unit in other_units]
         return min([*own, *around], default=UNBOUNDED)
 
     def _units(self) -> list[list[float]]:
@@ -170,18 +170,18 @@ class _Bounds:
         """Whether the unit's event is always the end of the part (or, if its elements count by themselves, an end)."""
         if spread.elements[number]:
             return True
-        others = [other for other in spread.parts[number] if other != unit]
-        return not self.branch.units[unit].many and all((other, unit) in self.branch.before for other in others)
+        rest = [other for other in spread.parts[number] if other != unit]
+        return not self.branch.units[unit].many and all((other, unit) in self.branch.before for other in rest)
 
     # Negations and aggregates
 
-    def _range_of(self, found: Forbidden | Measure, depth: float) -> _Hidden:
-        left, right, window = dict.fromkeys(found.left, 0.0), dict.fromkeys(found.right, 0.0), float(found.window)
+    def _range_of(self, step: Forbidden | Measure, depth: float) -> _Hidden:
+        left, right, window = dict.fromkeys(step.left, 0.0), dict.fromkeys(step.right, 0.0), float(step.window)
         # What counts events in its window says nothing about time.
         owner: dict[int, float] = {}
-        if isinstance(found, Forbidden) and not found.numbered:
-            owner = dict.fromkeys(found.owner, window)
-        match found.place:
+        if isinstance(step, Forbidden) and not step.numbered:
+            owner = dict.fromkeys(step.owner, window)
+        match step.place:
             case "between":
                 return _Hidden(right, left, depth)
             case "before":
@@ -191,9 +191,9 @@ class _Bounds:
             case "around":
                 return _Hidden(owner, owner, depth)
             case "within":
-                return _Hidden(right, dict.fromkeys(found.right, window), depth)
+                return _Hidden(right, dict.fromkeys(step.right, window), depth)
             case "ends":
-                (one,), (other,) = found.left, found.right
+                (one,), (other,) = step.left, step.right
                 units = range(len(self.branch.units))
                 after = {unit: max(self._apart(one, unit), self._apart(other, unit)) for unit in units}
                 before = {unit: max(self._apart(unit, one), self._apart(unit, other)) for unit in units}
@@ -207,19 +207,19 @@ class _Bounds:
         if self.branch.count is not None or self.branch.horizon >= FOREVER_US:
             return UNBOUNDED
         ages = [self._age(unit) for unit in units]
-        for hidden, found in self._ranges():
-            if self._is_reckoned_from_the_latest(found) and not self._waits():
-                ages.append(found.window + hidden.depth)
+        for hidden, step in self._ranges():
+            if self._is_reckoned_from_the_latest(step) and not self._waits():
+                ages.append(step.window + hidden.depth)
             else:
                 through = (ages[unit] + length for unit, length in hidden.before.items())
                 ages.append(min(through, default=UNBOUNDED) + hidden.depth)
         return max(ages)
 
-    def _is_reckoned_from_the_latest(self, found: Forbidden | Measure) -> bool:
+    def _is_reckoned_from_the_latest(self, step: Forbidden | Measure) -> bool:
         """Whether the range begins a window before the latest part of all, which decides the match if nothing waits."""
-        if not isinstance(found, Forbidden) or found.place not in ("before", "around"):
+        if not isinstance(step, Forbidden) or step.place not in ("before", "around"):
             return False
-        return len(found.owner) == len(self.branch.units)
+        return len(step.owner) == len(self.branch.units)
 
     def _ranges(self) -> Iterator[tuple[_Hidden, Forbidden | Measure]]:
         for forbidden in self.branch.forbidden:

@@ -94,12 +94,12 @@ class _TreeBuilder:
         self.branch = Branch()
         self.pattern = pattern
         self.composite_types = composite_types
-        self.found: list[tuple[Negation, str, tuple[int, ...], tuple[int, ...], int]] = []
+        self.negations: list[tuple[Negation, str, tuple[int, ...], tuple[int, ...], int]] = []
         self.owners: list[tuple[Window | None, list[int]]] = []
 
     def has_duration(self, unit: int) -> bool:
-        made = self.branch.units[unit]
-        return made.many or any(leaf.type in self.composite_types for leaf in made.leaves)
+        content = self.branch.units[unit]
+        return content.many or any(leaf.type in self.composite_types for leaf in content.leaves)
 
     def build(self, part: Part) -> list[int]:
         """Add a positive part; the numbers of its units."""
@@ -132,7 +132,7 @@ class _TreeBuilder:
         for position, inner in enumerate(parts):
             if isinstance(inner, Negation):
                 place, left, right = _place(part, inside, position)
-                self.found.append((inner, place, left, right, owner))
+                self.negations.append((inner, place, left, right, owner))
         if window is not None:
             self.owners[owner][1].extend(units)
             self._bound(window, [(parts[i], group) for i, group in enumerate(inside) if group], units)
@@ -199,7 +199,7 @@ def _tree(pattern: Pattern, root: Part, composite_types: frozenset[str]) -> Bran
     ]
     if pattern.skip == "any" and not any(unit.limit for unit in branch.units):
         branch.where = [condition for condition in branch.where if not _is_gap(condition, branch)]
-    for negation, place, left, right, owner in builder.found:
+    for negation, place, left, right, owner in builder.negations:
         window, members = builder.owners[owner]
         assert window is not None
         sub, leaf = _negated(negation.part, window, composite_types, pattern)
@@ -373,8 +373,8 @@ def _chain(pattern: Pattern, chain: Chain) -> Branch:
 
 
 def _range(
-    found: Within | Between, numbers: dict[str, int]
+    bounds: Within | Between, numbers: dict[str, int]
 ) -> tuple[Literal["ends", "within"], tuple[int, ...], tuple[int, ...], int]:
-    if isinstance(found, Within):
-        return "within", (), (numbers[found.origin],), found.length_us
-    return "ends", (numbers[found.one],), (numbers[found.other],), 0
+    if isinstance(bounds, Within):
+        return "within", (), (numbers[bounds.origin],), bounds.length_us
+    return "ends", (numbers[bounds.one],), (numbers[bounds.other],), 0

@@ -63,15 +63,15 @@ def joinable_components(rule: Rule, roles: Collection[str]) -> Groups:
     and the roles in them are in the order of the text.
     """
     check_divisible(rule)
-    known = set(roles)
-    ordered = [leaf.role for leaf in leaves(rule.pattern.root) if leaf.role in known]
-    assert len(ordered) == len(known), f"{sorted(known - set(ordered))} are no roles of rule {rule.name!r}"
+    wanted = set(roles)
+    ordered = [leaf.role for leaf in leaves(rule.pattern.root) if leaf.role in wanted]
+    assert len(ordered) == len(wanted), f"{sorted(wanted - set(ordered))} are no roles of rule {rule.name!r}"
     if isinstance(rule.pattern.root, Chain):
-        joined = _ChainView(rule.pattern, rule.pattern.root).components(known)
+        joined = _ChainView(rule.pattern, rule.pattern.root).components(wanted)
     else:
-        joined = [_tree_component(rule.pattern, rule.pattern.root, known)]
+        joined = [_tree_component(rule.pattern, rule.pattern.root, wanted)]
     group_of = {role: group for group in joined if len(group) > 1 for role in group}
-    groups = {tuple(each for each in ordered if each in group_of.get(role, {role})): None for role in ordered}
+    groups = {tuple(member for member in ordered if member in group_of.get(role, {role})): None for role in ordered}
     return tuple(groups)
 
 
@@ -129,7 +129,7 @@ def anonymous(partial: PartialRule) -> Pattern | None:
     where = {_anonymous_condition(condition, number) for condition in partial.pattern.where}
     if None in where:
         return None
-    ordered = tuple(sorted((each for each in where if each is not None), key=repr))
+    ordered = tuple(sorted((condition for condition in where if condition is not None), key=repr))
     return replace(partial.pattern, root=_renamed(root, number), where=ordered)
 
 
@@ -137,7 +137,7 @@ def _anonymous_condition(condition: Expression, number: Mapping[str, str]) -> Ex
     """None where a role is named otherwise than by an attribute."""
     if any(isinstance(part, Fold) for part in walk(condition)):
         return None
-    return rewritten(condition, lambda each: replace(each, role=number.get(each.role, each.role)))
+    return rewritten(condition, lambda attribute: replace(attribute, role=number.get(attribute.role, attribute.role)))
 
 
 def _sorted(part: Part) -> Part:
@@ -233,12 +233,12 @@ class _ChainView:
     def components(self, roles: set[str]) -> list[set[str]]:
         joinable = roles & self.positive
         while True:
-            found = self._connected(joinable)
-            alone = {role for group in found if len(group) > 1 for role in group if self._meets_others(role, group)}
+            groups = self._connected(joinable)
+            alone = {role for group in groups if len(group) > 1 for role in group if self._meets_others(role, group)}
             if not alone:
                 break
             joinable -= alone
-        return [group | self._negations(group, roles) for group in found]
+        return [group | self._negations(group, roles) for group in groups]
 
     def _connected(self, roles: set[str]) -> list[set[str]]:
         group_of: dict[str, set[str]] = {}
@@ -257,7 +257,7 @@ class _ChainView:
         """
         if self.contested(role) is None:
             return False
-        return sum(self.leaf[each].type == self.leaf[role].type for each in group) < self.uses[self.leaf[role].type]
+        return sum(self.leaf[other].type == self.leaf[role].type for other in group) < self.uses[self.leaf[role].type]
 
     def _negations(self, group: set[str], roles: set[str]) -> set[str]:
         """The negations that can be judged where the group is: then what they forbid need not come up at all."""
@@ -272,7 +272,7 @@ class _ChainView:
         if not self._is_bounded_by(role, group) or not self._keeps_all(role, group | {role}):
             return False
         # A part of the match never negates it, and parts outside the group are not known to be parts.
-        return all(self.leaf[each].type != self.leaf[role].type for each in self.positive)
+        return all(self.leaf[other].type != self.leaf[role].type for other in self.positive)
 
     def _is_bounded_by(self, role: str, group: set[str]) -> bool:
         match self.steps.get(role):
@@ -288,7 +288,7 @@ class _ChainView:
         return bool(_staying((condition,), group))
 
     def _mentioning(self, role: str) -> list[Expression]:
-        return [each for each in self.where if role in roles_of(each) or isinstance(each, Same)]
+        return [condition for condition in self.where if role in roles_of(condition) or isinstance(condition, Same)]
 
     def _keeps_all(self, role: str, group: Collection[str]) -> bool:
         """Whether every conjunct that mentions the role can be judged in the group."""
@@ -308,9 +308,9 @@ class _ChainView:
         if self.uses[step.leaf.type] > 1 or self.uses[self.leaf[origin].type] > 1:
             return False
         own = (
-            each
-            for each in self._mentioning(role)
-            if max(map(self.order.__getitem__, roles_of(each))) == self.order[role]
+            condition
+            for condition in self._mentioning(role)
+            if max(map(self.order.__getitem__, roles_of(condition))) == self.order[role]
         )
         return all(roles_of(condition) <= {role, origin} for condition in own)
 
@@ -429,6 +429,6 @@ def _kept_window(
 
 
 def _spliced(part: Sequence | Conjunction, inside: list[Part]) -> tuple[Part, ...]:
-    found = _flattened(replace(part, parts=tuple(inside)))
-    assert isinstance(found, Sequence | Conjunction)
-    return found.parts
+    flattened = _flattened(replace(part, parts=tuple(inside)))
+    assert isinstance(flattened, Sequence | Conjunction)
+    return flattened.parts

@@ -54,16 +54,16 @@ def pullable_roles(rule: Rule) -> frozenset[str]:
 
 def in_negated_patterns(rule: Rule) -> frozenset[str]:
     """Roles of negated sub-patterns of several: their matches are found as their parts come, in trace order."""
-    found: set[str] = set()
+    roles: set[str] = set()
 
     def look(part: Part) -> None:
         if isinstance(part, Negation):
             inner = list(leaves(part.part))
             if len(inner) > 1:
-                found.update(leaf.role for leaf in inner)
+                roles.update(leaf.role for leaf in inner)
         for inside in getattr(part, "parts", ()):
             look(inside)
 
     if not isinstance(rule.pattern.root, Chain):
         look(rule.pattern.root)
-    return frozenset(found)
+    return frozenset(roles)

@@ -183,7 +183,7 @@ class _Tree:
             yield Flaw("this pattern has no positive part", "a match needs at least one event that is there", root)
             return
         yield from self._visit(root, _Place())
-        for part in (root, *(each.part for each in walk_parts(root) if isinstance(each, Negation))):
+        for part in (root, *(negation.part for negation in walk_parts(root) if isinstance(negation, Negation))):
             if alternatives(part) > ALTERNATIVES_MAX:
                 yield Flaw(
                     f"the ORs of this pattern combine in more than {ALTERNATIVES_MAX} ways",
@@ -280,14 +280,14 @@ class _Tree:
 
 
 def _chain_flaws(chain: Chain) -> Iterator[Flaw]:
-    known = {chain.anchor.role}
+    earlier = {chain.anchor.role}
     parameters: set[str] = set()
     for step in chain.steps:
         bounds = step.within if isinstance(step, Selection) else step.range
-        yield from _range_flaws(bounds, step.leaf.role, known)
+        yield from _range_flaws(bounds, step.leaf.role, earlier)
         match step:
             case Selection(leaf, policy, _, count):
-                known.add(leaf.role)
+                earlier.add(leaf.role)
                 if count < 1 or (policy == "each" and count != 1):
                     yield Flaw(f"{count}-{policy} chooses nothing", "write a number from 1", leaf.role)
             case Aggregate(name, function, leaf, attribute, _):
@@ -302,10 +302,10 @@ def _chain_flaws(chain: Chain) -> Iterator[Flaw]:
                 pass
 
 
-def _range_flaws(bounds: Within | Between, role: str, known: Iterable[str]) -> Iterator[Flaw]:
+def _range_flaws(bounds: Within | Between, role: str, earlier: Iterable[str]) -> Iterator[Flaw]:
     names = (bounds.origin,) if isinstance(bounds, Within) else (bounds.one, bounds.other)
     for name in names:
-        if name not in known:
+        if name not in earlier:
             yield Flaw(f"unbound name {name!r}", "a range starts from a part introduced before", role)
     if isinstance(bounds, Within) and bounds.length_us < 0:
         yield Flaw("a window cannot be shorter than nothing", "", role)
@@ -328,7 +328,7 @@ def _condition_flaws(pattern: Pattern, condition: e.Expression) -> Iterator[Flaw
     if not isinstance(pattern.root, Chain):
         elements = {part.role for part in inside if isinstance(part, e.Attribute) and part.index in ("", "i-1")}
         repetitions = [part for part in walk_parts(pattern.root) if isinstance(part, Repetition)]
-        if sum(any(leaf.role in elements for leaf in each.parts) for each in repetitions) > 1:
+        if sum(any(leaf.role in elements for leaf in repetition.parts) for repetition in repetitions) > 1:
             yield Flaw(
                 "this condition names elements of two repetitions",
                 "name b[first], b[last] or an aggregate of one of them",

@@ -51,7 +51,7 @@ class SegmentId:
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class SegmentLink:
     """The segment before this one, and how many of its bytes count; what is behind them was written again here."""
 
     segment: SegmentId
@@ -68,14 +68,14 @@ def snapshot_name(generation: int) -> str:
 
 def segments_in(folder: Path) -> list[SegmentId]:
     """All segments by their names, in order."""
-    found = (_SEGMENT_NAME.fullmatch(name) for name in os.listdir(folder))
-    return sorted(SegmentId(int(match[1]), int(match[2])) for match in found if match)
+    matches = (_SEGMENT_NAME.fullmatch(name) for name in os.listdir(folder))
+    return sorted(SegmentId(int(match[1]), int(match[2])) for match in matches if match)
 
 
 def snapshots_in(folder: Path) -> list[int]:
     """The generations that have a snapshot, by name, in order."""
-    found = (_SNAPSHOT_NAME.fullmatch(name) for name in os.listdir(folder))
-    return sorted(int(match[1]) for match in found if match)
+    matches = (_SNAPSHOT_NAME.fullmatch(name) for name in os.listdir(folder))
+    return sorted(int(match[1]) for match in matches if match)
 
 
 def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
@@ -90,8 +90,8 @@ def write_all(descriptor: int, data: bytes | memoryview, offset: int) -> None:
 # ----------------------------------------------------------------------------------------------------------- headers
 
 
-def segment_header(own: SegmentId, link: Link | None) -> bytes:
-    before = link or Link(SegmentId(0, 0), 0)  # no segment ends at 0: each has a header
+def segment_header(own: SegmentId, link: SegmentLink | None) -> bytes:
+    before = link or SegmentLink(SegmentId(0, 0), 0)  # no segment ends at 0: each has a header
     header = _SEGMENT.pack(
         SEGMENT_MAGIC,
         VERSION,
@@ -112,8 +112,8 @@ def snapshot_header(generation: int, data: bytes) -> bytes:
 
 def _refuse_strangers(path: Path, begin: bytes, magic: bytes) -> None:
     """Files that this program did not write, or that another version did, are not ours to cut or remove."""
-    known = magic[: len(begin)]
-    if begin[: len(known)] != known and begin.strip(b"\0"):
+    expected = magic[: len(begin)]
+    if begin[: len(expected)] != expected and begin.strip(b"\0"):
         raise ConfigError(
             f"{path} has the name of a journal's file but was not written by Headwater; "
             f"nothing was changed: move it away, or give the node another data folder"
@@ -128,7 +128,7 @@ def _refuse_strangers(path: Path, begin: bytes, magic: bytes) -> None:
             )
 
 
-def read_segment_header(path: Path, own: SegmentId) -> Link | None:
+def read_segment_header(path: Path, own: SegmentId) -> SegmentLink | None:
     """The link to the segment before; raises Damaged, ConfigError for what is not ours, EOFError if the header was
     never completely written (the file is shorter, or holds only zeros)."""
     with path.open("rb") as file:
@@ -141,7 +141,7 @@ def read_segment_header(path: Path, own: SegmentId) -> Link | None:
     _, _, _, serial, generation, before_generation, before_serial, before_end = _SEGMENT.unpack_from(header)
     if SegmentId(generation, serial) != own:
         raise Damaged(f"its header says that it is {SegmentId(generation, serial).name}")
-    return Link(SegmentId(before_generation, before_serial), before_end) if before_end else None
+    return SegmentLink(SegmentId(before_generation, before_serial), before_end) if before_end else None
 
 
 def check_snapshot_is_ours(path: Path) -> None:

@@ -24,7 +24,7 @@ from headwater.protocol.journal.files import (
     read_records,
 )
 from headwater.protocol.journal.lock import take_lock
-from headwater.protocol.journal.recovery import LOSSES_NAME, Part, Recovered, recover
+from headwater.protocol.journal.recovery import LOSSES_NAME, ChainedSegment, Recovered, recover
 from headwater.protocol.journal.writer import SegmentWriter, remove_before, write_snapshot
 
 Durability = Literal["none", "async", "sync"]
@@ -60,14 +60,14 @@ class Journal:
     every call is carried out before it returns.
     """
 
-    def __init__(self, folder: Path, durability: Durability, lock: int, found: Recovered) -> None:
+    def __init__(self, folder: Path, durability: Durability, lock: int, recovered: Recovered) -> None:
         """Not to be called: see `open`."""
         self.folder = folder
         self.durability = durability
-        self.snapshot: bytes | None = found.snapshot  # the owner may set it to None once it has been read
-        self.was_cut = found.was_cut  # records that may have been reported durable are lost: see `lost_records`
-        self.lost_records = found.lost_records  # at least so many
-        self.bytes_since_snapshot = found.bytes if durability != "none" else 0
+        self.snapshot: bytes | None = recovered.snapshot  # the owner may set it to None once it has been read
+        self.was_cut = recovered.was_cut  # records that may have been reported durable are lost: see `lost_records`
+        self.lost_records = recovered.lost_records  # at least so many
+        self.bytes_since_snapshot = recovered.bytes if durability != "none" else 0
         self.is_full = False  # what was committed cannot be written; it is kept and tried again every second
         self.on_full: Callable[[str], None] = _ignore  # with a sentence that says why, once
         self.on_recovered: Callable[[], None] = lambda: None
@@ -76,13 +76,13 @@ class Journal:
         self.pending_bytes = 0  # committed and not yet durable
         self.is_saving = False  # a snapshot is on its way
         self._lock: int | None = lock
-        self._parts: list[Part] = found.parts
+        self._parts: list[ChainedSegment] = recovered.parts
         self._may_read = True
         self._appended: list[bytes] = []
         self._appended_bytes = 0
         self._unfinished = 0  # commits handed to the thread whose `then` has not run
-        self._base = found.base  # the generation of the newest snapshot that is durable
-        self._generation = found.generation
+        self._base = recovered.base  # the generation of the newest snapshot that is durable
+        self._generation = recovered.generation
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._queue: SimpleQueue[_Commit | _Rotate | _Stop] = SimpleQueue()
@@ -90,10 +90,10 @@ class Journal:
         self._waiting: list[_Commit | _Rotate] = []  # without a loop: what a full disk holds up
         self._saver: threading.Thread | None = None
         self._leave_to_thread_until = 0.0  # by perf_counter
-        last = found.parts[-1] if found.parts else None
+        last = recovered.parts[-1] if recovered.parts else None
         self._writer = SegmentWriter(
             folder,
-            last.segment if last else SegmentId(found.generation, 0),
+            last.segment if last else SegmentId(recovered.generation, 0),
             last.link if last else None,
             sync=durability == "sync",
         )
@@ -113,10 +113,10 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = take_lock(folder)
-            found = recover(folder, on_warning)
-            journal = cls(folder, durability, lock, found)
+            recovered = recover(folder, on_warning)
+            journal = cls(folder, durability, lock, recovered)
             if durability == "none":
-                if found.parts or found.snapshot is not None:
+                if recovered.parts or recovered.snapshot is not None:
                     on_warning(
                         f"the durability is none, but {folder} holds a journal: its contents are taken over once more "
                         f"and its files are removed with the first new record, since they would be out of date"
@@ -375,10 +375,10 @@ class Journal:
                     self._tell(self.on_recovered)
                 return True
 
-    def _tell(self, what: Callable[..., None], *arguments: object) -> None:
+    def _tell(self, callback: Callable[..., None], *arguments: object) -> None:
         assert self._loop is not None
         with suppress(RuntimeError):  # the loop was closed before the journal: no task is there to be told
-            self._loop.call_soon_threadsafe(what, *arguments)
+            self._loop.call_soon_threadsafe(callback, *arguments)
 
     def _sentence(self, problem: OSError) -> str:
         return (

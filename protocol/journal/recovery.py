@@ -13,8 +13,8 @@ from headwater.protocol.files import sync_folder, write_file
 from headwater.protocol.journal.files import (
     SEGMENT_HEADER_BYTES,
     Damaged,
-    Link,
     SegmentId,
+    SegmentLink,
     check_snapshot_is_ours,
     read_records,
     read_segment_header,
@@ -31,11 +31,11 @@ TAIL_BYTES_MAX = 64 << 20  # so much of a damaged tail is looked at when its rec
 
 
 @dataclass(slots=True)
-class Part:
+class ChainedSegment:
     """A segment of the chain, and how far it is good."""
 
     segment: SegmentId
-    link: Link | None
+    link: SegmentLink | None
     end: int = 0
 
 
@@ -46,7 +46,7 @@ class Recovered:
     snapshot: bytes | None = None
     base: int = 0  # the generation the snapshot begins
     generation: int = 0  # the generation to go on in
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ChainedSegment] = field(default_factory=list)
     was_cut: bool = False
     lost_records: int = 0
     records: int = 0
@@ -62,7 +62,7 @@ class _Recovery:
     def __init__(self, folder: Path, on_warning: Callable[[str], None]) -> None:
         self._folder = folder
         self._warn = on_warning
-        self._found = Recovered()
+        self._recovered = Recovered()
         self._kept: set[Path] = set()  # the .bad files of this recovery, never removed by it
 
     def run(self) -> Recovered:
@@ -72,16 +72,16 @@ class _Recovery:
             check_snapshot_is_ours(self._folder / snapshot_name(generation))
         for leftover in self._folder.glob("snapshot-*.tmp"):
             leftover.unlink()
-        found = self._found
+        recovered = self._recovered
         self._remember_losses()
         self._choose_snapshot(snapshots)
-        parts, behind = self._chain([s for s in segments if s.generation >= found.base], headers)
+        parts, behind = self._chain([s for s in segments if s.generation >= recovered.base], headers)
         self._read(parts, behind)
-        found.generation = found.parts[-1].segment.generation if found.parts else found.base
+        recovered.generation = recovered.parts[-1].segment.generation if recovered.parts else recovered.base
         sync_folder(self._folder)
-        return found
+        return recovered
 
-    def _header(self, segment: SegmentId) -> Link | Damaged | EOFError | None:
+    def _header(self, segment: SegmentId) -> SegmentLink | Damaged | EOFError | None:
         try:
             return read_segment_header(self._folder / segment.name, segment)
         except (Damaged, EOFError) as problem:
@@ -90,25 +90,25 @@ class _Recovery:
     def _remember_losses(self) -> None:
         """An earlier opening may have found a loss and have been killed before its owner could act upon it."""
         with suppress(FileNotFoundError):
-            told = (self._folder / LOSSES_NAME).read_text(encoding="ascii").strip()
-            self._found.was_cut = True
-            self._found.lost_records = int(told) if told.isdecimal() else 1
+            count = (self._folder / LOSSES_NAME).read_text(encoding="ascii").strip()
+            self._recovered.was_cut = True
+            self._recovered.lost_records = int(count) if count.isdecimal() else 1
             self._warn(
                 f"records that may have been reported durable were lost from the journal in {self._folder} before, "
-                f"at least {self._found.lost_records:,}, and no snapshot was taken since"
+                f"at least {self._recovered.lost_records:,}, and no snapshot was taken since"
             )
 
     def _lose(self, records: int) -> None:
         """Write down, before anything is cut, that something is lost."""
-        self._found.was_cut = True
-        self._found.lost_records = max(records, self._found.lost_records)  # some may have been counted before
-        write_file(self._folder / LOSSES_NAME, f"{self._found.lost_records}\n")
+        self._recovered.was_cut = True
+        self._recovered.lost_records = max(records, self._recovered.lost_records)  # some may have been counted before
+        write_file(self._folder / LOSSES_NAME, f"{self._recovered.lost_records}\n")
 
     def _choose_snapshot(self, generations: list[int]) -> None:
         for generation in reversed(generations):
             path = self._folder / snapshot_name(generation)
             try:
-                self._found.snapshot = read_snapshot(path, generation)
+                self._recovered.snapshot = read_snapshot(path, generation)
             except Damaged as problem:
                 kept = self._set_aside(path)
                 self._warn(
@@ -116,14 +116,14 @@ class _Recovery:
                     f"instead, and the damaged file is kept as {kept.name}"
                 )
             else:
-                self._found.base = generation
+                self._recovered.base = generation
                 return
 
     def _chain(
-        self, segments: list[SegmentId], headers: dict[SegmentId, Link | Damaged | EOFError | None]
-    ) -> tuple[list[Part], list[SegmentId]]:
+        self, segments: list[SegmentId], headers: dict[SegmentId, SegmentLink | Damaged | EOFError | None]
+    ) -> tuple[list[ChainedSegment], list[SegmentId]]:
         """The segments that follow each other from the snapshot on, and those behind that do not."""
-        parts: list[Part] = []
+        parts: list[ChainedSegment] = []
         behind: list[SegmentId] = []
         for segment in segments:
             header = headers[segment]
@@ -136,25 +136,25 @@ class _Recovery:
             if isinstance(header, Damaged):
                 behind.append(segment)
                 continue
-            if segment.generation == self._found.base and (
-                header is None or header.segment.generation < self._found.base
+            if segment.generation == self._recovered.base and (
+                header is None or header.segment.generation < self._recovered.base
             ):
                 place = -1  # the first after the snapshot
             else:
-                known = [part.segment for part in parts]
-                if header is None or header.segment not in known:
+                chained = [part.segment for part in parts]
+                if header is None or header.segment not in chained:
                     behind.append(segment)
                     continue
-                place = known.index(header.segment)
+                place = chained.index(header.segment)
             # Whatever stood between the two was written while the disk failed, and this segment takes its place.
             for superseded in parts[place + 1 :]:
                 (self._folder / superseded.segment.name).unlink()
-            parts[place + 1 :] = [Part(segment, header)]
+            parts[place + 1 :] = [ChainedSegment(segment, header)]
         return parts, behind
 
-    def _read(self, parts: list[Part], behind: list[SegmentId]) -> None:
+    def _read(self, parts: list[ChainedSegment], behind: list[SegmentId]) -> None:
         """Find how far the chain is good, and cut it there."""
-        found = self._found
+        recovered = self._recovered
         for number, part in enumerate(parts):
             path = self._folder / part.segment.name
             size = path.stat().st_size
@@ -163,12 +163,12 @@ class _Recovery:
             part.end = SEGMENT_HEADER_BYTES
             with path.open("rb") as file:
                 for part.end, _ in read_records(file, SEGMENT_HEADER_BYTES, min(counts, size)):
-                    found.records += 1
+                    recovered.records += 1
                 if part.end < counts:
                     file.seek(part.end)
                     tail = file.read(min(counts, size) - part.end)
-            found.parts.append(part)
-            found.bytes += part.end - SEGMENT_HEADER_BYTES
+            recovered.parts.append(part)
+            recovered.bytes += part.end - SEGMENT_HEADER_BYTES
             if part.end < counts:
                 following = [later.segment for later in parts[number + 1 :]]
                 self._cut(part, tail, [*following, *behind], is_last=link is None)
@@ -182,14 +182,14 @@ class _Recovery:
                 f"the journal in {self._folder} has a gap: {names} cannot be joined to what is before; "
                 f"{lost:,} records there are not used and the files are kept with the ending .bad"
             )
-        elif found.base and not parts:
+        elif recovered.base and not parts:
             self._lose(0)
             self._warn(
-                f"{self._folder / SegmentId(found.base, 0).name} is missing: what followed the snapshot, if anything "
-                f"did, is lost"
+                f"{self._folder / SegmentId(recovered.base, 0).name} is missing: what followed the snapshot, if "
+                f"anything did, is lost"
             )
 
-    def _cut(self, part: Part, tail: bytes, following: list[SegmentId], *, is_last: bool) -> None:
+    def _cut(self, part: ChainedSegment, tail: bytes, following: list[SegmentId], *, is_last: bool) -> None:
         path = self._folder / part.segment.name
         judged = judge(tail[:TAIL_BYTES_MAX])
         if judged.is_torn and is_last and not following:

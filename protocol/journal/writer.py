@@ -8,8 +8,8 @@ from pathlib import Path
 
 from headwater.protocol.files import sync_folder
 from headwater.protocol.journal.files import (
-    Link,
     SegmentId,
+    SegmentLink,
     segment_header,
     segments_in,
     snapshot_header,
@@ -25,7 +25,7 @@ class SegmentWriter:
     """Appends to one segment after the other. `write` either has written everything (and synced it, if `sync`) or
     raises OSError, and may then be called again with the same bytes."""
 
-    def __init__(self, folder: Path, own: SegmentId, link: Link | None, *, sync: bool) -> None:
+    def __init__(self, folder: Path, own: SegmentId, link: SegmentLink | None, *, sync: bool) -> None:
         self._folder = folder
         self._own = own  # the segment being written, or to be begun with the next write
         self._link = link
@@ -113,7 +113,7 @@ class SegmentWriter:
         with suppress(OSError):  # all that counts was synced before; without sync nothing is promised
             os.close(self._descriptor)
         self._descriptor = None
-        self._link = Link(self._own, self._end)
+        self._link = SegmentLink(self._own, self._end)
         self._own = following
 
 

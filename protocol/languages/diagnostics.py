@@ -8,10 +8,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from headwater.protocol.errors import RuleError
-from headwater.protocol.text import closest as closest
-from headwater.protocol.text import listed as listed
-from headwater.protocol.text import plural as plural
-from headwater.protocol.text import suggestion as suggestion
 
 if TYPE_CHECKING:
     from headwater.protocol.languages.meaning import Types
@@ -53,7 +49,7 @@ class RuleTextError(RuleError):
         """``types``: which event types there are as far as the text can be understood."""
         self.diagnostics = list(diagnostics)
         self.types = types
-        super().__init__("\n".join(str(each) for each in self.diagnostics))
+        super().__init__("\n".join(str(diagnostic) for diagnostic in self.diagnostics))
 
 
 class Text:
@@ -107,7 +103,7 @@ class Problems:
 
     def __init__(self, text: Text) -> None:
         self.text = text
-        self.found: list[tuple[int, Diagnostic]] = []
+        self.placed: list[tuple[int, Diagnostic]] = []
         self.doubtful: list[Diagnostic] = []
         self._seen: set[tuple[int, str]] = set()
 
@@ -115,11 +111,11 @@ class Problems:
         """Note a mistake, once for the same place and message."""
         if (at, message) not in self._seen:
             self._seen.add((at, message))
-            self.found.append((at, self.text.diagnostic(at, message, hint, code)))
+            self.placed.append((at, self.text.diagnostic(at, message, hint, code)))
 
     def warn(self, at: int, message: str, hint: str = "") -> None:
         """Note what is allowed and yet may not be what is meant."""
         self.doubtful.append(self.text.diagnostic(at, f"warning: {message}", hint))
 
     def diagnostics(self) -> list[Diagnostic]:
-        return [made for _, made in sorted(self.found, key=lambda pair: pair[0])]
+        return [diagnostic for _, diagnostic in sorted(self.placed, key=lambda pair: pair[0])]

@@ -13,10 +13,12 @@ def composite_types(rules: Iterable[Rule]) -> dict[str, EventType]:
     """What the rules emit; where several emit the same type, with the kinds that hold all their values."""
     kinds: dict[str, dict[str, str]] = {}
     for rule in rules:
-        known = kinds.setdefault(rule.emits, {})
-        for each in rule.attributes:
-            if each.name not in RESERVED_ATTRIBUTES:
-                known[each.name] = common_kind(each.kind, known.get(each.name, each.kind))
+        attribute_kinds = kinds.setdefault(rule.emits, {})
+        for attribute in rule.attributes:
+            if attribute.name not in RESERVED_ATTRIBUTES:
+                attribute_kinds[attribute.name] = common_kind(
+                    attribute.kind, attribute_kinds.get(attribute.name, attribute.kind)
+                )
     return {
         name: EventType(name, {attribute: kind + "?" for attribute, kind in attributes.items()})
         for name, attributes in kinds.items()

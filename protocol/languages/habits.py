@@ -100,7 +100,7 @@ def _other_language(text: str, language: Language, recent: Sequence[Token]) -> S
                 "EVENT declares an event type, as in event Temp(value: float)",
                 "leave EVENT out: a rule begins with SEQ(A a, B b)",
             )
-    start = next((each for each in recent[-2:] if _SASE_START.match(text, _start(each))), None)
+    start = next((token for token in recent[-2:] if _SASE_START.match(text, _start(token))), None)
     if language == "tesla" and start is not None:
         return SyntaxMistake(
             _start(start),

@@ -69,7 +69,7 @@ def parse_duration(text: str) -> int:
 
 def parse_string(text: str) -> str:
     """What stands between the quotes. A backslash before any other character than those it escapes stays itself."""
-    return re.sub(r"\\(.)", lambda found: _ESCAPES.get(found[1], found[0]), text[1:-1])
+    return re.sub(r"\\(.)", lambda escape: _ESCAPES.get(escape[1], escape[0]), text[1:-1])
 
 
 def print_string(value: str) -> str:

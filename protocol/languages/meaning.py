@@ -38,31 +38,31 @@ class Placed(NamedTuple):
 class Types:
     """The event types a set of rules may name; an open set takes any name and any attribute."""
 
-    def __init__(self, known: Iterable[EventType], is_open: bool) -> None:
-        self.known = {each.name: each for each in known}
+    def __init__(self, declared: Iterable[EventType], is_open: bool) -> None:
+        self.declared = {event_type.name: event_type for event_type in declared}
         self.is_open = is_open
         self.vague: set[str] = set()
         """What rules with mistakes in them emit: the name is right, the attributes may be anything."""
 
     @property
     def names(self) -> list[str]:
-        return [*self.known, *sorted(self.vague)]
+        return [*self.declared, *sorted(self.vague)]
 
     def has(self, name: str) -> bool:
-        return self.is_open or name in self.known or name in self.vague
+        return self.is_open or name in self.declared or name in self.vague
 
     def attribute_kind(self, type_name: str, attribute: str) -> str | None:
         """None where a type that is known has no such attribute."""
         if attribute in RESERVED_KINDS:
             return RESERVED_KINDS[attribute]
-        known = self.known.get(type_name)
-        if known is None:
+        event_type = self.declared.get(type_name)
+        if event_type is None:
             return "any"
-        return None if known.position(attribute) is None else known.kind(attribute)
+        return None if event_type.position(attribute) is None else event_type.kind(attribute)
 
     def attributes(self, type_name: str) -> tuple[str, ...]:
-        known = self.known.get(type_name)
-        return known.attributes if known else ()
+        event_type = self.declared.get(type_name)
+        return event_type.attributes if event_type else ()
 
 
 class Meaning:
@@ -100,7 +100,7 @@ class Meaning:
             case s.All():
                 for item in node.items:
                     yield from self.conjuncts(item)
-            case s.Chain():
+            case s.ComparisonChain():
                 for one, at in self._comparisons(node):
                     yield Placed(one, at)
             case s.Range(negated=False):
@@ -109,8 +109,8 @@ class Meaning:
             case s.SameKeys():
                 yield from self.same(node)
             case _:
-                made = self.boolean(node)
-                for one in e.conjuncts(made):
+                condition = self.boolean(node)
+                for one in e.conjuncts(condition):
                     yield Placed(one, node.at)
 
     def boolean(self, node: s.Syntax) -> e.Expression:
@@ -147,12 +147,12 @@ class Meaning:
             case _:
                 return Typed(self._condition(node), "bool")
 
-    def _condition(self, node: s.Not | s.Chain | s.Range | s.All | s.Any | s.SameKeys) -> e.Expression:
+    def _condition(self, node: s.Not | s.ComparisonChain | s.Range | s.All | s.Any | s.SameKeys) -> e.Expression:
         """What is true or false."""
         match node:
             case s.Not():
                 return e.Unary("not", self.boolean(node.operand))
-            case s.Chain():
+            case s.ComparisonChain():
                 return joined("and", [one for one, _ in self._comparisons(node)])
             case s.Range():
                 both = joined("and", [one for one, _ in self._bounds(node)])
@@ -200,10 +200,10 @@ class Meaning:
         if function is None:
             hint = suggestion(name, self.functions.names(), "functions")
             self.problems.add(node.at, f"unknown function {name!r}", hint, UNKNOWN_FUNCTION)
-            return Typed(e.Call(name, tuple(each.expression for each in arguments)), "any")
+            return Typed(e.Call(name, tuple(argument.expression for argument in arguments)), "any")
         self._check_arguments(node, function, arguments)
-        made = e.Call(function.name, tuple(each.expression for each in arguments))
-        return Typed(made, function.result_kind(each.kind for each in arguments))
+        call = e.Call(function.name, tuple(argument.expression for argument in arguments))
+        return Typed(call, function.result_kind(argument.kind for argument in arguments))
 
     def _check_arguments(self, node: s.Called | s.Bracketed, function: Function, arguments: list[Typed]) -> None:
         if not function.accepts_count(len(arguments)):
@@ -214,10 +214,10 @@ class Meaning:
         for position, (argument, written) in enumerate(zip(arguments, node.arguments, strict=True)):
             wanted = function.parameter(position)
             if not fits(argument.kind, wanted):
-                what = "a number" if wanted == "float" else a(wanted)
+                expected = "a number" if wanted == "float" else a(wanted)
                 self.problems.add(
                     written.at,
-                    f"{function.name} needs {what} here, but this is {a(argument.kind)}",
+                    f"{function.name} needs {expected} here, but this is {a(argument.kind)}",
                     signature(function),
                 )
         if function.name == "matches" and isinstance(arguments[1].expression, e.Constant):
@@ -253,7 +253,7 @@ class Meaning:
             )
         return Typed(e.Binary(operator, left.expression, right.expression), kind or "any")
 
-    def _comparisons(self, node: s.Chain) -> Iterator[tuple[e.Expression, int]]:
+    def _comparisons(self, node: s.ComparisonChain) -> Iterator[tuple[e.Expression, int]]:
         operands = [self.value(operand) for operand in node.operands]
         for position, operator in enumerate(node.operators):
             left, right = operands[position], operands[position + 1]

@@ -51,13 +51,13 @@ def parse_text(text: Text, language: Language) -> list[TypeDeclaration | RuleSyn
         for token in parser.lexer_thread.lex(parser.parser_state):  # type: ignore[no-untyped-call]
             parser.feed_token(token)
             fed.append(token)
-        made: list[TypeDeclaration | RuleSyntax] = parser.feed_eof(fed[-1] if fed else None)  # type: ignore[no-untyped-call]
+        items: list[TypeDeclaration | RuleSyntax] = parser.feed_eof(fed[-1] if fed else None)  # type: ignore[no-untyped-call]
     except UnexpectedInput as mistake:
         raise _explain(text.text, language, mistake, fed) from None
-    for item in made:
+    for item in items:
         if isinstance(item, SaseRule) and item.name is None and isinstance(item.root, LeafPart):
             _check_lone_name(text.text, item.root, bool(item.clauses))
-    return made
+    return items
 
 
 def _check_lone_name(text: str, leaf: LeafPart, has_clauses: bool) -> None:
@@ -80,12 +80,12 @@ _SKIPPED = re.compile(r"""(?:#|//|--)[^\n]*|'(?:[^'\\\n]|\\.)*'?|"(?:[^"\\\n]|\\
 
 def _check_nesting(text: str) -> None:
     depth = 0
-    for found in _SKIPPED.finditer(text):
-        if found[1]:
+    for bracket in _SKIPPED.finditer(text):
+        if bracket[1]:
             depth += 1
             if depth > NESTING_MAX:
-                raise too_deep(found.start())
-        elif found[2]:
+                raise too_deep(bracket.start())
+        elif bracket[2]:
             depth = max(0, depth - 1)
 
 
@@ -133,10 +133,10 @@ def _unknown_unit(text: str, at: int, recent: list[Token]) -> SyntaxMistake | No
     """A number followed by a word that is no unit, where the parser stopped at that word or right after it."""
     for token in reversed(recent):
         if token.type == "NUMBER" and token.start_pos is not None and token.end_pos is not None:
-            found = _UNIT_LIKE.match(text, token.start_pos)
+            quantity = _UNIT_LIKE.match(text, token.start_pos)
             window = _WINDOW_NUMBER.search(text[max(0, token.end_pos - 80) : token.end_pos])
-            if found and window and found.start(1) <= at:
-                return _no_unit(found.start(1), found[1])
+            if quantity and window and quantity.start(1) <= at:
+                return _no_unit(quantity.start(1), quantity[1])
     return None
 
 

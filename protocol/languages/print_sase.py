@@ -54,8 +54,8 @@ def print_sase(rule: Rule) -> str:
     lines = [f"{name(rule.name, 'a rule', OPERATORS | {'event'})}: {_root(root, outermost)}"]
     check_split(rule.pattern.where)
     conditions = [
-        f"SAME[{printer.text(each.key)}]" if isinstance(each, e.Same) else printer.text(each, NOT)
-        for each in rule.pattern.where
+        f"SAME[{printer.text(condition.key)}]" if isinstance(condition, e.Same) else printer.text(condition, NOT)
+        for condition in rule.pattern.where
     ]
     if conditions:
         lines.append("WHERE " + "\n  AND ".join(conditions))
@@ -66,8 +66,8 @@ def print_sase(rule: Rule) -> str:
         lines.append("SKIP TILL NEXT MATCH")
     if rule.attributes or rule.emits != rule.name:
         outputs = [
-            f"{word(each.name)}{'' if each.kind == 'any' else f': {each.kind}'} = {printer.text(each.value)}"
-            for each in rule.attributes
+            f"{word(output.name)}{'' if output.kind == 'any' else f': {output.kind}'} = {printer.text(output.value)}"
+            for output in rule.attributes
         ]
         lines.append(f"RETURN {word(rule.emits)}({', '.join(outputs)})")
     return "\n".join(lines) + "\n"

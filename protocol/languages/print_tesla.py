@@ -47,11 +47,14 @@ class _Printer:
     def text(self) -> str:
         rule = self.rule
         heading = "" if rule.name == rule.emits else f"Rule {word(rule.name)}\n"
-        fields = ", ".join(f"{word(each.name)}: {each.kind}" for each in rule.attributes)
+        fields = ", ".join(f"{word(attribute.name)}: {attribute.kind}" for attribute in rule.attributes)
         steps = [self._selector(self.chain.anchor), *(line for step in self.chain.steps for line in self._step(step))]
         lines = [f"define {word(rule.emits)}({fields})", "from " + "\n  and ".join(steps)]
         if rule.attributes:
-            values = [f"{word(each.name)} = {self.expressions.text(each.value, SUM)}" for each in rule.attributes]
+            values = [
+                f"{word(attribute.name)} = {self.expressions.text(attribute.value, SUM)}"
+                for attribute in rule.attributes
+            ]
             lines.append("where " + " and ".join(values))
         return heading + "\n".join(lines) + "\n"
 
@@ -105,7 +108,7 @@ class _Printer:
 
     def _selector(self, leaf: Leaf, attribute: str | None = None) -> str:
         self.own = leaf.role
-        conditions = " and ".join(self.expressions.text(each, NOT) for each in self.inside.get(leaf.role, ()))
+        conditions = " and ".join(self.expressions.text(condition, NOT) for condition in self.inside.get(leaf.role, ()))
         self.own = ""
         text = f"{word(leaf.type)}({conditions})"
         if attribute is not None:
@@ -126,7 +129,7 @@ class _Printer:
         """The aggregate with the first condition that can take it in, then the other conditions on its value."""
         call = f"{step.function}({self._selector(step.leaf, step.attribute)} {_range(step.range)})"
         conditions = list(self.about.get(step.name, ()))
-        place = next((i for i, each in enumerate(conditions) if _takes_in(each, step.name)), None)
+        place = next((i for i, condition in enumerate(conditions) if _takes_in(condition, step.name)), None)
         if place is None:
             yield f"${word(step.name)} = {call}"
         else:
@@ -144,19 +147,19 @@ class _Printer:
     def _is_automatic(self, step: Aggregate) -> bool:
         """Whether the parser would give the aggregate this very name."""
         earlier: set[str] = set()
-        for each in self.chain.steps:
-            if each is step:
+        for earlier_step in self.chain.steps:
+            if earlier_step is step:
                 break
-            if isinstance(each, Aggregate):
-                earlier.add(each.name)
+            if isinstance(earlier_step, Aggregate):
+                earlier.add(earlier_step.name)
         number = 1
         while f"_{number}" in earlier:
             number += 1
         return step.name == f"_{number}"
 
     def _uses(self, parameter: str) -> int:
-        values = [*self.rule.pattern.where, *(each.value for each in self.rule.attributes)]
-        return sum(part == e.Parameter(parameter) for each in values for part in e.walk(each))
+        values = [*self.rule.pattern.where, *(attribute.value for attribute in self.rule.attributes)]
+        return sum(part == e.Parameter(parameter) for expression in values for part in e.walk(expression))
 
 
 def _takes_in(condition: e.Expression, parameter: str) -> bool:
@@ -172,10 +175,10 @@ def _first_misnamed(leaves: Iterable[Leaf], used: set[str]) -> str | None:
     used = set(used)
     numbers: dict[str, int] = {}
     for leaf in leaves:
-        given = next_name(leaf.type, used, numbers)
-        if given != leaf.role:
+        automatic = next_name(leaf.type, used, numbers)
+        if automatic != leaf.role:
             return leaf.role
-        used.add(given)
+        used.add(automatic)
     return None
 
 

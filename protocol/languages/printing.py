@@ -21,10 +21,10 @@ class PrintError(RuleError):
     """The language cannot say this rule; the text says why."""
 
 
-def name(text: str, what: str, reserved: frozenset[str]) -> str:
+def name(text: str, owner: str, reserved: frozenset[str]) -> str:
     """The name, if it can stand in a text and is none of the words that mean something else in its place."""
     if not re.fullmatch(r"[^\W\d]\w*", text) or text.lower() in reserved:
-        raise PrintError(f"{text!r} cannot be written as the name of {what}")
+        raise PrintError(f"{text!r} cannot be written as the name of {owner}")
     return text
 
 
@@ -67,7 +67,7 @@ class ExpressionPrinter:
                 raise PrintError("SAME stands only for itself")
 
     def listed(self, expressions: Iterable[e.Expression]) -> str:
-        return ", ".join(self.text(each) for each in expressions)
+        return ", ".join(self.text(expression) for expression in expressions)
 
     def _parameter(self, parameter: str) -> tuple[int, str]:
         if not self.parameters:

@@ -158,12 +158,12 @@ class Reader(Transformer[Token, Any]):
         left, operator, right = children
         return s.Arithmetic(word(operator), left, right, deeper(start_of(operator), left, right))
 
-    def chain(self, children: Children) -> s.Chain:
+    def chain(self, children: Children) -> s.ComparisonChain:
         operands = expressions(children)
         operators = [
             s.Word(start_of(token), _COMPARISONS.get(str(token), str(token))) for token in tokens(children, "COMPARE")
         ]
-        return s.Chain(operands, operators, deeper(operators[0].at, *operands, extra=len(operators)))
+        return s.ComparisonChain(operands, operators, deeper(operators[0].at, *operands, extra=len(operators)))
 
     def members(self, children: Children) -> list[s.Syntax]:
         return expressions(children)

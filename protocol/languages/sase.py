@@ -167,8 +167,8 @@ class SaseMeaning(Meaning):
             self.problems.add(
                 name.at, f"type mismatch: {function} needs numbers, but this is {a(kind)}", "use count instead"
             )
-        made = e.Fold(function, base.text, name.text)
-        return Typed(made, {"count": "int", "avg": "float"}.get(function, kind))
+        fold = e.Fold(function, base.text, name.text)
+        return Typed(fold, {"count": "int", "avg": "float"}.get(function, kind))
 
     @staticmethod
     def _folded(node: s.Syntax) -> tuple[s.Word | None, s.Word | None]:
@@ -219,9 +219,11 @@ class SaseBuilder:
         conditions = list(self._gap_conditions(meaning))
         if where is not None:
             conditions += meaning.conjuncts(where.condition)
-        for made in conditions:
-            self.at.setdefault(made.expression, made.at)
-        pattern = Pattern(root, tuple(made.expression for made in conditions), "next" if skip and skip.next else "any")
+        for condition in conditions:
+            self.at.setdefault(condition.expression, condition.at)
+        pattern = Pattern(
+            root, tuple(condition.expression for condition in conditions), "next" if skip and skip.next else "any"
+        )
         emits = returned.name.text if returned else self.name
         return Rule(self.name, pattern, emits, self._outputs(meaning, returned.outputs if returned else []))
 
@@ -240,10 +242,10 @@ class SaseBuilder:
 
     def _name_roles(self) -> None:
         """Aliases first, so that a leaf without one makes way: its role is its type, or type_2, type_3, .."""
-        found = list(leaf_parts(self.rule.root))
+        all_leaves = list(leaf_parts(self.rule.root))
         taken: set[str] = set()
         numbers: dict[str, int] = {}
-        for leaf in found:
+        for leaf in all_leaves:
             if leaf.alias is not None:
                 if leaf.alias.text in taken:
                     self.problems.add(
@@ -253,7 +255,7 @@ class SaseBuilder:
                     )
                 taken.add(leaf.alias.text)
                 self.roles[id(leaf)] = leaf.alias.text
-        for leaf in found:
+        for leaf in all_leaves:
             if leaf.alias is None:
                 role = next_name(leaf.type.text, taken, numbers)
                 taken.add(role)
@@ -269,11 +271,11 @@ class SaseBuilder:
         return Leaf(role, name.text)
 
     def _part(self, written: s.PartSyntax) -> Part:
-        made = self._made(written)
-        self.at.setdefault(made, written.at)
-        return made
+        part = self._built(written)
+        self.at.setdefault(part, written.at)
+        return part
 
-    def _made(self, written: s.PartSyntax) -> Part:
+    def _built(self, written: s.PartSyntax) -> Part:
         match written:
             case s.LeafPart():
                 return self._leaf_or_repetition(written)
@@ -319,25 +321,25 @@ class SaseBuilder:
                 return Sequence(tuple(self._part(part) for part in written.parts))
             return self._part(written.parts[0])
         parts = [self._part(part) for part in written.parts]
-        found: list[Leaf] = []
+        inner_leaves: list[Leaf] = []
         for part, syntax in zip(parts, written.parts, strict=True):
             if isinstance(part, Leaf):
-                found.append(part)
+                inner_leaves.append(part)
             else:
                 self.problems.add(
                     syntax.at, "only plain events can be repeated", "write B+ b[] or a group such as (A a, B b)+"
                 )
-                found += list(leaves(part))
-        if written.limit is not None and len(found) > 1:
+                inner_leaves += list(leaves(part))
+        if written.limit is not None and len(inner_leaves) > 1:
             self.problems.add(
                 written.limit.at, "LIMIT works for a single repeated event, not for a group", "leave it out"
             )
-            return Repetition(tuple(found))
-        return Repetition(tuple(found), self._limit(written.limit))
+            return Repetition(tuple(inner_leaves))
+        return Repetition(tuple(inner_leaves), self._limit(written.limit))
 
     def _windowed(self, written: s.WindowedPart) -> Part:
-        made = self._part(written.part)
-        single = made.part if isinstance(made, Negation) else made
+        part = self._part(written.part)
+        single = part.part if isinstance(part, Negation) else part
         length = self._inner_length(written.length)
         if isinstance(single, Leaf) or (isinstance(single, Repetition) and len(single.parts) == 1):
             role = single.role if isinstance(single, Leaf) else single.parts[0].role
@@ -349,16 +351,16 @@ class SaseBuilder:
                 )
             else:
                 self.gaps.append((role, written))
-            return made
+            return part
         if written.origin is not None:
             self.problems.add(written.origin.at, "FROM works for a single event", "give SEQ and AND a plain WITHIN")
         if not isinstance(single, Sequence | Conjunction):
             self.problems.add(written.length.at, "only SEQ and AND take a window", "give it to the SEQ or AND inside")
-            return made
+            return part
         if single.window is not None:
             self.problems.add(written.length.at, "this operator has two windows", "one is enough")
         bounded = replace(single, window=Window(length))
-        return Negation(bounded) if isinstance(made, Negation) else bounded
+        return Negation(bounded) if isinstance(part, Negation) else bounded
 
     def _inner_length(self, written: s.Quantity) -> int:
         if not written.has_unit:
@@ -437,12 +439,12 @@ class SaseBuilder:
 
     def _outputs(self, meaning: SaseMeaning, outputs: list[s.Output]) -> tuple[OutputAttribute, ...]:
         meaning.in_output = True
-        made: dict[str, OutputAttribute] = {}
+        by_name: dict[str, OutputAttribute] = {}
         for output in outputs:
             name = output.name
             value = meaning.value(output.value)
             declared = output_kind(s.Field(name, output.kind or s.Word(name.at, "any"), False), self.problems)
-            if name.text in made:
+            if name.text in by_name:
                 self.problems.add(name.at, f"{name.text!r} gets a value twice", "give one of them another name")
             if not fits(value.kind, declared):
                 self.problems.add(
@@ -451,8 +453,8 @@ class SaseBuilder:
                     f"write {name.text}: {value.kind}, or convert the value",
                 )
             kind = declared if output.kind is not None else value.kind
-            made[name.text] = OutputAttribute(name.text, kind, value.expression)
-        return tuple(made.values())
+            by_name[name.text] = OutputAttribute(name.text, kind, value.expression)
+        return tuple(by_name.values())
 
 
 def leaf_parts(part: s.PartSyntax) -> Iterator[s.LeafPart]:

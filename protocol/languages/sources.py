@@ -109,9 +109,9 @@ class _Assembly:
         self.unread = False
         """Whether some text is not even grammatical."""
 
-    def assemble(self, sources: list[Source], given: list[EventType]) -> RuleSet:
-        for each in given:
-            self.declared[each.name] = each
+    def assemble(self, sources: list[Source], event_types: list[EventType]) -> RuleSet:
+        for event_type in event_types:
+            self.declared[event_type.name] = event_type
         broken: list[Diagnostic] = []
         for source in sources:
             text = decode(source)
@@ -123,12 +123,12 @@ class _Assembly:
         types = Types(self.declared.values(), is_open=not self.declared or bool(broken) or self.unread)
         rules = self._build(types)
         if not broken and not self._diagnostics():
-            doubtful = tuple(made for problems in self.all_problems for made in problems.doubtful)
+            doubtful = tuple(diagnostic for problems in self.all_problems for diagnostic in problems.doubtful)
             return RuleSet(tuple(rules), dict(self.declared), doubtful)
         raise RuleTextError(broken + self._diagnostics(), types)
 
     def _diagnostics(self) -> list[Diagnostic]:
-        return [made for problems in self.all_problems for made in problems.diagnostics()]
+        return [diagnostic for problems in self.all_problems for diagnostic in problems.diagnostics()]
 
     # Reading
 
@@ -152,23 +152,29 @@ class _Assembly:
     def _declare(self, item: s.TypeDeclaration, problems: Problems) -> None:
         name = item.name.text
         pairs: dict[str, str] = {}
-        for each in item.fields:
-            if each.name.text in pairs:
-                problems.add(each.name.at, f"{name} has two attributes called {each.name.text!r}", "leave one out")
-            if each.name.text in RESERVED_ATTRIBUTES:
-                problems.add(each.name.at, f"every event has {each.name.text!r} already", "choose another name")
+        for attribute in item.fields:
+            if attribute.name.text in pairs:
+                problems.add(
+                    attribute.name.at, f"{name} has two attributes called {attribute.name.text!r}", "leave one out"
+                )
+            if attribute.name.text in RESERVED_ATTRIBUTES:
+                problems.add(
+                    attribute.name.at, f"every event has {attribute.name.text!r} already", "choose another name"
+                )
                 continue
-            kind = KIND_ALIASES.get(each.kind.text.lower())
+            kind = KIND_ALIASES.get(attribute.kind.text.lower())
             if kind is None:
-                problems.add(each.kind.at, f"unknown kind {each.kind.text!r}", "write int, float, string, bool or any")
-            pairs[each.name.text] = (kind or "any") + "?" * each.optional
-        made = EventType(name, pairs)
+                problems.add(
+                    attribute.kind.at, f"unknown kind {attribute.kind.text!r}", "write int, float, string, bool or any"
+                )
+            pairs[attribute.name.text] = (kind or "any") + "?" * attribute.optional
+        event_type = EventType(name, pairs)
         earlier = self.declared.get(name)
-        if earlier is not None and (name in self.declared_at or earlier is not made):
+        if earlier is not None and (name in self.declared_at or earlier is not event_type):
             where = self.declared_at.get(name)
             hint = f"first declared in {where}" if where else f"already known as {earlier!r}"
             problems.add(item.name.at, f"event type {name!r} is declared twice", hint)
-        self.declared[name] = made
+        self.declared[name] = event_type
         line = problems.text.diagnostic(item.name.at, "").line
         self.declared_at.setdefault(name, f"{problems.text.name}, line {line}")
 
@@ -181,7 +187,7 @@ class _Assembly:
         else:
             hint = "choose another name"
             name = item.name.text if item.name else self._free_rule_name(identifier(source.name))
-            emits = next((c.name.text for c in item.clauses if isinstance(c, s.ReturnClause)), name)
+            emits = item.emits.text if item.emits else name
         if name in taken:
             problems.add(item.at, f"there is already a rule called {name!r}", hint)
         self.names.add(name)
@@ -200,10 +206,10 @@ class _Assembly:
             return []
         rules: list[Rule] = []
         for entry in order:
-            before = len(entry.problems.found)
+            before = len(entry.problems.placed)
             rule = self._build_one(entry, types)
-            understood = outputs_of(entry.syntax) <= {each.name for each in rule.attributes}
-            if len(entry.problems.found) > before and not understood:
+            understood = entry.syntax.output_names <= {attribute.name for attribute in rule.attributes}
+            if len(entry.problems.placed) > before and not understood:
                 types.vague.add(rule.emits)
             else:
                 self._publish(entry, rule, types)
@@ -211,7 +217,7 @@ class _Assembly:
         return rules
 
     def _build_one(self, entry: _Entry, types: Types) -> Rule:
-        before = len(entry.problems.found)
+        before = len(entry.problems.placed)
         at: dict[object, int] = {}
         if isinstance(entry.syntax, s.TeslaRule):
             rule = build_tesla(entry.syntax, entry.name, entry.problems, types, self.functions)
@@ -219,30 +225,32 @@ class _Assembly:
             builder = SaseBuilder(entry.syntax, entry.name, entry.problems, types, self.functions)
             rule = builder.build()
             at = builder.at
-        if len(entry.problems.found) == before:
+        if len(entry.problems.placed) == before:
             for flaw in check_rule(rule):
                 entry.problems.add(at.get(flaw.subject, entry.syntax.at), flaw.message, flaw.hint)
         return rule
 
     def _publish(self, entry: _Entry, rule: Rule, types: Types) -> None:
         """Make the composites of a rule known to the rules that come after it."""
-        at = emits_at(entry.syntax)
+        at = entry.syntax.emits_at
         if rule.emits in self.declared:
             entry.problems.add(
                 at, f"{rule.emits!r} is an event type of the sources already", "give the composite event another name"
             )
             return
-        pairs = {each.name: each.kind for each in rule.attributes if each.name not in RESERVED_ATTRIBUTES}
-        earlier = types.known.get(rule.emits)
+        pairs = {
+            attribute.name: attribute.kind for attribute in rule.attributes if attribute.name not in RESERVED_ATTRIBUTES
+        }
+        earlier = types.declared.get(rule.emits)
         if earlier is not None:
             if earlier.attributes != tuple(pairs):
-                known = ", ".join(earlier.attributes) or "none"
+                listing = ", ".join(earlier.attributes) or "none"
                 entry.problems.add(
-                    at, f"another rule defines {rule.emits!r} with other attributes", f"the other has: {known}"
+                    at, f"another rule defines {rule.emits!r} with other attributes", f"the other has: {listing}"
                 )
                 return
             pairs = {name: common_kind(kind, earlier.kind(name)) for name, kind in pairs.items()}
-        types.known[rule.emits] = EventType(rule.emits, {name: kind + "?" for name, kind in pairs.items()})
+        types.declared[rule.emits] = EventType(rule.emits, {name: kind + "?" for name, kind in pairs.items()})
 
     def _ordered(self) -> list[_Entry] | None:
         """Every rule after those whose composites it reads, otherwise in the order of the text; None for a cycle."""
@@ -295,28 +303,15 @@ def types_read(rule: s.RuleSyntax) -> Iterable[s.Word]:
     """The event types a rule names, where it names them."""
     if isinstance(rule, s.SaseRule):
         return [leaf.type for leaf in leaf_parts(rule.root)]
-    found = [rule.anchor.type]
+    types = [rule.anchor.type]
     for step in rule.steps:
         if isinstance(step, s.ConditionStep):
-            found += [call.selector.type for call in aggregates_in(step.condition)]
+            types += [call.selector.type for call in aggregates_in(step.condition)]
         else:
-            found.append(step.selector.type)
+            types.append(step.selector.type)
     for assignment in rule.assignments:
-        found += [call.selector.type for call in aggregates_in(assignment.value)]
-    return found
-
-
-def outputs_of(rule: s.RuleSyntax) -> set[str]:
-    """The attributes that the text of a rule gives to what it emits."""
-    if isinstance(rule, s.TeslaRule):
-        return {each.name.text for each in rule.fields}
-    return {each.name.text for clause in rule.clauses if isinstance(clause, s.ReturnClause) for each in clause.outputs}
-
-
-def emits_at(rule: s.RuleSyntax) -> int:
-    if isinstance(rule, s.TeslaRule):
-        return rule.emits.at
-    return next((clause.name.at for clause in rule.clauses if isinstance(clause, s.ReturnClause)), rule.at)
+        types += [call.selector.type for call in aggregates_in(assignment.value)]
+    return types
 
 
 def identifier(name: str) -> str:

@@ -129,7 +129,7 @@ class Arithmetic:
 
 
 @dataclass(slots=True)
-class Chain:
+class ComparisonChain:
     """``a < b <= c``: one comparison after each operator."""
 
     operands: list[Syntax]
@@ -230,8 +230,8 @@ class AggregateCall:
 
 
 Syntax = (
-    Literal | Bare | Dollar | Path | Bracketed | Called | RemoteLookup | Inner | Negative | Not | Arithmetic | Chain
-    | In | Range | All | Any | SameKeys | FoldCall | AggregateCall
+    Literal | Bare | Dollar | Path | Bracketed | Called | RemoteLookup | Inner | Negative | Not | Arithmetic
+    | ComparisonChain | In | Range | All | Any | SameKeys | FoldCall | AggregateCall
 )  # fmt: skip
 
 
@@ -322,6 +322,15 @@ class TeslaRule:
     @property
     def at(self) -> int:
         return (self.name or self.emits).at
+
+    @property
+    def emits_at(self) -> int:
+        return self.emits.at
+
+    @property
+    def output_names(self) -> set[str]:
+        """The attributes that the text gives to what the rule emits."""
+        return {attribute.name.text for attribute in self.fields}
 
 
 # SASE ------------------------------------------------------------------------------------------------------------
@@ -425,6 +434,24 @@ class SaseRule:
     @property
     def at(self) -> int:
         return self.name.at if self.name else self.root.at
+
+    @property
+    def emits(self) -> Word | None:
+        """What the rule emits, where the text says so."""
+        return next((clause.name for clause in self._returns), None)
+
+    @property
+    def emits_at(self) -> int:
+        return self.emits.at if self.emits else self.at
+
+    @property
+    def output_names(self) -> set[str]:
+        """The attributes that the text gives to what the rule emits."""
+        return {output.name.text for clause in self._returns for output in clause.outputs}
+
+    @property
+    def _returns(self) -> list[ReturnClause]:
+        return [clause for clause in self.clauses if isinstance(clause, ReturnClause)]
 
 
 RuleSyntax = TeslaRule | SaseRule

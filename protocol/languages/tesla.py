@@ -40,7 +40,7 @@ class Binding:
 
 
 @dataclass(slots=True)
-class Names:
+class RuleNames:
     """The names of one rule, in the order in which the text introduces them."""
 
     roles: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class TeslaMeaning(Meaning):
 
     def __init__(self, problems: Problems, types: Types, functions: Functions) -> None:
         super().__init__(problems, types, functions)
-        self.names = Names()
+        self.names = RuleNames()
         self.own: Leaf | None = None
         self.steps: list[Step] = []
         self.where: list[e.Expression] = []
@@ -144,25 +144,25 @@ class TeslaMeaning(Meaning):
         for item in flat(selector.constraints):
             if self._binds(item, leaf, hidden):
                 continue
-            for made in self.conjuncts(item):
-                if leaf.role not in e.roles_of(made.expression):
+            for condition in self.conjuncts(item):
+                if leaf.role not in e.roles_of(condition.expression):
                     self.problems.add(
-                        made.at,
+                        condition.at,
                         f"this condition says nothing about {leaf.type}",
                         f"conditions in the brackets of {leaf.type}(..) must name one of its attributes",
                     )
-                yield made.expression
+                yield condition.expression
         self.own, self.aggregates_allowed = None, True
 
     def _binds(self, item: s.Syntax, leaf: Leaf, hidden: bool) -> bool:
-        if not isinstance(item, s.Chain) or [each.text for each in item.operators] != ["="]:
+        if not isinstance(item, s.ComparisonChain) or [operator.text for operator in item.operators] != ["="]:
             return False
         for name, value in (item.operands, item.operands[::-1]):
             if isinstance(name, s.Dollar) and name.name not in self.names.bound:
                 attribute = self._own_attribute(value, leaf)
                 if attribute is not None:
-                    made = self.attribute(leaf.type, leaf.role, attribute)
-                    self.names.bound[name.name] = Binding(made, leaf.role if hidden else None)
+                    bound = self.attribute(leaf.type, leaf.role, attribute)
+                    self.names.bound[name.name] = Binding(bound, leaf.role if hidden else None)
                     return True
         return False
 
@@ -178,8 +178,8 @@ class TeslaMeaning(Meaning):
         if isinstance(written, s.WithinRange):
             self.check_role(written.origin)
             return Within(length_us(written.length, self.problems), written.origin.text)
-        known = [self.check_role(word) for word in (written.one, written.other)]
-        if all(known) and written.one.text == written.other.text:
+        are_roles = [self.check_role(word) for word in (written.one, written.other)]
+        if all(are_roles) and written.one.text == written.other.text:
             self.problems.add(written.other.at, "nothing lies between an event and itself", "name two different events")
         return Between(written.one.text, written.other.text)
 
@@ -249,17 +249,17 @@ class TeslaMeaning(Meaning):
                 node.at, "the value of this aggregate is not used", "compare it, or bind it: $x = " + node.function.text
             )
             return
-        if isinstance(node, s.Chain):
+        if isinstance(node, s.ComparisonChain):
             rest = self._bind_aggregates(node)
             if rest is None:
                 return
             node = rest
-        for made in self.conjuncts(node):
-            if self._belongs_to_aggregate(made.expression):
-                self.where.append(made.expression)
-            elif len(self.steps) == before or not e.parameters_of(made.expression):
+        for condition in self.conjuncts(node):
+            if self._belongs_to_aggregate(condition.expression):
+                self.where.append(condition.expression)
+            elif len(self.steps) == before or not e.parameters_of(condition.expression):
                 self.problems.add(
-                    made.at,
+                    condition.at,
                     "a condition of its own must be about an aggregate",
                     "put a condition on an event into the brackets of that event",
                 )
@@ -271,7 +271,7 @@ class TeslaMeaning(Meaning):
         roles = {step.leaf.role: i for i, step in enumerate(self.steps) if isinstance(step, Selection)}
         return latest >= 0 and latest > max((roles.get(role, -1) for role in e.roles_of(condition)), default=-1)
 
-    def _bind_aggregates(self, chain: s.Chain) -> s.Chain | None:
+    def _bind_aggregates(self, chain: s.ComparisonChain) -> s.ComparisonChain | None:
         """``45 < $t = Avg(..)``: computes the aggregate as $t and leaves ``45 < $t``; None if nothing is left."""
         operands, operators = list(chain.operands), list(chain.operators)
         position = 0
@@ -290,7 +290,7 @@ class TeslaMeaning(Meaning):
                     break
             else:
                 position += 1
-        return s.Chain(operands, operators, chain.depth) if operators else None
+        return s.ComparisonChain(operands, operators, chain.depth) if operators else None
 
 
 def build_tesla(rule: s.TeslaRule, name: str, problems: Problems, types: Types, functions: Functions) -> Rule:
@@ -404,34 +404,38 @@ class _Builder:
     def _outputs(self) -> tuple[OutputAttribute, ...]:
         rule = self.rule
         declared: dict[str, str] = {}
-        for each in rule.fields:
-            kind = output_kind(each, self.problems)
-            if each.name.text in declared:
+        for attribute in rule.fields:
+            kind = output_kind(attribute, self.problems)
+            if attribute.name.text in declared:
                 self.problems.add(
-                    each.name.at, f"{rule.emits.text} has two attributes called {each.name.text!r}", "leave one out"
+                    attribute.name.at,
+                    f"{rule.emits.text} has two attributes called {attribute.name.text!r}",
+                    "leave one out",
                 )
-            declared[each.name.text] = kind
+            declared[attribute.name.text] = kind
         values: dict[str, Typed] = {}
         for assignment in rule.assignments:
             name = assignment.name
-            made = self.meaning.value(assignment.value)
+            value = self.meaning.value(assignment.value)
             if name.text not in declared:
                 near = closest(name.text, declared)
                 hint = f"did you mean {near!r}?" if near else f"it has: {listed(declared)}" if declared else ""
                 self.problems.add(name.at, f"{rule.emits.text} is defined without an attribute {name.text!r}", hint)
             elif name.text in values:
                 self.problems.add(name.at, f"{name.text!r} gets a value twice", "leave one out")
-            elif not fits(made.kind, declared[name.text]):
+            elif not fits(value.kind, declared[name.text]):
                 self.problems.add(
                     assignment.value.at,
-                    f"type mismatch: {name.text!r} is {a(declared[name.text])}, but this is {a(made.kind)}",
-                    f"declare {name.text}: {made.kind}, or convert the value",
+                    f"type mismatch: {name.text!r} is {a(declared[name.text])}, but this is {a(value.kind)}",
+                    f"declare {name.text}: {value.kind}, or convert the value",
                 )
-            values[name.text] = made
-        for each in rule.fields:
-            if each.name.text not in values:
+            values[name.text] = value
+        for attribute in rule.fields:
+            if attribute.name.text not in values:
                 self.problems.add(
-                    each.name.at, f"{each.name.text!r} gets no value", f"add: where {each.name.text} = .."
+                    attribute.name.at,
+                    f"{attribute.name.text!r} gets no value",
+                    f"add: where {attribute.name.text} = ..",
                 )
         missing = Typed(e.Constant(None), "any")
         return tuple(
@@ -475,7 +479,7 @@ def parts_of(node: s.Syntax) -> Sequence[s.Syntax]:
             return [node.operand]
         case s.Arithmetic():
             return [node.left, node.right]
-        case s.Chain():
+        case s.ComparisonChain():
             return node.operands
         case s.All() | s.Any():
             return node.items
@@ -492,7 +496,7 @@ def parts_of(node: s.Syntax) -> Sequence[s.Syntax]:
 def next_name(name: str, taken: Container[str], numbers: dict[str, int]) -> str:
     """The name itself, name_2, name_3, ..: the first that is not taken. ``numbers`` remembers where to go on."""
     number = numbers.get(name, 1)
-    while (found := name if number == 1 else f"{name}_{number}") in taken:
+    while (candidate := name if number == 1 else f"{name}_{number}") in taken:
         number += 1
     numbers[name] = number + 1
-    return found
+    return candidate

@@ -40,10 +40,10 @@ from headwater.protocol.links.happenings import (
     Whispered,
 )
 from headwater.protocol.links.keys import Keys, raw_key
-from headwater.protocol.links.link import Link, Traffic
+from headwater.protocol.links.link import HubLink, Traffic
 from headwater.protocol.links.session import Session
 from headwater.protocol.links.settings import FRAME_BYTES_MAX, Handler, LinkError, LinkSettings, PeerState
-from headwater.protocol.links.wires import LINGER_MS, Wire, new_socket
+from headwater.protocol.links.wires import LINGER_MS, FrameSocket, new_socket
 from headwater.protocol.links.zap import Gate
 
 log = logging.getLogger("headwater.links")
@@ -94,14 +94,14 @@ class Hub:
         self._keys = keys
         self._deferred_resets = deferred_resets
         self._on_refused = on_refused
-        self._links: dict[str, Link] = {}
-        self._routes: dict[bytes, Link] = {}
+        self._links: dict[str, HubLink] = {}
+        self._routes: dict[bytes, HubLink] = {}
         self._strangers: dict[bytes, None] = {}
         self._said: set[str] = set()
-        self._dirty: dict[str, Link] = {}
+        self._dirty: dict[str, HubLink] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
-        self._listening: Wire | None = None
+        self._listening: FrameSocket | None = None
         self._gate: Gate | None = None
         self._flushing: asyncio.Handle | None = None
         self._ticking: asyncio.TimerHandle | None = None
@@ -147,7 +147,7 @@ class Hub:
             raise ConfigError(f"cannot listen at {bind}: {error.strerror or error}; choose another address") from None
         endpoint = socket.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(endpoint, bytes)
-        self._listening = Wire(socket, self._arrived, self._ready, self._odd_parts)
+        self._listening = FrameSocket(socket, self._arrived, self._ready, self._odd_parts)
         return endpoint.rstrip(b"\0").decode()
 
     async def close(self, drain_s: float = 0.0) -> None:
@@ -210,7 +210,7 @@ class Hub:
             new_id=_new_id,
             counters=self.counters,
         )
-        link = Link(session, dial, None if public_key is None else raw_key(public_key), self.counters)
+        link = HubLink(session, dial, None if public_key is None else raw_key(public_key), self.counters)
         if self._keys is not None and link.public_key is not None:
             self._keys.allow(name, link.public_key)
         if dial is not None:
@@ -248,7 +248,7 @@ class Hub:
         self._tell(link, link.session.disconnect(self._loop.time(), "the peer moved"))
         self._dial(link)
 
-    def _dial(self, link: Link) -> None:
+    def _dial(self, link: HubLink) -> None:
         if link.dial is None:
             return
         assert self._context is not None
@@ -266,12 +266,12 @@ class Hub:
         except ConfigError:
             socket.close(0)
             raise
-        wire = Wire(socket, partial(self._answered, link), partial(self._flush_link, link), self._odd_parts)
+        wire = FrameSocket(socket, partial(self._answered, link), partial(self._flush_link, link), self._odd_parts)
         link.attach(wire)
         link.session.connect(self._loop.time())
         self._touch(link)
 
-    def _leave(self, link: Link) -> None:
+    def _leave(self, link: HubLink) -> None:
         link.is_removed = True
         linger_ms = 0
         frame = link.session.bye("")
@@ -351,7 +351,7 @@ class Hub:
 
     # -- sending
 
-    def _touch(self, link: Link) -> None:
+    def _touch(self, link: HubLink) -> None:
         self._dirty[link.session.peer] = link
         if self._flushing is None and self._loop is not None and not self._is_closing:
             self._flushing = self._loop.call_soon(self._flush)
@@ -365,7 +365,7 @@ class Hub:
         if self._listening is not None:
             self._listening.look()
 
-    def _flush_link(self, link: Link) -> None:
+    def _flush_link(self, link: HubLink) -> None:
         assert self._loop is not None
         try:
             link.flush(self._loop, partial(self._flush_link, link))
@@ -384,7 +384,7 @@ class Hub:
 
     # -- receiving
 
-    def _answered(self, link: Link, route: bytes, raw: zmq.Frame) -> None:
+    def _answered(self, link: HubLink, route: bytes, raw: zmq.Frame) -> None:
         """A frame on a socket that dials."""
         frame = self._decoded(raw.bytes, link.name)
         if frame is not None:
@@ -408,7 +408,7 @@ class Hub:
             return
         self._take(link, frame, len(data))
 
-    def _greeted(self, route: bytes, raw: zmq.Frame, frame: Frame) -> Link | None:
+    def _greeted(self, route: bytes, raw: zmq.Frame, frame: Frame) -> HubLink | None:
         """Whose hello this is; None if it was refused."""
         name: str = frame.body.name
         key_name = None
@@ -450,7 +450,7 @@ class Hub:
         return link
 
     @staticmethod
-    def _is_taken(link: Link, life: str) -> bool:
+    def _is_taken(link: HubLink, life: str) -> bool:
         """Whether another process than the one with this life has the link for itself. The same one may come back over
         another connection before this end has noticed that the last one broke."""
         session = link.session
@@ -458,7 +458,7 @@ class Hub:
             return False
         return session.meeting[0] != life
 
-    def _take(self, link: Link, frame: Frame, size: int) -> None:
+    def _take(self, link: HubLink, frame: Frame, size: int) -> None:
         assert self._loop is not None
         traffic = link.traffic
         traffic.frames_in += 1
@@ -467,13 +467,13 @@ class Hub:
         if link.session.wants_to_send and not link.is_removed:
             self._touch(link)
 
-    def _tell(self, link: Link, happened: Sequence[Happening]) -> None:
+    def _tell(self, link: HubLink, happened: Sequence[Happening]) -> None:
         handler = self._handler
         name = link.session.peer
-        for each in happened:
+        for happening in happened:
             if link.is_removed:
                 return
-            match each:
+            match happening:
                 case Received(last_seq, payloads):
                     handler.received(name, last_seq, payloads)
                 case Acknowledged(seq):
@@ -492,7 +492,7 @@ class Hub:
                 case Refused(key, text):
                     self._tell_refused(link, key, text)
 
-    def _tell_reset(self, link: Link, life: str) -> None:
+    def _tell_reset(self, link: HubLink, life: str) -> None:
         name = link.session.peer
         if self._deferred_resets:
             self._handler.link_reset(name, life)
@@ -502,7 +502,7 @@ class Hub:
         self._handler.link_reset(name, life)
         self._tell(link, opened)
 
-    def _tell_refused(self, link: Link, key: str, text: str) -> None:
+    def _tell_refused(self, link: HubLink, key: str, text: str) -> None:
         name = link.session.peer
         if link.refusal != key:
             link.refusal = key

@@ -54,7 +54,7 @@ def make_keys(folder: Path, names: Iterable[str]) -> list[str]:
     for name in wanted:
         _check_name(name)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made = []
+    new_names = []
     for name in wanted:
         secret_file, public_file = folder / f"{name}.key", folder / f"{name}.pub"
         if secret_file.exists():
@@ -64,10 +64,10 @@ def make_keys(folder: Path, names: Iterable[str]) -> list[str]:
         else:
             _, secret = zmq.curve_keypair()
             _write(secret_file, secret, 0o600)
-            made.append(name)
+            new_names.append(name)
         if not public_file.exists():
             _write(public_file, zmq.curve_public(secret), 0o644)
-    return made
+    return new_names
 
 
 def _write(file: Path, key: bytes, mode: int) -> None:
@@ -99,10 +99,10 @@ class Keys:
     def __init__(self, name: str, secret: bytes, public: dict[str, bytes], folder: Path | None = None) -> None:
         self.name = name
         self._secret = secret  # as its 40 characters
-        self._public = {key_name(each): raw_key(key) for each, key in public.items()}
+        self._public = {key_name(owner): raw_key(key) for owner, key in public.items()}
         self._folder = folder
         self._stamp = _stamp(folder)
-        self._names = {key: each for each, key in self._public.items()}
+        self._names = {key: owner for owner, key in self._public.items()}
 
     @classmethod
     def read(cls, folder: Path, name: str) -> Keys:
@@ -133,8 +133,8 @@ class Keys:
         name = self._names.get(key)
         if name is None and self._folder is not None and _stamp(self._folder) != self._stamp:
             self._stamp = _stamp(self._folder)
-            for each, public in _public_keys(self._folder).items():
-                self.allow(each, public)
+            for owner, public in _public_keys(self._folder).items():
+                self.allow(owner, public)
             name = self._names.get(key)
         return name
 
@@ -171,11 +171,11 @@ def _stamp(folder: Path | None) -> int:
 
 
 def _public_keys(folder: Path) -> dict[str, bytes]:
-    found = {}
+    keys = {}
     for file in sorted(folder.glob("*.pub")):
         try:
             text = file.read_bytes().strip()
         except OSError as error:
             raise ConfigError(f"{file}: the public key cannot be read: {error.strerror}") from None
-        found[file.name.removesuffix(".pub")] = _key_in(file, text)
-    return found
+        keys[file.name.removesuffix(".pub")] = _key_in(file, text)
+    return keys

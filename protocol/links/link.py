@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from headwater.protocol.links.session import Session
 from headwater.protocol.links.shaping import Shaper
-from headwater.protocol.links.wires import Wire
+from headwater.protocol.links.wires import FrameSocket
 
 
 @dataclass(slots=True)
@@ -22,12 +22,12 @@ class Traffic:
     bytes_out: int = 0
 
 
-class Link:
+class HubLink:
     def __init__(self, session: Session, dial: str | None, public_key: bytes | None, counters: Counter[str]) -> None:
         self.session = session
         self.dial = dial
         self.public_key = public_key
-        self.wire: Wire | None = None  # its own where it dials, the hub's where it is dialed
+        self.wire: FrameSocket | None = None  # its own where it dials, the hub's where it is dialed
         self.route = b""
         self.traffic = Traffic()
         self._counters = counters
@@ -48,7 +48,7 @@ class Link:
     def is_blocked(self) -> bool:
         return self._held is not None
 
-    def attach(self, wire: Wire, route: bytes = b"") -> None:
+    def attach(self, wire: FrameSocket, route: bytes = b"") -> None:
         """Another connection: whatever waited for the last one is no longer of use."""
         self.wire = wire
         self.route = route

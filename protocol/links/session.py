@@ -259,10 +259,10 @@ class Session:
         elif self.phase is not Phase.OPEN:
             return None
         else:
-            made = self._next_in_session(now)
-            if made is None:
+            next_frame = self._next_in_session(now)
+            if next_frame is None:
                 return None
-            frame = made
+            frame = next_frame
             self._owes_ack = self._owes_heartbeat = False
         self._said = now
         return encode(frame)

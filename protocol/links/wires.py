@@ -48,7 +48,7 @@ def new_socket(context: zmq.Context[zmq.Socket[bytes]], kind: int) -> zmq.Socket
     return socket
 
 
-class Wire:
+class FrameSocket:
     """A socket that calls `on_frame(route, frame)` for what arrives, `on_ready()` whenever it may take more again, and
     `on_parts()` for a message of too few or too many parts. A dealer has no routes: its route is always empty."""
 

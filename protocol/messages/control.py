@@ -173,9 +173,9 @@ def encode_statistics(statistics: dict[str, Any]) -> bytes:
 
 def decode_statistics(data: bytes) -> dict[str, Any]:
     try:
-        found = msgpack.unpackb(data)
+        statistics = msgpack.unpackb(data)
     except Exception as error:
         raise CodecError(f"not statistics: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(statistics, dict):
         raise CodecError("not statistics: a mapping is expected")
-    return found
+    return statistics

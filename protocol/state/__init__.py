@@ -64,10 +64,10 @@ class Format:
         if crc32(tables) != _HEADER.unpack_from(data)[4]:
             raise StateError("the saved state is damaged: its checksum is wrong")
         with uncollected():
-            found = self.vocabulary.unpacked(tables)
+            unpacked = self.vocabulary.unpacked(tables)
             for step in range(number, self.number):
-                found = self._upgraded(found, step)
-            return self.vocabulary.state(found, named)
+                unpacked = self._upgraded(unpacked, step)
+            return self.vocabulary.state(unpacked, named)
 
     def number_of(self, data: bytes) -> int:
         """The number of the format, from the header alone; a StateError if this version cannot read it."""

@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 from headwater.protocol.events import EventType
-from headwater.protocol.state.kinds import Kind, Parts, StateError, TupleKind, check_equal
+from headwater.protocol.state.kinds import Parts, StateError, StateKind, TupleKind, check_equal
 from headwater.protocol.wire import codec
 
 
@@ -25,7 +25,7 @@ class Made:
     """Whether equal parts are always one and the same instance."""
 
 
-class _Enum(Kind):
+class _Enum(StateKind):
     is_value = True
 
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
@@ -35,7 +35,7 @@ class _Enum(Kind):
         return self.cls[parts[0]]
 
 
-class _Frozen(Kind):
+class _Frozen(StateKind):
     """A frozen dataclass: it is made with its fields as they were, without its checks."""
 
     is_value = True
@@ -59,13 +59,13 @@ class _Frozen(Kind):
             raise StateError(f"the saved state is damaged: {self.name!r} with {len(parts)} fields")
         if self._is_rule:
             codec.check_fields(self.cls, parts)  # code is generated from rules, so they are what they may be
-        made: Any = object.__new__(self.cls)
+        instance: Any = object.__new__(self.cls)
         for name, part in zip(names, parts, strict=True):
-            object.__setattr__(made, name, part)
-        return made
+            object.__setattr__(instance, name, part)
+        return instance
 
 
-class _Object(Kind):
+class _Object(StateKind):
     """An instance of a class of ours, field by field."""
 
     def __init__(self, name: str, cls: type) -> None:
@@ -104,18 +104,18 @@ class _Object(Kind):
     def new(self, names: tuple[str, ...]) -> Any:
         return object.__new__(self.cls)
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         if len(parts) != len(names):
             raise StateError(f"the saved state is damaged: {self.name!r} with {len(parts)} fields")
         if not self._all:
-            made.__dict__.update(zip(names, parts, strict=True))
+            instance.__dict__.update(zip(names, parts, strict=True))
             return
         for name, part in zip(names, parts, strict=True):
             setter = self._slots.get(name)
             if setter is None:
-                made.__dict__[name] = part
+                instance.__dict__[name] = part
             else:
-                setter(made, part)
+                setter(instance, part)
 
 
 class _Stateful(_Object):
@@ -128,15 +128,15 @@ class _Stateful(_Object):
         state = value.__getstate__()
         return (tuple(state), list(state.values())) if type(state) is dict else ((), (state,))
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         if names:
-            made.__setstate__(dict(zip(names, parts, strict=True)))
+            instance.__setstate__(dict(zip(names, parts, strict=True)))
         else:
             (state,) = parts
-            made.__setstate__(state)
+            instance.__setstate__(state)
 
 
-class MadeKind(Kind):
+class MadeKind(StateKind):
     is_value = True
     makes_parts = True
     hashes = True
@@ -153,7 +153,7 @@ class MadeKind(Kind):
         return self._together(*parts)
 
 
-class Recipe(Kind):
+class Recipe(StateKind):
     """A condition that a function has made of expressions, a type, and whether that is one of composites.
 
     The expressions are saved in their canonical encoding: all that ask the same in a process share a condition, so
@@ -178,34 +178,34 @@ class Recipe(Kind):
         return self._make(codec.decode(where), event_type, is_composite)
 
 
-class Name(Kind):
+class Name(StateKind):
     """Something that is only referred to."""
 
     NAME: Final = "named"
     is_value = True
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, reference: str) -> None:
         super().__init__(self.NAME, None)
-        self._what = what
+        self._reference = reference
 
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
-        return (self._what,), ()
+        return (self._reference,), ()
 
 
-class Known(Kind):
+class Referent(StateKind):
     """The same, when it is read."""
 
     is_value = True
 
-    def __init__(self, what: Any) -> None:
+    def __init__(self, referent: Any) -> None:
         super().__init__(Name.NAME, None)
-        self._what = what
+        self._referent = referent
 
     def built(self, names: tuple[str, ...], parts: list[Any]) -> Any:
-        return self._what
+        return self._referent
 
 
-def kind_of(name: str, cls: type) -> Kind:
+def kind_of(name: str, cls: type) -> StateKind:
     if issubclass(cls, Enum):
         return _Enum(name, cls)
     if issubclass(cls, tuple):
@@ -221,13 +221,13 @@ def kind_of(name: str, cls: type) -> Kind:
 
 
 def _slots_of(cls: type) -> dict[str, Callable[[Any, Any], None]]:
-    found = {}
+    setters = {}
     for base in reversed(cls.__mro__):
         own = vars(base).get("__slots__", ())
         for name in (own,) if isinstance(own, str) else own:
             if name not in ("__dict__", "__weakref__"):
-                found[name] = vars(base)[name].__set__
-    return found
+                setters[name] = vars(base)[name].__set__
+    return setters
 
 
 def _may_be_field(cls: type | None, name: str) -> bool:

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 import msgpack
 
-from headwater.protocol.state.classes import Known, Made, MadeKind, Name, Recipe, kind_of
-from headwater.protocol.state.kinds import Kind, StateError, builtin_kinds
+from headwater.protocol.state.classes import Made, MadeKind, Name, Recipe, Referent, kind_of
+from headwater.protocol.state.kinds import StateError, StateKind, builtin_kinds
 
 SCALARS: Final = frozenset((type(None), bool, int, float, str, bytes))
 """What stands for itself. Integers that msgpack cannot hold become a list of their bytes."""
@@ -57,8 +57,8 @@ class Vocabulary:
     ) -> None:
         """``recipes``: what makes functions that have a ``recipe``: a pair of it and its arguments. ``named``: what is
         only referred to, and not saved."""
-        self._by_type: dict[type, Kind] = {}
-        self._by_name: dict[str, Kind] = {}
+        self._by_type: dict[type, StateKind] = {}
+        self._by_name: dict[str, StateKind] = {}
         for kind in builtin_kinds():
             self._add(kind)
         for name, cls in classes.items():
@@ -74,7 +74,7 @@ class Vocabulary:
         """Let one more class be saved."""
         self._add(kind_of(name, cls))
 
-    def _add(self, kind: Kind) -> None:
+    def _add(self, kind: StateKind) -> None:
         assert kind.name not in self._by_name, f"two classes are saved as {kind.name!r}"
         assert kind.cls is None or kind.cls not in self._by_type, f"{kind.cls} is saved under two names"
         self._by_name[kind.name] = kind
@@ -96,7 +96,7 @@ class Vocabulary:
     def unpacked(self, data: bytes) -> Tables:
         """The tables in these bytes, or a StateError."""
         try:
-            found = msgpack.unpackb(
+            unpacked = msgpack.unpackb(
                 data,
                 strict_map_key=False,
                 unicode_errors="surrogatepass",
@@ -106,7 +106,7 @@ class Vocabulary:
             )
         except Exception as error:
             raise StateError(f"the saved state is damaged: {error!r:.200}") from error
-        match found:
+        match unpacked:
             case [list(shapes), list(values), list(objects), root]:
                 return Tables(shapes, values, objects, root)
         raise StateError("the saved state is damaged: it does not hold the tables it should")
@@ -137,7 +137,7 @@ def uncollected() -> Iterator[None]:
 
 
 class _Writer:
-    def __init__(self, kinds: Mapping[type, Kind], recipes: Mapping[Any, str], named: Mapping[str, Any]) -> None:
+    def __init__(self, kinds: Mapping[type, StateKind], recipes: Mapping[Any, str], named: Mapping[str, Any]) -> None:
         self._kinds = kinds
         self._recipes = recipes
         self._named = {id(value): name for name, value in named.items()}
@@ -150,7 +150,7 @@ class _Writer:
         self._values = msgpack.Packer(default=_big, unicode_errors="surrogatepass", autoreset=False)
         self._value_count = 0
         self._objects = msgpack.Packer(default=_big, unicode_errors="surrogatepass", autoreset=False)
-        self._queue: list[tuple[Kind, Any]] = []
+        self._queue: list[tuple[StateKind, Any]] = []
         self._nesting = 0
 
     def written(self, state: Any) -> bytes:
@@ -169,13 +169,13 @@ class _Writer:
         ends.pack(root)
         return b"".join((head, self._values.bytes(), middle, self._objects.bytes(), ends.bytes()))
 
-    def _entry(self, kind: Kind, value: Any) -> list[Any]:
+    def _entry(self, kind: StateKind, value: Any) -> list[Any]:
         names, parts = kind.apart(value)
         if kind.makes_parts:
             self._alive.append(parts)
-        known = self._refs
+        refs = self._refs
         entry = [
-            part if type(part) in SCALARS else known.get(id(part)) or self._ref(part)
+            part if type(part) in SCALARS else refs.get(id(part)) or self._ref(part)
             for part in parts
         ]  # fmt: skip
         shape = self._shape_numbers.get((kind.name, names))
@@ -213,7 +213,7 @@ class _Writer:
         self._value_count += 1
         return ref
 
-    def _write_from_below(self, kind: Kind, value: Any) -> None:
+    def _write_from_below(self, kind: StateKind, value: Any) -> None:
         """Write the values inside a value first, so that nothing is left to recur into."""
         nesting, self._nesting = self._nesting, 0
         waiting = [(kind, value, self._parts_inside(kind, value))]
@@ -231,12 +231,12 @@ class _Writer:
                 self._ref(value)
         self._nesting = nesting
 
-    def _parts_inside(self, kind: Kind, value: Any) -> Iterator[Any]:
+    def _parts_inside(self, kind: StateKind, value: Any) -> Iterator[Any]:
         if kind.makes_parts:  # they would be others the next time
             return iter(())
         return iter(kind.apart(value)[1])
 
-    def _by_itself(self, value: Any) -> Kind:
+    def _by_itself(self, value: Any) -> StateKind:
         """How to write something of which not the class counts."""
         name = self._named.get(id(value))
         if name is not None:
@@ -245,10 +245,12 @@ class _Writer:
         if recipe is not None and recipe[0] in self._recipes:
             return Recipe(self._recipes[recipe[0]], recipe[0])
         cls = type(value)
-        what = f"{cls.__module__}.{cls.__qualname__}"
+        described = f"{cls.__module__}.{cls.__qualname__}"
         if isinstance(value, type) or callable(value):
-            what = getattr(value, "__qualname__", what) + f" ({what})"
-        raise AssertionError(f"{what} cannot be saved: it is not in the vocabulary of saved state (protocol/state)")
+            described = getattr(value, "__qualname__", described) + f" ({described})"
+        raise AssertionError(
+            f"{described} cannot be saved: it is not in the vocabulary of saved state (protocol/state)"
+        )
 
 
 def _big(value: Any) -> Any:
@@ -260,7 +262,7 @@ def _big(value: Any) -> Any:
 
 
 class _Reader:
-    def __init__(self, kinds: Mapping[str, Kind], named: Mapping[str, Any]) -> None:
+    def __init__(self, kinds: Mapping[str, StateKind], named: Mapping[str, Any]) -> None:
         self._kinds = kinds
         self._named = named
         self._values: list[Any] = []
@@ -274,7 +276,7 @@ class _Reader:
 
     def read(self, tables: Tables) -> Any:
         shapes = [self._shape(shape) for shape in tables.shapes]
-        kinds: list[tuple[Kind, tuple[str, ...]]] = []
+        kinds: list[tuple[StateKind, tuple[str, ...]]] = []
         for entry in tables.objects:
             kind, names = _shape_of(entry, shapes)
             if kind.is_value:
@@ -296,19 +298,19 @@ class _Reader:
             weights.append(self._weight)
             depths.append(self._depth + 1)
         unsettled = []
-        for made, (kind, names), entry in zip(self._objects, kinds, tables.objects, strict=True):
+        for instance, (kind, names), entry in zip(self._objects, kinds, tables.objects, strict=True):
             if not self._is_plain:
                 self._check_keys(kind, entry)
             parts = [self._referred(part) if type(part) is list else part for part in entry]
             if kind.settles:
-                unsettled.append((kind, made, names, parts))
+                unsettled.append((kind, instance, names, parts))
             else:
-                kind.fill(made, names, parts)
-        for kind, made, names, parts in unsettled:  # they may look at everything else
-            kind.fill(made, names, parts)
+                kind.fill(instance, names, parts)
+        for kind, instance, names, parts in unsettled:  # they may look at everything else
+            kind.fill(instance, names, parts)
         return self._referred(tables.root) if type(tables.root) is list else tables.root
 
-    def _shape(self, shape: Any) -> tuple[Kind, tuple[str, ...]]:
+    def _shape(self, shape: Any) -> tuple[StateKind, tuple[str, ...]]:
         if not isinstance(shape, list) or not shape or not all(type(name) is str for name in shape):
             raise StateError("the saved state is damaged: a shape is no list of names")
         name, *names = shape
@@ -316,7 +318,7 @@ class _Reader:
         if kind is None:
             if name != Name.NAME or len(names) != 1 or names[0] not in self._named:
                 raise StateError(f"the saved state holds {' '.join(shape)!r:.80}, which this version does not know")
-            return Known(self._named[names[0]]), ()
+            return Referent(self._named[names[0]]), ()
         kind.check(tuple(names))
         return kind, tuple(names)
 
@@ -338,7 +340,7 @@ class _Reader:
             return int.from_bytes(number, "little", signed=True)
         raise StateError("the saved state is damaged: a reference is no number")
 
-    def _check_keys(self, kind: Kind, entry: list[Any]) -> None:
+    def _check_keys(self, kind: StateKind, entry: list[Any]) -> None:
         for part in entry[kind.keys] if kind.keys is not None else ():
             if type(part) is list and len(part) == 1 and type(part[0]) is int and part[0] >= 0:
                 number = part[0]
@@ -346,7 +348,7 @@ class _Reader:
                     raise StateError("the saved state is damaged: a key is larger than any key can be")
 
 
-def _shape_of(entry: Any, shapes: list[tuple[Kind, tuple[str, ...]]]) -> tuple[Kind, tuple[str, ...]]:
+def _shape_of(entry: Any, shapes: list[tuple[StateKind, tuple[str, ...]]]) -> tuple[StateKind, tuple[str, ...]]:
     """The shape of an entry, which loses its number."""
     if type(entry) is not list or not entry:
         raise StateError("the saved state is damaged: an entry without a shape")

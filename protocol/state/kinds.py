@@ -22,7 +22,7 @@ class StateError(HeadwaterError):
     """Saved state that is damaged or of another version: the operator who keeps it must act."""
 
 
-class Kind:
+class StateKind:
     """How instances of one class are written and read."""
 
     is_value = False
@@ -59,7 +59,7 @@ class Kind:
         """An object still to be filled."""
         raise NotImplementedError
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         raise NotImplementedError
 
 
@@ -71,7 +71,7 @@ def check_equal(name: str, own: tuple[str, ...], names: tuple[str, ...]) -> None
         )
 
 
-class TupleKind(Kind):
+class TupleKind(StateKind):
     is_value = True
 
     def __init__(self, name: str, cls: type) -> None:
@@ -90,7 +90,7 @@ class TupleKind(Kind):
         return tuple.__new__(self.cls, parts)
 
 
-class _FrozenSet(Kind):
+class _FrozenSet(StateKind):
     is_value = True
     hashes = True
     makes_parts = True
@@ -102,26 +102,26 @@ class _FrozenSet(Kind):
         return frozenset(parts)
 
 
-class _List(Kind):
+class _List(StateKind):
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
         return (), value
 
     def new(self, names: tuple[str, ...]) -> Any:
         return self.cls()
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
-        made.extend(parts)
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+        instance.extend(parts)
 
 
 class _ByteArray(_List):
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
         return (), (bytes(value),)
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         (data,) = parts
         if type(data) is not bytes:
             raise StateError("the saved state is damaged: bytes that are none")
-        made.extend(data)
+        instance.extend(data)
 
 
 class _Deque(_List):
@@ -144,8 +144,8 @@ class _Set(_List):
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
         return (), _in_order(value)
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
-        made.update(parts)
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+        instance.update(parts)
 
 
 class _Dict(_List):
@@ -154,22 +154,22 @@ class _Dict(_List):
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
         return (), list(chain.from_iterable(value.items()))
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         pairs = iter(parts)
-        dict.update(made, zip(pairs, pairs, strict=True))
+        dict.update(instance, zip(pairs, pairs, strict=True))
 
 
 class _Counter(_Dict):
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         pairs = iter(parts)
         for key, count in zip(pairs, pairs, strict=True):  # it would count the pairs
-            dict.__setitem__(made, key, count)
+            dict.__setitem__(instance, key, count)
 
 
 class _OrderedDict(_Dict):
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         pairs = iter(parts)
-        made.update(zip(pairs, pairs, strict=True))  # it keeps an order of its own
+        instance.update(zip(pairs, pairs, strict=True))  # it keeps an order of its own
 
 
 _FACTORIES: Final[Mapping[str, type]] = {"list": list, "dict": dict, "set": set, "int": int, "deque": deque}
@@ -179,17 +179,17 @@ class _DefaultDict(_Dict):
     keys = slice(1, None, 2)
 
     def apart(self, value: Any) -> tuple[tuple[str, ...], Parts]:
-        name = next((name for name, made in _FACTORIES.items() if made is value.default_factory), None)
+        name = next((name for name, factory in _FACTORIES.items() if factory is value.default_factory), None)
         assert name is not None, f"a defaultdict of {value.default_factory} cannot be saved"
         return (), [name, *chain.from_iterable(value.items())]
 
-    def fill(self, made: Any, names: tuple[str, ...], parts: list[Any]) -> None:
+    def fill(self, instance: Any, names: tuple[str, ...], parts: list[Any]) -> None:
         factory, *inside = parts
-        made.default_factory = _FACTORIES[factory]
-        super().fill(made, names, inside)
+        instance.default_factory = _FACTORIES[factory]
+        super().fill(instance, names, inside)
 
 
-def builtin_kinds() -> Iterable[Kind]:
+def builtin_kinds() -> Iterable[StateKind]:
     yield TupleKind("tuple", tuple)
     yield _FrozenSet("frozenset", frozenset)
     yield _List("list", list)
@@ -207,9 +207,9 @@ def builtin_kinds() -> Iterable[Kind]:
 _ORDERED: Final = frozenset((int, str, bytes))
 
 
-def _in_order(found: Iterable[Any]) -> list[Any]:
+def _in_order(unordered: Iterable[Any]) -> list[Any]:
     """The members of a set in an order that is the same in every process."""
-    members = list(found)
+    members = list(unordered)
     if len(members) < 2:
         return members
     types = set(map(type, members))

@@ -49,10 +49,10 @@ _HINTS: Final[dict[type[Any], dict[str, Any]]] = {}
 
 
 def _field_names(cls: type[Any]) -> tuple[str, ...]:
-    known = _FIELDS.get(cls)
-    if known is None:
-        known = _FIELDS[cls] = tuple(field.name for field in fields(cls))
-    return known
+    names = _FIELDS.get(cls)
+    if names is None:
+        names = _FIELDS[cls] = tuple(field.name for field in fields(cls))
+    return names
 
 
 def _plain(value: Any) -> Any:
@@ -119,7 +119,7 @@ def check_fields(cls: type[Any], values: Sequence[Any]) -> None:
 
 
 def _event_type(inside: list[Any]) -> EventType:
-    if len(inside) % 2 != 1 or not all(isinstance(each, str) for each in inside):
+    if len(inside) % 2 != 1 or not all(isinstance(text, str) for text in inside):
         raise CodecError("a malformed event type")
     name, *pairs = inside
     try:

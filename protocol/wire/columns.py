@@ -62,8 +62,8 @@ class Columns(Sequence[Row]):
         if min(times) >= 0:
             self.least_us, self.greatest_us = times[0], sum(times)
         else:
-            found = list(accumulate(times))
-            self.least_us, self.greatest_us = min(found), max(found)
+            moments = list(accumulate(times))
+            self.least_us, self.greatest_us = min(moments), max(moments)
         self.node: str | None = node if type(node) is str else None
         """Where they were all born; None: at several nodes."""
         self._seqs: list[int] | None = None
@@ -92,9 +92,9 @@ class Columns(Sequence[Row]):
         return self._rows
 
     @property
-    def identities(self) -> Identities:
+    def identities(self) -> ColumnIdentities:
         """(node, seq) of each."""
-        return Identities(self)
+        return ColumnIdentities(self)
 
     def times(self) -> list[int]:
         plain = self._plain if self._plain is not None else msgpack.unpackb(self.data)
@@ -115,13 +115,13 @@ class Columns(Sequence[Row]):
     def bare(self) -> Columns:
         """The same to be remembered: without anything that was made from the bytes and is not always needed."""
         if self._bare is None:
-            made: Columns = object.__new__(Columns)
-            made.event_type, made.number, made.data = self.event_type, self.number, self.data
-            made._count, made.node = self._count, self.node
-            made.least_us, made.greatest_us = self.least_us, self.greatest_us
-            made.first, made.last, made.is_ordered = self.first, self.last, self.is_ordered
-            made._plain, made._rows, made._seqs, made._bare = None, None, self._seqs, None
-            self._bare = made
+            bare: Columns = object.__new__(Columns)
+            bare.event_type, bare.number, bare.data = self.event_type, self.number, self.data
+            bare._count, bare.node = self._count, self.node
+            bare.least_us, bare.greatest_us = self.least_us, self.greatest_us
+            bare.first, bare.last, bare.is_ordered = self.first, self.last, self.is_ordered
+            bare._plain, bare._rows, bare._seqs, bare._bare = None, None, self._seqs, None
+            self._bare = bare
         return self._bare
 
     def __len__(self) -> int:
@@ -149,7 +149,7 @@ class Columns(Sequence[Row]):
         return _restored, (self.event_type, self.number, self.data)
 
 
-class Identities(Sequence[tuple[str, int]]):
+class ColumnIdentities(Sequence[tuple[str, int]]):
     """Which events columns hold."""
 
     __slots__ = ("_columns",)

@@ -115,7 +115,7 @@ class Wire:
                 packed = [[name, codec.encode(conditions)] for name, conditions in where]
                 return [_AWAKENING, number, serial, least_us, greatest_us, packed]
             case TallyRequest(number, questions, floor_us):
-                return [_ASK, number, [_asked(question) for question in questions], floor_us]
+                return [_ASK, number, [_plain_question(question) for question in questions], floor_us]
             case TallyAnswer(number, answers):
                 return [_TELL, number, [[serial, tallies.to_plain(part)] for serial, part in answers]]
             case _:
@@ -138,8 +138,8 @@ class Wire:
         return _checked(lambda: self._read(data))
 
     def _read(self, data: bytes) -> Message:
-        found = _piecewise(data, self._reader)
-        return found if found is not None else _message(msgpack.unpackb(data), self._reader)
+        message = _piecewise(data, self._reader)
+        return message if message is not None else _message(msgpack.unpackb(data), self._reader)
 
 
 class LinkWire:
@@ -154,10 +154,12 @@ class LinkWire:
         self._types = tuple(sorted(types, key=lambda declared: declared.name))
         self._begin({}, {}, {})
 
-    def _begin(self, told: Schemas, types: dict[int, EventType], specs: dict[tuple[str, int], CompositeSpec]) -> None:
+    def _begin(
+        self, announced: Schemas, types: dict[int, EventType], specs: dict[tuple[str, int], CompositeSpec]
+    ) -> None:
         self._wire = _shared_wire(self._types)
         self._named = {declared.name: declared for declared in self._types}
-        self._told = told
+        self._announced = announced
         """Types by number and parts of specs by (rule, version), as the other end knows them from us."""
         self._heard_types = types
         self._heard_specs = specs
@@ -170,7 +172,7 @@ class LinkWire:
     def retyped(self, types: Iterable[EventType]) -> None:
         """The node knows other types from now on; what was said so far holds."""
         self._types = tuple(sorted(types, key=lambda declared: declared.name))
-        self._begin(self._told, self._heard_types, self._heard_specs)
+        self._begin(self._announced, self._heard_types, self._heard_specs)
 
     @property
     def wire(self) -> Wire:
@@ -181,12 +183,12 @@ class LinkWire:
         data, used = self._wire.encode_noting(message)
         if not used:
             return data
-        told, fresh = self._told, []
+        announced, fresh = self._announced, []
         for key, schema in used.items():
-            known: Any = schema if isinstance(schema, EventType) else made_of(schema)
-            if told.get(key) != known:
-                told[key] = known
-                fresh.append(_type_schema(key, known) if known is schema else _spec_schema(*known))
+            content: Any = schema if isinstance(schema, EventType) else made_of(schema)
+            if announced.get(key) != content:
+                announced[key] = content
+                fresh.append(_type_schema(key, content) if content is schema else _spec_schema(*content))
         return b"".join((_SCHEMAS_HEAD, cast(bytes, msgpack.packb(fresh)), data)) if fresh else data
 
     def decode(self, data: bytes) -> Message:
@@ -194,9 +196,9 @@ class LinkWire:
         return _checked(lambda: self._read(data))
 
     def _read(self, data: bytes) -> Message:
-        found = _piecewise(data, self._reader)
-        if found is not None:
-            return found
+        message = _piecewise(data, self._reader)
+        if message is not None:
+            return message
         plain = msgpack.unpackb(data)
         match plain:
             case [7, list(schemas), inside]:
@@ -210,11 +212,13 @@ class LinkWire:
             raise CodecError(f"more than {SCHEMAS_MAX} event types and rules were declared on one link")
         match schema:
             case [int(number), str(name), list(attributes)]:
-                made = _read_type(name, attributes)
-                known = self._named.get(name, made)
-                if known is not made:
-                    raise CodecError(f"events {made!r}, which are {known!r} here; give all nodes the same network file")
-                self._heard_types[number] = made
+                event_type = _read_type(name, attributes)
+                own_type = self._named.get(name, event_type)
+                if own_type is not event_type:
+                    raise CodecError(
+                        f"events {event_type!r}, which are {own_type!r} here; give all nodes the same network file"
+                    )
+                self._heard_types[number] = event_type
             case [str(rule), int(version), str(name), list(attributes), list(roles), list(repeated), bool(is_plain)]:
                 shape = [*map(type, roles), *map(type, repeated)]
                 if len(roles) != len(repeated) or shape != [*[str] * len(roles), *[bool] * len(roles)]:
@@ -225,11 +229,11 @@ class LinkWire:
                 raise CodecError("a malformed declaration of an event type or a composite")
 
     def __getstate__(self) -> Any:
-        return self._types, self._told, self._heard_types, [made_of(spec) for spec in self._heard_specs.values()]
+        return self._types, self._announced, self._heard_types, [made_of(spec) for spec in self._heard_specs.values()]
 
     def __setstate__(self, state: Any) -> None:
-        self._types, told, types, specs = state
-        self._begin(told, types, {(each[0], each[1]): carrying_spec(*each) for each in specs})
+        self._types, announced, types, specs = state
+        self._begin(announced, types, {(parts[0], parts[1]): carrying_spec(*parts) for parts in specs})
 
 
 @lru_cache(maxsize=16)
@@ -248,7 +252,7 @@ def _spec_schema(rule: str, version: int, event_type: EventType, roles: Any, rep
 
 def _read_type(name: str, attributes: list[Any]) -> EventType:
     pairs = [(attribute, kind) for attribute, kind in attributes]
-    if not all(type(each) is str for pair in pairs for each in pair):
+    if not all(type(text) is str for pair in pairs for text in pair):
         raise CodecError(f"a malformed event type {name!r:.60}")
     return EventType(name, pairs)
 
@@ -314,10 +318,10 @@ def _batch(runs: list[Run], watermarks: Any, floor_us: Any) -> Batch:
     return Batch(tuple(runs), tuple([_read_watermark(watermark) for watermark in watermarks]), floor_us)
 
 
-def _notify(tree: Any, epoch: Any, found: list[Sequence[Any]]) -> Notify:
-    if type(tree) is not str or not found:
+def _notify(tree: Any, epoch: Any, groups: list[Sequence[Any]]) -> Notify:
+    if type(tree) is not str or not groups:
         raise CodecError("events for a tree without a name, or no events")
-    rows = found[0] if len(found) == 1 else tuple(chain.from_iterable(found))
+    rows = groups[0] if len(groups) == 1 else tuple(chain.from_iterable(groups))
     return Notify(tree, _integer(epoch), rows)
 
 
@@ -328,8 +332,8 @@ def _message(plain: Any, reader: RowReader) -> Message:
             raise CodecError("a batch without events")
         return _batch([_run(item, reader) for item in items], watermarks, floor_us)
     match plain:
-        case [1, tree, epoch, list(found)]:
-            return _notify(tree, epoch, [reader.rows(each)[1] for each in found])
+        case [1, tree, epoch, list(groups)]:
+            return _notify(tree, epoch, [reader.rows(group)[1] for group in groups])
         case [2, number, ts]:
             return Want(_integer(number), _time(ts))
         case [3, number, serial, least_us, greatest_us, list(where)]:
@@ -340,9 +344,9 @@ def _message(plain: Any, reader: RowReader) -> Message:
             if not isinstance(message, _MESSAGES):
                 raise CodecError(f"{type(message).__name__} is nothing that neighbours say to each other")
             return cast(Message, message)
-        case [5, number, list(asked), floor_us]:
+        case [5, number, list(questions), floor_us]:
             floor = None if floor_us is None else _time(floor_us)
-            return TallyRequest(_integer(number), tuple(map(_question, asked)), floor)
+            return TallyRequest(_integer(number), tuple(map(_question, questions)), floor)
         case [6, number, list(answers)]:
             return TallyAnswer(_integer(number), tuple([(_integer(serial), _part(part)) for serial, part in answers]))
     raise CodecError("a message of an unknown kind; it may come from a newer version")
@@ -410,23 +414,27 @@ def _read_watermark(plain: Any) -> Watermark:
     if type(plain) is not list:
         raise CodecError("a watermark that is no list")
     number, ts, *more = plain
-    found = Watermark(_integer(number), _time(ts), *more)
+    watermark = Watermark(_integer(number), _time(ts), *more)
     if more:
-        _count(found.serial), _count(found.generated), _count(found.mode)
-        if type(found.pull) is not bool:
+        _count(watermark.serial), _count(watermark.generated), _count(watermark.mode)
+        if type(watermark.pull) is not bool:
             raise CodecError("a malformed mode in a watermark")
-    return found
+    return watermark
 
 
 def _conditions(plain: Any) -> tuple[str, tuple[Expression, ...]]:
     name, encoded = plain
-    found = codec.decode(encoded)
-    if type(name) is not str or type(found) is not tuple or not all(isinstance(each, _EXPRESSIONS) for each in found):
+    conditions = codec.decode(encoded)
+    if (
+        type(name) is not str
+        or type(conditions) is not tuple
+        or not all(isinstance(condition, _EXPRESSIONS) for condition in conditions)
+    ):
         raise CodecError("malformed conditions of an awakening")
-    return name, found
+    return name, conditions
 
 
-def _asked(question: Question) -> list[Any]:
+def _plain_question(question: Question) -> list[Any]:
     """A range that begins at a time is told by its length."""
     least, before = question.least, question.before
     start = before[0] - least[0] if least[1:] == ("", 0) else least
@@ -434,10 +442,10 @@ def _asked(question: Question) -> list[Any]:
 
 
 def _question(plain: Any) -> Question:
-    serial, start, ts, node, seq, *known = plain
+    serial, start, ts, node, seq, *values = plain
     before = _key(ts, node, seq)
     least = (_ts(ts - start), "", 0) if type(start) is int else _key(*start)
-    return Question(_integer(serial), least, before, tuple(map(read_value, known)))
+    return Question(_integer(serial), least, before, tuple(map(read_value, values)))
 
 
 def _key(ts: Any, node: Any, seq: Any) -> tuple[int, str, int]:
@@ -447,15 +455,15 @@ def _key(ts: Any, node: Any, seq: Any) -> tuple[int, str, int]:
 
 
 def _part(plain: Any) -> tallies.Part:
-    found = tallies.from_plain(plain)
-    if isinstance(found, Total):
-        least = min(found.count, found.reals, found.shift, found.above, found.below)
-        if least < 0 or found.shift > _SHIFT_MAX:
+    part = tallies.from_plain(plain)
+    if isinstance(part, Total):
+        least = min(part.count, part.reals, part.shift, part.above, part.below)
+        if least < 0 or part.shift > _SHIFT_MAX:
             raise CodecError("a sum that nothing can add up to")
-    elif isinstance(found, Extreme):
-        read_value(found.value)
-        if found.value is None:
+    elif isinstance(part, Extreme):
+        read_value(part.value)
+        if part.value is None:
             raise CodecError("an extreme of nothing")
-    elif found is not None:
-        _count(found)
-    return found
+    elif part is not None:
+        _count(part)
+    return part

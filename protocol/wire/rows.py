@@ -54,8 +54,8 @@ class RowWriter:
         self.used: Schemas | None = None
 
     def row(self, row: Row) -> bytes:
-        known = self._rows.get(id(row))
-        if known is None:
+        entry = self._rows.get(id(row))
+        if entry is None:
             inner = row[3]
             if type(inner) is EventType:
                 number = self._number[inner]
@@ -67,10 +67,10 @@ class RowWriter:
                 _note_specs(inner, schemas)
             if len(self._rows) >= ROWS_MAX:
                 self._rows.clear()
-            known = self._rows[id(row)] = row, data, schemas
+            entry = self._rows[id(row)] = row, data, schemas
         if self.used is not None:
-            self.used.update(known[2])
-        return known[1]
+            self.used.update(entry[2])
+        return entry[1]
 
     def rows(self, rows: Sequence[Row]) -> list[bytes]:
         """Several rows in order, those of one type that follow each other together. Columns that came over a link go on
@@ -87,11 +87,11 @@ class RowWriter:
         first = types[0]
         if type(first) is EventType and types.count(first) == len(types):
             return self._columns(first, rows)
-        found: list[bytes] = []
+        pieces: list[bytes] = []
         for inner, group in groupby(rows, lambda row: row[3] if type(row[3]) is EventType else None):
             same = list(group)
-            found += map(self.row, same) if inner is None or len(same) == 1 else self._columns(inner, same)
-        return found
+            pieces += map(self.row, same) if inner is None or len(same) == 1 else self._columns(inner, same)
+        return pieces
 
     def _columns(self, event_type: EventType, rows: Sequence[Row]) -> list[bytes]:
         times, nodes, seqs, _, *values = zip(*rows, strict=True)
@@ -131,10 +131,10 @@ class RowReader:
         return self._columns(number, plain, data)
 
     def _type(self, number: Any) -> EventType:
-        found = self._types.get(number) if type(number) is int else None
-        if found is None:
+        event_type = self._types.get(number) if type(number) is int else None
+        if event_type is None:
             raise CodecError(f"an event of type number {number!r:.20}, which was never declared")
-        return found
+        return event_type
 
     def _row(self, plain: list[Any]) -> Row:
         number, ts, node, seq, *values = plain
@@ -166,9 +166,9 @@ class RowReader:
             if type(column) is not list or len(column) != count or not kind.issuperset(map(type, column)):
                 raise CodecError(f"events that are no {event_type!r}")
         if data is not None and count >= LAZY_LEAST:
-            found = Columns(event_type, number, data, plain)
-            _check_bounds(event_type, found.least_us, found.greatest_us, found.first, found.last)
-            return found.identities, found
+            lazy = Columns(event_type, number, data, plain)
+            _check_bounds(event_type, lazy.least_us, lazy.greatest_us, lazy.first, lazy.last)
+            return lazy.identities, lazy
         times, seqs = list(accumulate(times)), list(accumulate(seqs))
         _check_bounds(event_type, min(times), max(times), min(seqs), max(seqs))
         nodes = [node] * count if type(node) is str else node
@@ -193,12 +193,12 @@ def made_of(spec: CompositeSpec) -> tuple[Any, ...]:
     return spec.rule, spec.version, spec.type, spec.roles, spec.repeated, spec.plain
 
 
-def _note_specs(composite: Composite, found: Schemas) -> None:
+def _note_specs(composite: Composite, schemas: Schemas) -> None:
     spec = composite.spec
-    found[spec.rule, spec.version] = spec
+    schemas[spec.rule, spec.version] = spec
     for _, row in composite.parts():
         if isinstance(row[3], Composite):
-            _note_specs(row[3], found)
+            _note_specs(row[3], schemas)
 
 
 def _check_composite(composite: Composite) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from headwater.pipeline.replay.council import Council, Progress
-from headwater.pipeline.replay.feeding import Assignment, Fed, feed
-from headwater.pipeline.replay.sender import Place
+from headwater.pipeline.replay.council import Council, TaskProgress
+from headwater.pipeline.replay.feeding import Fed, FeedingOptions, feed
+from headwater.pipeline.replay.sender import NodeGroup
 from headwater.protocol.edge import ReplayFeed
 from headwater.protocol.events import Event, EventType
 from tests.kit.processes import Cluster, as_replayed, until
@@ -72,7 +72,7 @@ def replaying(case: NetworkCase, strategy: str, folder: Path, **options: Any) ->
         yield cluster
 
 
-def places(cluster: Cluster, tasks: int, trace: str = TRACE, name: str = "replay") -> list[Place]:
+def places(cluster: Cluster, tasks: int, trace: str = TRACE, name: str = "replay") -> list[NodeGroup]:
     """The nodes that have sources, divided among tasks."""
     addresses = {}
     for node in sorted({source.node for source in cluster.network.sources}):
@@ -82,7 +82,7 @@ def places(cluster: Cluster, tasks: int, trace: str = TRACE, name: str = "replay
     shares: list[dict[str, str]] = [{} for _ in range(min(tasks, len(addresses)))]
     for number, (node, address) in enumerate(addresses.items()):
         shares[number % len(shares)][node] = address
-    return [Place("test", share, trace, name=name) for share in shares]
+    return [NodeGroup("test", share, trace, name=name) for share in shares]
 
 
 async def replay(
@@ -99,18 +99,18 @@ async def replay(
 
 
 async def replay_to(
-    shares: Sequence[Place],
+    shares: Sequence[NodeGroup],
     types: Sequence[EventType],
     events: Sequence[Event],
     *,
     slices: int = 10,
     rows: int = 50,
-    watch: Callable[[dict[int, Progress]], None] = lambda progress: None,
+    watch: Callable[[dict[int, TaskProgress]], None] = lambda progress: None,
     **options: Any,
 ) -> list[Fed]:
     attributes = {each.name: each.attributes for each in types}
     known = frozenset((event.node, event.type) for event in events)
-    assignment = Assignment(bounds_of(events, slices), attributes, known=known, **options)
+    assignment = FeedingOptions(bounds_of(events, slices), attributes, streams=known, **options)
     with Council(len(shares), watch=watch) as council:
         found = await asyncio.gather(
             *(
@@ -127,6 +127,8 @@ async def replay_to(
     return [each for of_task in found for each in of_task]
 
 
-def replay_main(shares: Sequence[Place], types: Sequence[EventType], events: Sequence[Event], **options: Any) -> None:
+def replay_main(
+    shares: Sequence[NodeGroup], types: Sequence[EventType], events: Sequence[Event], **options: Any
+) -> None:
     """A replayer that is a process of its own, to be killed."""
     asyncio.run(replay_to(shares, types, events, **options))

@@ -257,7 +257,7 @@ def _end(text: str) -> int:
 
 def begun(*rules: tuple[Rule, int | None], from_us: int) -> dict[str, int | None]:
     bounds = [(each, since_us, None) for each, since_us in rules]
-    return {stream.rule.name: stream.from_us for stream in whole_streams(bounds, horizon_us, from_us)}
+    return {stream.rule.name: stream.from_us for stream in whole_streams(bounds, from_us)}
 
 
 def test_a_plan_tells_of_what_ends_after_it_begins() -> None:
@@ -288,7 +288,7 @@ def test_a_new_rule_does_not_make_its_readers_look_further_back() -> None:
 
 
 def test_the_first_plan_tells_of_everything() -> None:
-    (stream,) = whole_streams([(rule(COUNTED), None, None)], horizon_us)
+    (stream,) = whole_streams([(rule(COUNTED), None, None)])
     assert stream.from_us is None
 
 

@@ -25,7 +25,7 @@ from headwater.pipeline.verify.counted import counted_with
 from headwater.pipeline.verify.delivered import read_delivered
 from headwater.pipeline.verify.emitted import Emitted, composite_id, in_order_of_reading
 from headwater.pipeline.verify.expected import expected, offer
-from headwater.pipeline.verify.relations import Refused, Source
+from headwater.pipeline.verify.relations import TraceEvents, Unverifiable
 from headwater.protocol.events import Event
 from headwater.protocol.pattern import Rule, types_of
 from tests.kit.builders import TYPES as BUILDER_TYPES
@@ -164,7 +164,7 @@ def check(spark: Any, told: Told, folder: Path, outcome: Outcome) -> None:
     delivered = read_delivered(spark, [file])
     assert not delivered.bad_lines, delivered.bad_examples
     for rule, said in verified(told.rules, source, delivered.composites):
-        if isinstance(said, Refused):
+        if isinstance(said, Unverifiable):
             assert str(said).startswith(f"rule {rule.name}: "), said
             outcome.refused.append(str(said))
             continue
@@ -178,13 +178,13 @@ def check(spark: Any, told: Told, folder: Path, outcome: Outcome) -> None:
         outcome.features |= told.features
 
 
-def verified(rules: Sequence[Rule], source: Source, composites: Any) -> Iterator[tuple[Rule, Any]]:
+def verified(rules: Sequence[Rule], source: TraceEvents, composites: Any) -> Iterator[tuple[Rule, Any]]:
     """Each rule with its figures, or with why it is refused."""
     emitted = Emitted(rules)
     for rule in in_order_of_reading(rules):
         try:
             should = offer(expected(rule, source, emitted), emitted)
-        except Refused as refused:
+        except Unverifiable as refused:
             emitted.refuse(rule, str(refused))
             yield rule, refused
             continue
@@ -193,9 +193,9 @@ def verified(rules: Sequence[Rule], source: Source, composites: Any) -> Iterator
         yield rule, difference.figures
 
 
-def source_of(spark: Any, events: Sequence[Event]) -> Source:
+def source_of(spark: Any, events: Sequence[Event]) -> TraceEvents:
     frame = spark.createDataFrame(table_of(events, node=True)).persist()
-    return Source(frame, TYPES, COLUMNS)
+    return TraceEvents(frame, TYPES, COLUMNS)
 
 
 def table_of(events: Sequence[Event], *, node: bool) -> pa.Table:

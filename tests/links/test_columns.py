@@ -21,7 +21,7 @@ from headwater.node.streams.outbox import Inbox, Outbox
 from headwater.protocol.events import EventType
 from headwater.protocol.messages.neighbour import Batch, Deploy, Filter, Message, Notify, Run
 from headwater.protocol.wire.codec import CodecError
-from headwater.protocol.wire.columns import LAZY_LEAST, Columns, Identities
+from headwater.protocol.wire.columns import LAZY_LEAST, ColumnIdentities, Columns
 from headwater.protocol.wire.messages import LinkWire, Wire
 from tests.kit.builders import TYPES
 from tests.law.law import columns_from
@@ -364,7 +364,7 @@ def test_what_is_passed_on_and_forgotten_is_freed_at_once():
     """Nothing may wait for the collector, which a busy node rarely runs."""
 
     def held() -> int:
-        return sum(type(each) in (Columns, Identities) for each in gc.get_objects())
+        return sum(type(each) in (Columns, ColumnIdentities) for each in gc.get_objects())
 
     box, inbox = Outbox("up"), Inbox(Told())
     gc.collect()

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from headwater.deploy.descriptions.traces import find_description, read_description
-from headwater.pipeline.generate.arrivals import CHUNK_EVENTS, Cell, Chunk, chunks, times_us
+from headwater.pipeline.generate.arrivals import CHUNK_EVENTS, Chunk, StreamCell, chunks, times_us
 from headwater.pipeline.generate.chance import cosines, exponentials, key_of, logarithms, normals, uniforms
-from headwater.pipeline.generate.generate import alias_table, generate, made_up
+from headwater.pipeline.generate.generate import alias_table, generate, generated_events
 from headwater.pipeline.generate.model import (
     Arrivals,
     Attribute,
@@ -40,12 +40,12 @@ PLACES = {"a": (45.0, 7.0), "b": (45.0, 7.1), "c": (45.1, 7.0)}
 MOTION = Motion(6, 45.0, 45.1, 7.0, 7.1, 5.0, 15.0)
 
 
-def a_cell(arrivals: Arrivals, *, events: int = 40_000, seed: int = 3, number: int = 0) -> Cell:
+def a_cell(arrivals: Arrivals, *, events: int = 40_000, seed: int = 3, number: int = 0) -> StreamCell:
     """A cell that expects so many events in an hour."""
-    return Cell(seed, 0, number, events / HOUR_US, HOUR_US, arrivals)
+    return StreamCell(seed, 0, number, events / HOUR_US, HOUR_US, arrivals)
 
 
-def times(cell: Cell) -> Any:
+def times(cell: StreamCell) -> Any:
     return np.concatenate([times_us(cell, chunk) for chunk in chunks(cell)])
 
 
@@ -297,7 +297,7 @@ def test_events_are_the_same_however_they_are_divided(spark: Any, small: Prepare
     from headwater.pipeline.prepare.prepared import checksum
 
     def summed(generation: Generation, parts: int) -> Any:
-        rows = made_up(spark, generation, tasks=parts).withColumn("seq", F.lit(0).cast("bigint"))
+        rows = generated_events(spark, generation, tasks=parts).withColumn("seq", F.lit(0).cast("bigint"))
         return rows.agg(F.count("*"), checksum(generation.kinds())).first()
 
     plain = small.events(spark).withColumn("seq", F.lit(0).cast("bigint"))

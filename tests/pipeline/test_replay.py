@@ -28,7 +28,7 @@ from headwater.pipeline.prepare.prepared import (
     write_manifest,
 )
 from headwater.pipeline.replay.replay import Targets, grouped, replay
-from headwater.pipeline.replay.sender import Refused
+from headwater.pipeline.replay.sender import ReplayRefused
 from headwater.protocol.errors import ConfigError
 from tests.kit.patience import run_to_its_end
 from tests.kit.processes import Cluster, assert_exact
@@ -124,7 +124,7 @@ def test_what_the_network_has_no_source_for_is_named_or_left_out(
         assert (outcome.sent, outcome.left_out) == (1_500 - lacking, lacking)
         wrong = Targets("test", found.addresses, found.sources, {**found.attributes, "A": ("k",)})
         other = Prepared(trace.folder, replace(trace.manifest, checksum="another"))
-        with pytest.raises(Refused, match=r"p\d has begun with another trace"):
+        with pytest.raises(ReplayRefused, match=r"p\d has begun with another trace"):
             replay(spark, other, wrong)
 
 

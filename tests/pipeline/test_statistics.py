@@ -26,12 +26,13 @@ from headwater.deploy.descriptions.statistics_file import HEAD, check_statistics
 from headwater.deploy.network.file import NetworkFileError, read_network
 from headwater.deploy.network.problem import network_problem, statistics_of
 from headwater.deploy.network.sampled_statistics import sampled
-from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, Kept, NumberTime, RawSource
+from headwater.pipeline.prepare.descriptions import ByValue, Description, Files, KeptAttribute, NumberTime, RawSource
 from headwater.pipeline.prepare.prepared import FORMAT, MANIFEST
 from headwater.pipeline.prepare.traces import prepare
 from headwater.pipeline.statistics import pair_counts
-from headwater.pipeline.statistics.arrivals import Spread, arrivals, floor_125, window_sizes
-from headwater.pipeline.statistics.rules import RuleStatistics, TraceFacts, rule_statistics
+from headwater.pipeline.statistics.arrivals import CountSpread, arrivals, floor_125, window_sizes
+from headwater.pipeline.statistics.rules import rule_statistics
+from headwater.pipeline.statistics.selectivities import RuleStatistics, TraceFacts
 from headwater.pipeline.statistics.stretches import stretches
 from headwater.protocol import pattern as pt
 from headwater.protocol.analysis.projection import project
@@ -246,10 +247,12 @@ def test_gaps_and_counts_of_a_trace_that_was_counted_by_hand(spark: Any, monkeyp
     assert whole.per_s == pytest.approx(6 / 0.099999)
     # 100 windows of 1 ms: four with one event, one with two. Of 10 ms there would be too few.
     assert window_sizes(99_999) == (1_000,)
-    assert whole.windows == {1_000: Spread(pytest.approx((8 - 0.36) / 6), pytest.approx(2 / 0.06))}
+    assert whole.windows == {1_000: CountSpread(pytest.approx((8 - 0.36) / 6), pytest.approx(2 / 0.06))}
     # The last of them counts only if the trace goes on to its end.
     cut = arrivals(frame.where("ts < 90000"), 0, 95_000, len(rows))["A", None]
-    assert cut.windows == {1_000: Spread(pytest.approx((7 / 95 - (5 / 95) ** 2) / (5 / 95)), pytest.approx(2 * 95 / 5))}
+    assert cut.windows == {
+        1_000: CountSpread(pytest.approx((7 / 95 - (5 / 95) ** 2) / (5 / 95)), pytest.approx(2 * 95 / 5))
+    }
     late = arrivals(spark.createDataFrame([("A", "p", 95_900)], frame.schema), 0, 95_900, 1)
     assert late["A", None].windows == {}
     # In slices of time it is the same.
@@ -288,7 +291,7 @@ def prepared(spark: Any, folder: Path, rows: Sequence[str], name: str = "trace")
     raw.mkdir(exist_ok=True)
     (raw / "rows.csv").write_text("kind,at,place,id,v\n" + "\n".join(rows) + "\n", encoding="utf-8")
     time = NumberTime("at", "us", epoch=False)
-    kept = {"id": Kept("id", "int"), "v": Kept("v", "int")}
+    kept = {"id": KeptAttribute("id", "int"), "v": KeptAttribute("v", "int")}
     source = RawSource(Files(("rows.csv",), "csv"), "kind", time, ByValue("place"), kept)
     prepare(spark, Description(name, (source,)), raw, folder / name)
     return folder / name

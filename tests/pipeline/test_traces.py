@@ -23,7 +23,7 @@ from headwater.pipeline.prepare.descriptions import (
     ClockTime,
     Description,
     Files,
-    Kept,
+    KeptAttribute,
     NumberTime,
     RawSource,
     Region,
@@ -90,7 +90,7 @@ def test_equal_times_keep_the_order_of_files_whatever_they_are_called(spark: Any
         "z*?.csv",
     ]  # in the order of their letters
     texts = {name: f"kind,at,place\n{kind},7,p\n,1,q\n" for name, kind in zip(names, "FEDCBA", strict=True)}
-    source = replace(PLAIN, attributes={"of": Kept("file", "string")})
+    source = replace(PLAIN, attributes={"of": KeptAttribute("file", "string")})
     trace = prepared(spark, tmp_path, texts, source)
     assert [(kind, seq, of) for kind, _, seq, of, _ in rows(spark, trace)] == [
         (kind, seq, name) for seq, (kind, name) in enumerate(zip("FEDCBA", names, strict=True), start=1)
@@ -114,7 +114,7 @@ def test_numbers_go_on_from_task_to_task(spark: Any, tmp_path: Path) -> None:
 
 def test_a_file_of_a_node_is_in_trace_order(spark: Any, tmp_path: Path) -> None:
     text = "kind,at,place,v\n" + "".join(f"{'AB'[n % 2]},{(n * 7919) % 1000},p1,{n}\n" for n in range(2000))
-    trace = prepared(spark, tmp_path, text, replace(PLAIN, attributes={"v": Kept("v", "int")}))
+    trace = prepared(spark, tmp_path, text, replace(PLAIN, attributes={"v": KeptAttribute("v", "int")}))
     assert look(str(trace.folder)) == (True, True)
     events = list(events_of_source(str(trace.folder), "p1", EventType("A", {"v": "int"}), in_order=True))
     assert len(events) == 1000
@@ -128,7 +128,7 @@ def test_a_network_is_fed_by_a_prepared_trace(spark: Any, tmp_path: Path) -> Non
         spark,
         tmp_path,
         "kind,at,place,v\nA,1,p1,7\nB,2,p2,8\nA,3,p1,9\n",
-        replace(PLAIN, attributes={"v": Kept("v", "int")}),
+        replace(PLAIN, attributes={"v": KeptAttribute("v", "int")}),
     )
     (tmp_path / "network.yaml").write_text(
         "events: {A: {v: int}, B: {v: int}}\n"
@@ -157,14 +157,14 @@ def test_several_sources_and_formats(spark: Any, tmp_path: Path) -> None:
             "'Dns'",
             NumberTime("ts", "s", epoch=False),
             ByValue("`id.resp_h`", {"10.0.0.1": "p1", "10.0.0.2": "p2"}),
-            {"uid": Kept("uid", "string")},
+            {"uid": KeptAttribute("uid", "string")},
         ),
         RawSource(
             Files(("*.jsonl",), "jsonl"),
             "'J'",
             NumberTime("t", "s", epoch=False),
             ByValue("`where`"),
-            {"v": Kept("deep.v", "int")},
+            {"v": KeptAttribute("deep.v", "int")},
         ),
     )
     assert rows(spark, trace) == [
@@ -231,7 +231,7 @@ def test_places(spark: Any, tmp_path: Path) -> None:
 def test_bad_rows_are_kept_with_their_reasons(spark: Any, tmp_path: Path) -> None:
     text = "kind,at,place,v\nA,1,p1,5\n,2,p1,5\nA,then,p1,5\nA,,p1,5\nA,3,,5\nA,4,p1,five\nA,5,p1,\nA,6,p1,7.0\n"
     text += "A,7\nA,8,p1,9,10\n"
-    trace = prepared(spark, tmp_path, text, replace(PLAIN, attributes={"v": Kept("v", "int")}))
+    trace = prepared(spark, tmp_path, text, replace(PLAIN, attributes={"v": KeptAttribute("v", "int")}))
     assert [(row[1], row[3]) for row in rows(spark, trace)] == [(1, 5), (5, None), (6, 7)]
     assert trace.manifest.bad_rows == {
         "the row cannot be read (too many or too few cells, or no JSON)": 2,
@@ -325,7 +325,7 @@ def test_only_the_first_line_of_a_file_must_be_utf_8_to_be_read(spark: Any, tmp_
     raw = tmp_path / "raw"
     raw.mkdir()
     (raw / "a.csv").write_bytes("kind,at,place,of\nA,1,p1,x\nA,2,caf\xe9,\xe9t\xe9\n".encode("latin-1"))
-    source = replace(PLAIN, attributes={"of": Kept("of", "string")})
+    source = replace(PLAIN, attributes={"of": KeptAttribute("of", "string")})
     found = prepare(spark, described(source), raw, tmp_path / "out").manifest
     assert (found.events, list(found.nodes)) == (2, ["caf\ufffd", "p1"])
     assert "bytes in them that are not UTF-8" in found.warnings[0]

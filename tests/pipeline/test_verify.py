@@ -19,8 +19,8 @@ from headwater.deploy.cli.verify import in_words
 from headwater.pipeline.prepare.prepared import open_prepared
 from headwater.pipeline.verify.compare import Wanted
 from headwater.pipeline.verify.delivered import delivered_files
-from headwater.pipeline.verify.relations import Refused
-from headwater.pipeline.verify.verify import PROBLEMS, SUMMARY, Report, Task, verify
+from headwater.pipeline.verify.relations import Unverifiable
+from headwater.pipeline.verify.verify import PROBLEMS, SUMMARY, Task, VerificationReport, verify
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages import Source, parse_rules
 from headwater.protocol.pattern import Rule, repeated_roles
@@ -311,7 +311,7 @@ REFUSED: Mapping[str, tuple[Rules, str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_verified_is_refused_with_a_sentence(spark: Any, name: str) -> None:
     rules, said = REFUSED[name]
-    with pytest.raises(Refused, match=r"^rule \w+: ") as refused:
+    with pytest.raises(Unverifiable, match=r"^rule \w+: ") as refused:
         by_spark(spark, rules, "A@0 B@1 C@2 D@3")
     assert said in str(refused.value)
 
@@ -347,7 +347,7 @@ def lines_of(task: Task, rule_name: str) -> list[dict[str, Any]]:
 
 def judged(
     spark: Any, task: Task, lines: Sequence[Mapping[str, Any] | str], folder: Path, **changed: Any
-) -> tuple[Report, str]:
+) -> tuple[VerificationReport, str]:
     """The report on a task whose deliveries are these lines, and its words."""
     # A name of its own each time: Spark keeps what it has read of a file, as long as the session lasts.
     file = folder / f"delivered-{len(list(folder.iterdir()))}.jsonl"
@@ -356,7 +356,7 @@ def judged(
     return report, "\n".join(in_words(report))
 
 
-def figures(report: Report) -> dict[str, tuple[int, int, int, int, int, int]]:
+def figures(report: VerificationReport) -> dict[str, tuple[int, int, int, int, int, int]]:
     return {f.rule: (f.expected, f.delivered, f.missing, f.extra, f.duplicate, f.altered) for f in report.figures}
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from benchmarks.inev_cases import random_case
-from benchmarks.inev_measured import central_plan, measure, random_network, trace
+from benchmarks.inev_measured import central_plan, measure
+from benchmarks.inev_networks import random_network, trace
 from headwater.coordinator.inev.model.case_files import case_from
 from headwater.coordinator.inev.model.latency import latency
 from headwater.coordinator.inev.model.problem import Problem, event_network

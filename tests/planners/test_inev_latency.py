@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.inev_measured import Made, random_network
+from benchmarks.inev_networks import Example, random_network
 from headwater.coordinator.inev.model.case_files import case_from, read_case
 from headwater.coordinator.inev.model.latency import latencies, latency
 from headwater.coordinator.inev.model.latency_bounds import OFF, LatencyTerms
@@ -29,7 +29,7 @@ from headwater.protocol.errors import ConfigError
 CASES = Path(__file__).parent / "inev_cases"
 
 
-def planned(made: Made, terms: LatencyTerms) -> Plan:
+def planned(made: Example, terms: LatencyTerms) -> Plan:
     """As a running network plans it."""
     plan = InevPlanner(replace(made.statistics, latency=terms), attempts=400).plan(made.ground(), {})
     assert plan is not None

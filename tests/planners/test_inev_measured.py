@@ -10,7 +10,8 @@ from statistics import fmean
 
 import pytest
 
-from benchmarks.inev_measured import compare, random_network
+from benchmarks.inev_measured import compare
+from benchmarks.inev_networks import random_network
 from headwater.coordinator.inev.model.patterns import order, parse
 from headwater.coordinator.inev.model.physical import PhysicalCosts
 from headwater.coordinator.inev.model.problem import EventNetwork, Query, event_network

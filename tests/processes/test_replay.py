@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.replay.council import Council, CouncilLost, Progress, Seat, Stopped
+from headwater.pipeline.replay.council import Council, CouncilLost, Seat, Stopped, TaskProgress
 from headwater.pipeline.replay.rows import stretches
-from headwater.pipeline.replay.sender import Place, Refused, Sender
+from headwater.pipeline.replay.sender import NodeGroup, ReplayRefused, Sender
 from headwater.protocol.events import Event, EventType
 from headwater.protocol.languages import Source as RuleText
 from headwater.protocol.languages import parse_rules
@@ -116,11 +116,11 @@ def born(cluster: Cluster) -> int:
     return total
 
 
-def at(events: int, act: Callable[[], None]) -> Callable[[dict[int, Progress]], None]:
+def at(events: int, act: Callable[[], None]) -> Callable[[dict[int, TaskProgress]], None]:
     """Does it once, in a thread of its own, when nodes have taken so many events."""
     done: list[threading.Thread] = []
 
-    def watch(progress: dict[int, Progress]) -> None:
+    def watch(progress: dict[int, TaskProgress]) -> None:
         if not done and sum(each.events for each in progress.values()) >= events:
             done.append(threading.Thread(target=act))
             done[0].start()
@@ -227,11 +227,11 @@ def test_what_a_node_does_not_take_is_said_in_a_sentence(tmp_path: Path) -> None
     async def said(cluster: Cluster, node: str, *parts: Part, trace: str = TRACE) -> str:
         file = cluster.log(node).with_suffix(".address")
         until(file.exists, f"{node} listens", cluster)
-        async with Sender(Place("test", {node: file.read_text()}, trace)) as sender:
+        async with Sender(NodeGroup("test", {node: file.read_text()}, trace)) as sender:
             try:
                 await sender.positions()
                 await sender.answered(node, await sender.send(node, list(parts), None, 9))
-            except Refused as refused:
+            except ReplayRefused as refused:
                 return str(refused)
         return "nothing"
 
@@ -271,7 +271,7 @@ def test_a_second_replayer_is_refused(tmp_path: Path) -> None:
         first = asyncio.create_task(replay(cluster, events, speed=3.0))
         await asyncio.to_thread(until, lambda: sum(counted(cluster, "born").values()) > 0, "it has begun", cluster)
         for name in ("replay", "another"):
-            with pytest.raises(Refused, match=r"another (one|replay) into (it|this node) is under way"):
+            with pytest.raises(ReplayRefused, match=r"another (one|replay) into (it|this node) is under way"):
                 await replay(cluster, events, name=name, tasks=1)
         first.cancel()
 

@@ -10,7 +10,7 @@ from headwater.coordinator.daemon.operations import RequestRefused
 from headwater.protocol.destinations import WAYS, placeholders, why_no_address, why_no_topic
 from headwater.protocol.edge import Broker, ClientTo, Destination, FileTo, MqttTo, StdoutTo, WebhookTo
 from headwater.protocol.events import EventType
-from headwater.protocol.languages.diagnostics import suggestion
+from headwater.protocol.text import suggestion
 
 EXAMPLE: Final = 'write "stdout", "client", {"file": PATH}, {"mqtt": TOPIC}, {"webhook": URL} or {"client": NAME}'
 

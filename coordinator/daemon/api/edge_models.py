@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetPydanticSc
 from pydantic_core import PydanticCustomError
 
 from headwater.protocol.edge import Feed, Generator
-from headwater.protocol.languages.diagnostics import listed
+from headwater.protocol.text import listed
 
 
 class Closed(BaseModel):

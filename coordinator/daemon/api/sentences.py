@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from headwater.coordinator.daemon.operations import RequestRefused
-from headwater.protocol.languages.diagnostics import listed, suggestion
+from headwater.protocol.text import listed, suggestion
 
 FLAWS_MAX: Final = 20  # more of them are no help
 

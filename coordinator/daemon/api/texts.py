@@ -19,13 +19,13 @@ from headwater.protocol.languages import (
     print_rule,
     rule_names,
 )
-from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.languages.emitted import composite_types
 from headwater.protocol.languages.habits import Language
 from headwater.protocol.languages.sources import LANGUAGES
 from headwater.protocol.pattern import Rule
 from headwater.protocol.strategy import strategy_of
 from headwater.protocol.subscriptions import Subscription, parse_subscription
+from headwater.protocol.text import listed
 
 
 @dataclass(frozen=True, slots=True)
