@@ -57,9 +57,11 @@ class Subnets:
         return self.management.prefixlen
 
 
-def subnets(network: Network, used: Iterable[ipaddress.IPv4Network]) -> Subnets:
-    taken = list(used)
-    management = next((each for each in MANAGEMENT if not any(each.overlaps(other) for other in taken)), None)
+def choose_subnets(network: Network, used: Iterable[ipaddress.IPv4Network]) -> Subnets:
+    used_networks = list(used)
+    management = next(
+        (candidate for candidate in MANAGEMENT if not any(candidate.overlaps(other) for other in used_networks)), None
+    )
     if management is None:
         raise RunFailed("every network from 10.64.0.0/16 to 10.255.0.0/16 is in use; take some other run down")
     if len(network.nodes) > management.num_addresses - 3 or len(network.links) > LINKS.num_addresses // 4:
@@ -90,25 +92,25 @@ def device_towards(node: str, number: int) -> str:
 
 def used_here() -> list[ipaddress.IPv4Network]:
     """The networks that this machine has routes or addresses in."""
-    found: list[Any] = json.loads(call(["ip", "-j", "-4", "route", "show", "table", "all"]) or "[]")
-    names = [each.get("dst", "") for each in found]
+    routes: list[Any] = json.loads(call(["ip", "-j", "-4", "route", "show", "table", "all"]) or "[]")
+    names = [route.get("dst", "") for route in routes]
     return [ipaddress.IPv4Network(name, strict=False) for name in names if re.fullmatch(r"[\d.]+(/\d+)?", name)]
 
 
-def layout(made: Subnets, *, broker: bool, namespaces: dict[str, str]) -> Layout:
+def layout(subnets: Subnets, *, broker: bool, namespaces: dict[str, str]) -> Layout:
     """Nodes listen on all their devices; neighbours dial each other on the device of the link between them.
 
     The bridge must be there: the coordinator and the broker get ports that are free on its address.
     """
-    ports = free_ports(0, made.gateway)
-    dialled: dict[str, dict[str, str]] = {node: {} for node in made.nodes}
-    for wire in made.wires:
-        one, other = wire.ends
-        dialled[one.node][other.node] = f"tcp://{other.address}:{NODE_PORT}"
-        dialled[other.node][one.node] = f"tcp://{one.address}:{NODE_PORT}"
+    ports = free_ports(0, subnets.gateway)
+    dialled: dict[str, dict[str, str]] = {node: {} for node in subnets.nodes}
+    for wire in subnets.wires:
+        first, other = wire.ends
+        dialled[first.node][other.node] = f"tcp://{other.address}:{NODE_PORT}"
+        dialled[other.node][first.node] = f"tcp://{first.address}:{NODE_PORT}"
     return Layout(
-        coordinator=place_of(ports, made.gateway),
-        broker=place_of(ports, made.gateway, http=False) if broker else None,
+        coordinator=place_of(ports, subnets.gateway),
+        broker=place_of(ports, subnets.gateway, http=False) if broker else None,
         nodes={
             node: Place(
                 listen=f"tcp://0.0.0.0:{NODE_PORT}",
@@ -117,7 +119,7 @@ def layout(made: Subnets, *, broker: bool, namespaces: dict[str, str]) -> Layout
                 http_reach=f"{address}:{HTTP_PORT}",
                 namespace=namespaces[node],
             )
-            for node, address in made.nodes.items()
+            for node, address in subnets.nodes.items()
         },
         dialled=dialled,
     )

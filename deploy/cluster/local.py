@@ -33,7 +33,7 @@ class Local:
         )
         return plan_here(run, self.kind, wishes, layout)
 
-    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
+    def remove(self, run: Run, parts: Mapping[str, Any]) -> None:
         """There is nothing but processes."""
 
 

@@ -69,12 +69,12 @@ class Stage(Protocol):
     def build(self, run: Run, wishes: Wishes) -> Plan:
         """Make what processes need to run in, and plan them. What it makes is noted before it is made."""
 
-    def remove(self, run: Run, made: Mapping[str, Any]) -> None:
+    def remove(self, run: Run, parts: Mapping[str, Any]) -> None:
         """Take away what ``build`` made, as far as it is there; processes have ended already."""
 
 
-def plan_here(run: Run, kind: Kind, wishes: Wishes, layout: Layout, made: dict[str, Any] | None = None) -> Plan:
-    """The plan of a network whose processes this machine starts itself, in this layout. ``made`` is what the stage has
+def plan_here(run: Run, kind: Kind, wishes: Wishes, layout: Layout, parts: dict[str, Any] | None = None) -> Plan:
+    """The plan of a network whose processes this machine starts itself, in this layout. ``parts`` is what the stage has
     made for them and must remove."""
     return Plan(
         name=run.name,
@@ -82,7 +82,7 @@ def plan_here(run: Run, kind: Kind, wishes: Wishes, layout: Layout, made: dict[s
         network=str(wishes.file.path.resolve()),
         token_file=token_of(wishes),
         processes=processes(run, wishes, layout),
-        stage=made or {},
+        stage=parts or {},
         forks=wishes.forks,
     )
 
@@ -91,12 +91,12 @@ def processes(run: Run, wishes: Wishes, layout: Layout) -> tuple[Process, ...]:
     """The processes of a network in this layout, as this machine starts them."""
     run.logs.mkdir(parents=True, exist_ok=True)
     keys = [] if layout.keys is None else ["--keys", str(layout.keys)]
-    found = []
+    started = []
     if layout.broker is not None:
-        found.append(_broker(run, wishes, layout.broker))
-    found.append(_coordinator(run, wishes, layout, keys))
-    found += [_node(run, wishes, layout, keys, name, place) for name, place in layout.nodes.items()]
-    return tuple(found)
+        started.append(_broker(run, wishes, layout.broker))
+    started.append(_coordinator(run, wishes, layout, keys))
+    started += [_node(run, wishes, layout, keys, name, place) for name, place in layout.nodes.items()]
+    return tuple(started)
 
 
 def _broker(run: Run, wishes: Wishes, place: Place) -> Process:
@@ -176,17 +176,17 @@ def data_of(wishes: Wishes, name: str) -> Path:
     return folder
 
 
-def note(run: Run, kind: Kind, made: Mapping[str, Any]) -> None:
+def note(run: Run, kind: Kind, parts: Mapping[str, Any]) -> None:
     """Write down what is about to be made, so that it can be removed whatever happens next."""
-    write_whole(run.folder / "stage.json", json.dumps({"kind": kind, **made}, indent=2, ensure_ascii=False))
+    write_whole(run.folder / "stage.json", json.dumps({"kind": kind, **parts}, indent=2, ensure_ascii=False))
 
 
 def noted(run: Run) -> dict[str, Any]:
     try:
-        found = json.loads((run.folder / "stage.json").read_text(encoding="utf-8"))
+        parts = json.loads((run.folder / "stage.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return parts if isinstance(parts, dict) else {}
 
 
 def forget(run: Run) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster import addresses, machine
-from headwater.deploy.cluster.addresses import device_towards, subnets
+from headwater.deploy.cluster.addresses import choose_subnets, device_towards
 from headwater.deploy.cluster.children import spawn
 from headwater.deploy.cluster.machine import call
 from headwater.deploy.cluster.plan import Plan
@@ -205,7 +205,7 @@ def a_network(nodes: int) -> Network:
 
 def test_addresses_do_not_collide_with_each_other_or_with_the_machine() -> None:
     used = [ipaddress.IPv4Network(each) for each in ("10.64.0.0/16", "10.65.3.0/24", "192.168.0.0/16")]
-    made = subnets(a_network(300), used)
+    made = choose_subnets(a_network(300), used)
     assert str(made.management) == "10.66.0.0/16"
     given = [made.gateway, *made.nodes.values(), *(end.address for wire in made.wires for end in wire.ends)]
     assert len(set(given)) == len(given)
@@ -214,7 +214,7 @@ def test_addresses_do_not_collide_with_each_other_or_with_the_machine() -> None:
         assert one.network == other.network
         assert one.ip not in (one.network.network_address, one.network.broadcast_address)
     with pytest.raises(RunFailed, match=r"every network from 10\.64"):
-        subnets(a_network(2), [ipaddress.IPv4Network("10.0.0.0/8")])
+        choose_subnets(a_network(2), [ipaddress.IPv4Network("10.0.0.0/8")])
 
 
 def test_devices_have_names_that_the_system_takes() -> None:
