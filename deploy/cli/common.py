@@ -41,11 +41,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def the_trace(given: Sequence[str]) -> str:
+def the_trace(names: Sequence[str]) -> str:
     """The one trace that --events names; of several the command line would take the last and not say so."""
-    if len(given) != 1:
-        raise ConfigError(f"--events takes one trace, not {len(given)}; put the rows into one file, in any order")
-    return given[0]
+    if len(names) != 1:
+        raise ConfigError(f"--events takes one trace, not {len(names)}; put the rows into one file, in any order")
+    return names[0]
 
 
 TimeUnitOption = Annotated[
@@ -107,17 +107,17 @@ def load_functions(file: Path | None) -> Functions:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{file} cannot be loaded: {type(error).__name__}: {error}") from None
-    given = getattr(module, "FUNCTIONS", None)
-    if given is None:
-        given = {
-            name: made
-            for name, made in vars(module).items()
-            if not name.startswith("_") and inspect.isfunction(made) and made.__module__ == module.__name__
+    offered = getattr(module, "FUNCTIONS", None)
+    if offered is None:
+        offered = {
+            name: function
+            for name, function in vars(module).items()
+            if not name.startswith("_") and inspect.isfunction(function) and function.__module__ == module.__name__
         }
-    if not isinstance(given, dict) or not given or not all(callable(made) for made in given.values()):
+    if not isinstance(offered, dict) or not offered or not all(callable(function) for function in offered.values()):
         raise ConfigError(f"{file} offers no functions: define some, or a dict FUNCTIONS of name to function")
-    for name, made in given.items():
-        functions.register(name, _guarded(name, made), _parameters(made))
+    for name, function in offered.items():
+        functions.register(name, _guarded(name, function), _parameters(function))
     return functions
 
 
@@ -127,7 +127,7 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...] | None:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         return None
-    if any(each.kind not in _POSITIONAL or each.default is not each.empty for each in parameters):
+    if any(parameter.kind not in _POSITIONAL or parameter.default is not parameter.empty for parameter in parameters):
         return None
     return ("any",) * len(parameters)
 
@@ -207,7 +207,7 @@ def prepare(
         return Work(rules, source, None, None)
     rows = source.open()
     with _patience(source.is_stream):
-        found = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None, watch)
+        trace_survey = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None, watch)
     if not source.is_stream:
         rows.close()
     if missing or rules is None:
@@ -215,12 +215,12 @@ def prepare(
         # is that a question of which is meant.
         read = frozenset().union(*(types_of(rule.pattern) for rule in rules.rules)) if rules else frozenset()
         ours = {rule.emits for rule in rules.rules} - read if rules else set()
-        inferred = [made for name, made in found.types.items() if name not in declared | ours]
+        inferred = [event_type for name, event_type in trace_survey.types.items() if name not in declared | ours]
         try:
             rules = parse_rules(sources, inferred, functions)
         except RuleTextError as error:
-            raise RuleError("\n".join([str(error), *_hints(error, source, found)])) from None
-    return Work(rules, source, rows if source.is_stream else None, found)
+            raise RuleError("\n".join([str(error), *_hints(error, source, trace_survey)])) from None
+    return Work(rules, source, rows if source.is_stream else None, trace_survey)
 
 
 @contextlib.contextmanager
@@ -243,19 +243,19 @@ def _patience(waiting: bool) -> Iterator[None]:
         timer.cancel()
 
 
-def _hints(error: RuleTextError, source: TraceSource, found: Survey) -> Iterator[str]:
+def _hints(error: RuleTextError, source: TraceSource, trace_survey: Survey) -> Iterator[str]:
     """What the trace has to do with mistakes in rules that were read with its types."""
     text = str(error)
-    if any(each.code == UNKNOWN_EVENT_TYPE for each in error.diagnostics):
+    if any(diagnostic.code == UNKNOWN_EVENT_TYPE for diagnostic in error.diagnostics):
         yield (
             f"types that no rule file declares are taken from {source.shown}; if it just holds none of these, "
             "declare them: event Name(attribute: kind, ..)"
         )
-    for (name, attribute), why in found.oddities.items():
+    for (name, attribute), why in trace_survey.oddities.items():
         if f".{attribute} " in text or f"{name} has no attribute {attribute!r}" in text:
             yield f"in {source.shown}, {name}.{attribute} {why}"
-    if found.first_bad is not None:
-        yield f"malformed rows were passed over to learn the types; the first: {found.first_bad}"
+    if trace_survey.first_bad is not None:
+        yield f"malformed rows were passed over to learn the types; the first: {trace_survey.first_bad}"
 
 
 def declared_types(sources: Iterable[Source]) -> set[str]:

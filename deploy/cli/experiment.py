@@ -23,7 +23,7 @@ from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, Size
 from headwater.deploy.experiments.trex.sweeps import SWEEPS
 from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
-from headwater.protocol.strategy import TREE_STRATEGIES
+from headwater.protocol.strategy import TREE_STRATEGIES, strategy_of
 
 experiment = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Repeat experiments of papers.")
 
@@ -74,7 +74,7 @@ def trex(
     """
     size = _size(quick, full, seeds, time)
     figures = _figures(figure, size)
-    names = chosen("strategy", words(strategies), TREE_STRATEGIES) or TREE_STRATEGIES
+    names = _strategies(strategies)
     at_once = cores() if processes is None else processes
     if at_once < 1:
         raise ConfigError("--processes must be at least 1")
@@ -106,10 +106,21 @@ def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> 
     return size
 
 
-def _figures(given: Sequence[str] | None, size: Size) -> list[int]:
-    known = SWEEPS if size.points is None else size.points
-    wanted = chosen("figure", words(given), [str(figure) for figure in SWEEPS])
-    return [figure for figure in known if not wanted or str(figure) in wanted]
+def _figures(names: Sequence[str] | None, size: Size) -> list[int]:
+    figures = SWEEPS if size.points is None else size.points
+    wanted = chosen("figure", words(names), [str(figure) for figure in SWEEPS])
+    return [figure for figure in figures if not wanted or str(figure) in wanted]
+
+
+def _strategies(names: Sequence[str] | None) -> Sequence[str]:
+    """Those named, or all that build trees."""
+    named = [strategy_of(word) for word in words(names)]
+    planned = [strategy.name for strategy in named if strategy.planned]
+    if planned:
+        raise ConfigError(
+            f"the paper's strategies build trees, and {planned[0]} does not; choose from {', '.join(TREE_STRATEGIES)}"
+        )
+    return chosen("strategy", [strategy.name for strategy in named], TREE_STRATEGIES) or TREE_STRATEGIES
 
 
 def _say_shortened(jobs: Sequence[Job], size: Size) -> None:

@@ -108,44 +108,48 @@ def inev(
 
 def results_in(folder: Path) -> Results:
     """The results of this experiment in a folder."""
-    known = dict.fromkeys(line for figure in FIGURES.values() for line in figure.lines)
-    return Results(folder, COLUMNS, list(known), numbered=False)
+    lines = dict.fromkeys(line for figure in FIGURES.values() for line in figure.lines)
+    return Results(folder, COLUMNS, list(lines), numbered=False)
 
 
 def studies_in(data: Path, days: int) -> list[Figure]:
     """The case studies whose streams are in a folder; what is left out is said, and ConfigError if none is there."""
     if not data.is_dir():
         raise ConfigError(f"there is no folder {data}; --data (or {DATA_VARIABLE}) is the folder with recorded streams")
-    known = dict.fromkeys([*(each.folder for each in RECORDINGS.values()), *(each.folder for each in STREAMS.values())])
-    there = [name for name in known if present(data, name)]
+    folders = dict.fromkeys(
+        [*(recording.folder for recording in RECORDINGS.values()), *(stream.folder for stream in STREAMS.values())]
+    )
+    there = [name for name in folders if present(data, name)]
     if not there:
-        raise ConfigError(f"{data} has none of the recorded streams; there should be folders {', '.join(known)} in it")
-    if len(there) < len(known):
-        say(f"left out, since {data} does not have them: {', '.join(name for name in known if name not in there)}")
+        raise ConfigError(
+            f"{data} has none of the recorded streams; there should be folders {', '.join(folders)} in it"
+        )
+    if len(there) < len(folders):
+        say(f"left out, since {data} does not have them: {', '.join(name for name in folders if name not in there)}")
     folder = str(data.absolute())
-    recorded = [name for name, each in RECORDINGS.items() if each.folder in there]
+    recorded = [name for name, recording in RECORDINGS.items() if recording.folder in there]
     for name in recorded:
         RECORDINGS[name].check(data)
-    found = [case_studies(folder, days, recorded), modelled_studies(folder, there)]
-    return [study for study in found if study.lines]
+    studies = [case_studies(folder, days, recorded), modelled_studies(folder, there)]
+    return [study for study in studies if study.lines]
 
 
-def chosen_figures(given: Sequence[str] | None, studies: Iterable[Figure] = ()) -> list[Figure]:
+def chosen_figures(named: Sequence[str] | None, studies: Iterable[Figure] = ()) -> list[Figure]:
     """Those named; a number stands for all of its parts."""
-    known = {**FIGURES, **{study.name: study for study in studies}}
+    by_name = {**FIGURES, **{study.name: study for study in studies}}
     names: list[str] = []
-    for word in words(given):
-        if word in (TABLE, MODELLED_TABLE) and word not in known:
+    for word in words(named):
+        if word in (TABLE, MODELLED_TABLE) and word not in by_name:
             raise ConfigError(f"{word} needs recorded streams: name their folder with --data or {DATA_VARIABLE}")
-        parts = [name for name in known if word.isdecimal() and name.partition("-")[0].rstrip("abcde") == word]
-        names += parts or chosen("figure", [word], list(known))
-    return [each for name, each in known.items() if not names or name in names]
+        parts = [name for name in by_name if word.isdecimal() and name.partition("-")[0].rstrip("abcde") == word]
+        names += parts or chosen("figure", [word], list(by_name))
+    return [figure for name, figure in by_name.items() if not names or name in names]
 
 
-def _report(found: Sequence[Row], figures: Sequence[Figure], results: Results, plots: bool) -> None:
+def _report(rows: Sequence[Row], figures: Sequence[Figure], results: Results, plots: bool) -> None:
     written = []
     for figure in figures:
-        of_figure = [row for row in found if row.figure == figure.name]
+        of_figure = [row for row in rows if row.figure == figure.name]
         if not of_figure:
             continue
         print(table(of_figure, figure))
@@ -158,6 +162,6 @@ def _report(found: Sequence[Row], figures: Sequence[Figure], results: Results, p
             written.append(results.path(figure.name, "png"))
             plot(of_figure, figure, written[-1])
     print("findings")
-    for finding in findings(found):
+    for finding in findings(rows):
         print(finding.text())
     say(f"written: {', '.join(map(str, written))}")

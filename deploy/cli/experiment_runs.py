@@ -59,16 +59,16 @@ def run_left(
         )
 
 
-def words(given: Sequence[str] | None) -> list[str]:
-    return [word.strip() for text in given or () for word in text.split(",") if word.strip()]
+def words(texts: Sequence[str] | None) -> list[str]:
+    return [word.strip() for text in texts or () for word in text.split(",") if word.strip()]
 
 
-def chosen(what: str, named: Sequence[str], known: Sequence[str]) -> list[str]:
-    """The known ones that were named, in their own order."""
+def chosen(kind: str, named: Sequence[str], choices: Sequence[str]) -> list[str]:
+    """The choices that were named, in their own order; ConfigError if a name is none of them."""
     for word in named:
-        if word not in known:
-            raise ConfigError(f"there is no {what} {word!r}; there are {', '.join(known)}")
-    return [name for name in known if name in named]
+        if word not in choices:
+            raise ConfigError(f"there is no {kind} {word!r}; there are {', '.join(choices)}")
+    return [name for name in choices if name in named]
 
 
 def show_s(seconds: float) -> str:

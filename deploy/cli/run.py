@@ -164,8 +164,8 @@ def run(
         if count:
             _print_counts(output, engine.counts(), as_json)
     seconds = time.perf_counter() - started
-    found = sum(engine.counts().values()) if count else sink.count
-    for line in summary(reader.tally, engine, found, seconds, quiet=quiet, lateness=lateness, late_out=late_out):
+    composites = sum(engine.counts().values()) if count else sink.count
+    for line in summary(reader.tally, engine, composites, seconds, quiet=quiet, lateness=lateness, late_out=late_out):
         say(line)
     if interrupted:
         raise KeyboardInterrupt
@@ -324,8 +324,8 @@ def summary(
         kept = f"; {they} {are} in {late_out}" if late_out else f"; --late-out FILE keeps {them}"
         if lateness is None:
             kept += f", --lateness DURATION waits for {them}"
-        what = plural(tally.late, "row")
-        lines.append(f"{what} came {by}behind an earlier row and {are} left out{kept}")
+        rows_late = plural(tally.late, "row")
+        lines.append(f"{rows_late} came {by}behind an earlier row and {are} left out{kept}")
     if not quiet:
         if unnamed:
             named = ", ".join(f"{name} ({number:,})" for name, number in sorted(tally.unnamed.items())[:NAMES_MAX])

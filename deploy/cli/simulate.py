@@ -147,11 +147,11 @@ def simulate(
         say(f"warning: {sentence}")
     if central is not None and (wrong := difference(plan, outcome, central)) is not None:
         raise RunFailed(wrong)
-    found = figures(outcome, central)
+    run_figures = figures(outcome, central)
     if as_json:
-        print(json.dumps(found.to_json(), ensure_ascii=False))
+        print(json.dumps(run_figures.to_json(), ensure_ascii=False))
     elif not quiet:
-        print(render(found))
+        print(render(run_figures))
     if not quiet:
         _say_how_it_went(plan, outcome, time.perf_counter() - started)
 
@@ -170,7 +170,7 @@ class Plan:
     @classmethod
     def of(cls, file: NetworkFile, path: Path, seed: int | None, *, check: bool) -> Plan:
         """As a file says, unless the command line says otherwise."""
-        chosen = next((each for each in (seed, file.seed) if each is not None), SEED)
+        chosen = next((number for number in (seed, file.seed) if number is not None), SEED)
         return cls(file, path, file.network.strategy, chosen, file.duration_us, check)
 
     def command(self) -> str:
@@ -230,8 +230,8 @@ def _recorded(plan: Plan, folder: Path, *, overwrite: bool) -> tuple[Outcome, Ou
     return outcome, central
 
 
-def _digest(what: object) -> str:
-    return blake2b(repr(what).encode(), digest_size=8).hexdigest()
+def _digest(inputs: object) -> str:
+    return blake2b(repr(inputs).encode(), digest_size=8).hexdigest()
 
 
 def run(plan: Plan, strategy: str, watcher: Watcher | None = None, *, label: str = "") -> Outcome:
@@ -243,11 +243,11 @@ def run(plan: Plan, strategy: str, watcher: Watcher | None = None, *, label: str
 
     def counted(events: Iterable[tuple[int, int, Event]]) -> Iterator[tuple[int, int, Event]]:
         nonlocal born, first_us
-        for each in events:
+        for birth in events:
             if not born:
-                first_us = each[0]
+                first_us = birth[0]
             born += 1
-            yield each
+            yield birth
 
     with Progress(label or f"simulating {strategy}") as progress:
 
@@ -275,14 +275,14 @@ def run(plan: Plan, strategy: str, watcher: Watcher | None = None, *, label: str
 def difference(plan: Plan, outcome: Outcome, central: Outcome) -> str | None:
     """What sinks received under a strategy and not under centr, or the other way round; None as it must be: no strategy
     may change what sinks receive."""
-    ours, theirs = (Counter(map(_identity, each.delivered)) for each in (outcome, central))
+    ours, theirs = (Counter(map(_identity, run_outcome.delivered)) for run_outcome in (outcome, central))
     if ours == theirs:
         return None
-    shown = {_identity(each): each for each in (*outcome.delivered, *central.delivered)}
+    shown = {_identity(delivery): delivery for delivery in (*outcome.delivered, *central.delivered)}
     surplus = [shown[identity] for identity in (ours - theirs).elements()]
     missing = [shown[identity] for identity in (theirs - ours).elements()]
-    examples = [f"  too many at {each.node}: {each.item!r}" for each in surplus[:EXAMPLES_MAX]]
-    examples += [f"  missing at {each.node}: {each.item!r}" for each in missing[:EXAMPLES_MAX]]
+    examples = [f"  too many at {delivery.node}: {delivery.item!r}" for delivery in surplus[:EXAMPLES_MAX]]
+    examples += [f"  missing at {delivery.node}: {delivery.item!r}" for delivery in missing[:EXAMPLES_MAX]]
     return (
         f"{plan.strategy} and centr delivered different events ({len(surplus):,} only with {plan.strategy}, "
         f"{len(missing):,} only with centr), which is a bug; seed {plan.seed}, to repeat it: {plan.command()}\n"
@@ -297,15 +297,15 @@ def _identity(delivery: Delivery) -> tuple[Any, ...]:
     return delivery.sink, item.node, item.seq
 
 
-def _strategies(given: str | None) -> list[str]:
+def _strategies(option: str | None) -> list[str]:
     """The strategies that --strategy names, each once; none where it says nothing."""
-    if given is None:
+    if option is None:
         return []
-    found: list[str] = []
-    for name in given.split(","):
+    names: list[str] = []
+    for name in option.split(","):
         strategy = name.strip()
-        found += STRATEGIES if strategy == "all" else [_checked(strategy)]
-    return list(dict.fromkeys(found))
+        names += STRATEGIES if strategy == "all" else [_checked(strategy)]
+    return list(dict.fromkeys(names))
 
 
 def _checked(strategy: str) -> str:
@@ -357,13 +357,13 @@ def _span_us(plan: Plan, outcome: Outcome) -> int:
 
 def _show_span(span_us: int) -> str:
     """A duration with at most two decimals."""
-    length = next((each for _, each in UNITS_US[:-1] if span_us >= each), 100)
+    length = next((unit_us for _, unit_us in UNITS_US[:-1] if span_us >= unit_us), 100)
     hundredth = length // 100
     return show_us(round(span_us / hundredth) * hundredth)
 
 
-def _refuse_outputs_of_one_run(given: Mapping[str, Path | None]) -> None:
-    for name, path in given.items():
+def _refuse_outputs_of_one_run(outputs: Mapping[str, Path | None]) -> None:
+    for name, path in outputs.items():
         if path is not None:
             raise ConfigError(
                 f"{name} is for one run; leave it out, or simulate one strategy without --seeds or --chart"

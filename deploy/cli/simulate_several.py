@@ -42,9 +42,9 @@ def simulate_several(
     check_feeds(plan)
     if chart is not None:
         _check_chart(plan, chart)
-    asked = strategies or [read_network(path, duration_us=duration_us).network.strategy]
+    chosen = strategies or [read_network(path, duration_us=duration_us).network.strategy]
     work = _Work(path, plan, range(plan.seed, plan.seed + seeds), duration_us)
-    comparison, wrong = work.done([BASELINE, *(each for each in asked if each != BASELINE)])
+    comparison, wrong = work.done([BASELINE, *(strategy for strategy in chosen if strategy != BASELINE)])
     if as_json:
         print(json.dumps(comparison.to_json(), ensure_ascii=False))
     elif not quiet:
@@ -73,14 +73,14 @@ class _Work:
 
     def done(self, strategies: list[str]) -> tuple[Comparison, list[str]]:
         """What came out, and a sentence for each run that did not deliver what centr did."""
-        found = {strategy: Compared(strategy) for strategy in strategies}
-        files = {strategy: self._file(found[strategy]) for strategy in strategies}
+        compared = {strategy: Compared(strategy) for strategy in strategies}
+        files = {strategy: self._file(compared[strategy]) for strategy in strategies}
         total = len(self._seeds) * sum(file is not None for file in files.values())
         wrong: list[str] = []
         for seed in self._seeds:
             base: tuple[Outcome, Figures] | None = None
             for strategy, file in files.items():
-                here = found[strategy]
+                here = compared[strategy]
                 if file is None or here.why_not is not None:
                     continue
                 plan = Plan(file, self._path, strategy, seed, self._central.until_us, self._central.check)
@@ -93,7 +93,7 @@ class _Work:
                 if (text := difference(plan, outcome, base[0])) is not None:
                     here.differs.append(seed)
                     wrong.append(text)
-        return Comparison(_name(self._path), tuple(self._seeds), list(found.values())), wrong
+        return Comparison(_name(self._path), tuple(self._seeds), list(compared.values())), wrong
 
     def _file(self, compared: Compared) -> NetworkFile | None:
         if compared.strategy == BASELINE:

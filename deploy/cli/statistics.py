@@ -107,14 +107,15 @@ def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, 
             f"{task.trace.folder} has no events of the types and nodes that the network has sources of; "
             "prepare a trace for this network"
         )
-    seen = sum(each.events for (_, node), each in arrived.items() if node is None)
-    if task.sources is None and seen != manifest.events:
+    counted = sum(arrival.events for (_, node), arrival in arrived.items() if node is None)
+    if task.sources is None and counted != manifest.events:
         raise ConfigError(
-            f"{task.trace.folder} has {seen:,} events, and its manifest speaks of {manifest.events:,}; prepare it anew"
+            f"{task.trace.folder} has {counted:,} events, and its manifest speaks of {manifest.events:,}; "
+            "prepare it anew"
         )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
-    found = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}
-    return Counted(task, arrived, found, sample, seed)
+    matches = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}
+    return Counted(task, arrived, matches, sample, seed)
 
 
 def _of_sources(events: DataFrame, task: Task) -> DataFrame:
@@ -123,7 +124,7 @@ def _of_sources(events: DataFrame, task: Task) -> DataFrame:
 
     if task.sources is None:
         return events
-    wanted = F.array(
+    sources = F.array(
         *(F.struct(F.lit(type).alias("type"), F.lit(node).alias("node")) for type, node in sorted(task.sources))
     )
-    return events.where(F.array_contains(wanted, F.struct("type", "node")))
+    return events.where(F.array_contains(sources, F.struct("type", "node")))

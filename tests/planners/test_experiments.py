@@ -629,7 +629,8 @@ def command(*arguments: str) -> int:
     ("arguments", "sentence"),
     [
         (["--figure", "9"], "there is no figure '9'; there are 10, 11"),
-        (["--strategies", "st,mst"], "there is no strategy 'mst'; there are centr, st"),
+        (["--strategies", "st,mst"], "unknown strategy 'mst'; did you mean 'st'? strategies: centr, st"),
+        (["--strategies", "inev"], "build trees, and inev does not; choose from centr, st"),
         (["--quick", "--full"], "exclude each other"),
         (["--time", "5"], "not a duration"),
         (["--time", "10ms"], "too short"),
