@@ -84,9 +84,9 @@ class Part(BaseModel):
     _table: Table = PrivateAttr()
 
     @classmethod
-    def known(cls) -> list[str]:
+    def allowed_keys(cls) -> list[str]:
         """The keys it may have."""
-        return [name for each, field in cls.model_fields.items() if (name := field.alias or each) != HIDDEN]
+        return [name for attribute, field in cls.model_fields.items() if (name := field.alias or attribute) != HIDDEN]
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
@@ -99,29 +99,34 @@ class Part(BaseModel):
 
     @model_validator(mode="wrap")
     @classmethod
-    def _from_table(cls, given: Any, handler: Callable[[Any], Any]) -> Any:
-        if cls.SHORT is not None and not isinstance(given, Table | Items):
-            given = Table({cls.SHORT: given}, entries={cls.SHORT: (node_of(given), node_of(given))})
-        table = mapping(given, cls.WHAT, cls.EXAMPLE)
-        known = cls.known()
-        unknown = [key for key in table if key not in known and key != HIDDEN]
-        required = [each.alias or name for name, each in cls.model_fields.items() if each.is_required()]
+    def _from_table(cls, entry: Any, handler: Callable[[Any], Any]) -> Any:
+        if cls.SHORT is not None and not isinstance(entry, Table | Items):
+            entry = Table({cls.SHORT: entry}, entries={cls.SHORT: (node_of(entry), node_of(entry))})
+        table = mapping(entry, cls.WHAT, cls.EXAMPLE)
+        allowed = cls.allowed_keys()
+        unknown = [key for key in table if key not in allowed and key != HIDDEN]
+        required = [
+            model_field.alias or name for name, model_field in cls.model_fields.items() if model_field.is_required()
+        ]
         missing = [key for key in required if key not in table]
         errors: list[Flaw] = [
-            ((key,), mistake("unknown", what=cls.WHAT, key=key, cure=_key_cure(table, key, known), at_key=True))
+            ((key,), mistake("unknown", what=cls.WHAT, key=key, cure=_key_cure(table, key, allowed), at_key=True))
             for key in unknown
         ]
         if missing:
             errors.append(((), mistake(CONSEQUENCE) if table.broken & {*missing} else cls.lacking(missing)))
         kept = {key: value for key, value in table.items() if value is not None or not cls.DROPS_NULL}
         try:
-            made = handler({key: value for key, value in kept.items() if key not in unknown})
-            made._table = table
-            errors += [] if errors else made.flaws()
+            part = handler({key: value for key, value in kept.items() if key not in unknown})
+            part._table = table
+            errors += [] if errors else part.flaws()
         except ValidationError as error:
-            errors += [(each["loc"], mistake(each["type"], **each.get("ctx", {}))) for each in error.errors()]
+            errors += [
+                (error_details["loc"], mistake(error_details["type"], **error_details.get("ctx", {})))
+                for error_details in error.errors()
+            ]
         together(errors)
-        return made
+        return part
 
     @property
     def place(self) -> yaml.Node:
@@ -145,51 +150,51 @@ class Part(BaseModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        made = handler(schema)
+        json_schema = handler(schema)
         if cls.SHORT is None:
-            return made
-        inside = handler.resolve_ref_schema(made)
+            return json_schema
+        inside = handler.resolve_ref_schema(json_schema)
         short = dict(inside["properties"][cls.SHORT])
         if cls.SHORT == HIDDEN:
             del inside["properties"][HIDDEN]
         whole = dict(inside)
         inside.clear()
         inside.update({"anyOf": [short, whole]})
-        return made
+        return json_schema
 
 
 HIDDEN: Final = " "
 """The alias of an entry that has no key: it is only written short."""
 
 
-def node_of(given: Any) -> yaml.Node:
-    node = getattr(given, "node", None)
+def node_of(entry: Any) -> yaml.Node:
+    node = getattr(entry, "node", None)
     return node if isinstance(node, yaml.Node) else _NOWHERE
 
 
 _NOWHERE: Final = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 
-def mapping(given: Any, what: str, example: str) -> Table:
+def mapping(entry: Any, what: str, example: str) -> Table:
     """The mapping, whose keys are names that stand there once."""
-    if not isinstance(given, Table):
+    if not isinstance(entry, Table):
         raise mistake("mapping", what=what, cure=example)
     together(
         ((), mistake("doubled", what=what, key=str(node.value), node=node))
         if isinstance(node, yaml.ScalarNode)
         else ((), mistake("key", what=what, cure=example, node=node))
-        for node in given.odd
+        for node in entry.odd
     )
-    return given
+    return entry
 
 
-def _key_cure(table: Table, key: str, known: list[str]) -> str:
-    near = closest(key, known)
+def _key_cure(table: Table, key: str, allowed: list[str]) -> str:
+    near = closest(key, allowed)
     if near is not None:
         return f"did you mean {near!r}?"
     if getattr(table.node, "flow_style", False) and table[key] is None:
         return "a text that holds a comma must stand in quotes"
-    return f"write one of {listed(known, 12)}"
+    return f"write one of {listed(allowed, 12)}"
 
 
 class Names(dict[Scalar, T], Generic[T]):
@@ -215,15 +220,15 @@ class Named:
         names = core_schema.dict_schema(core_schema.any_schema(), handler.generate_schema(inner))
         return core_schema.no_info_wrap_validator_function(self._read, names)
 
-    def _read(self, given: Any, handler: Callable[[Any], Any]) -> Any:
-        table = Table() if given is None and self.or_null else mapping(given, self.what, self.example)
-        made: Names[Any] = Names(handler(table))
-        made.table = table
-        return made
+    def _read(self, entry: Any, handler: Callable[[Any], Any]) -> Any:
+        table = Table() if entry is None and self.or_null else mapping(entry, self.what, self.example)
+        names: Names[Any] = Names(handler(table))
+        names.table = table
+        return names
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        made = handler(schema)
-        return {**made, "type": ["object", "null"]} if self.or_null else made
+        json_schema = handler(schema)
+        return {**json_schema, "type": ["object", "null"]} if self.or_null else json_schema
 
 
 class Given:
@@ -236,7 +241,12 @@ class Given:
 def _without_none(source: Any) -> Any:
     """``X`` of ``X | None``."""
     return next(
-        (each for each in get_args(source) if type(None) in get_args(source) and each is not type(None)), source
+        (
+            alternative
+            for alternative in get_args(source)
+            if type(None) in get_args(source) and alternative is not type(None)
+        ),
+        source,
     )
 
 
@@ -252,13 +262,13 @@ class Listed:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
-    def _read(self, given: Any) -> Any:
-        given = Items() if given is None else given
-        if not isinstance(given, Items):
+    def _read(self, entry: Any) -> Any:
+        entry = Items() if entry is None else entry
+        if not isinstance(entry, Items):
             raise mistake("list", what=self.what, cure=self.example)
-        if self.flaw is not None and (error := self.flaw(len(given))) is not None:
-            raise mistake(CONSEQUENCE) if given.broken else error
-        return given
+        if self.flaw is not None and (error := self.flaw(len(entry))) is not None:
+            raise mistake(CONSEQUENCE) if entry.broken else error
+        return entry
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         return {**handler(schema), **self.schema}
@@ -270,17 +280,17 @@ class OneOrMore:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
-    def _read(self, given: Any) -> Any:
-        return given if isinstance(given, Items) else Items([given])
+    def _read(self, entry: Any) -> Any:
+        return entry if isinstance(entry, Items) else Items([entry])
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        made = handler(schema)
-        return {"anyOf": [made["items"], made]}
+        json_schema = handler(schema)
+        return {"anyOf": [json_schema["items"], json_schema]}
 
 
-def shape(given: Any) -> str:
+def shape(entry: Any) -> str:
     """Which of the shapes of an entry is written, for a Discriminator."""
-    return MAPPING if isinstance(given, Table) else ITEMS if isinstance(given, Items) else VALUE
+    return MAPPING if isinstance(entry, Table) else ITEMS if isinstance(entry, Items) else VALUE
 
 
 MAPPING: Final = "<a mapping>"
@@ -300,11 +310,11 @@ class Text:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self.read)
 
-    def read(self, given: Any) -> Any:
-        if not isinstance(given, Scalar):
+    def read(self, entry: Any) -> Any:
+        if not isinstance(entry, Scalar):
             raise mistake("text", what=self.what, cure=self.cure)
         try:
-            return given if self.parse is None else self.parse(given)
+            return entry if self.parse is None else self.parse(entry)
         except ConfigError as error:
             message, _, cure = str(error).partition("; ")
             raise wrong(message, cure) from None
@@ -316,8 +326,8 @@ class Text:
 class Quantity(Text):
     """A number with its unit."""
 
-    def read(self, given: Any) -> Any:
-        text = Text(self.what, self.cure).read(given)
+    def read(self, entry: Any) -> Any:
+        text = Text(self.what, self.cure).read(entry)
         if text.lstrip().startswith("-"):
             raise mistake("negative", what=self.what)
         assert self.parse is not None
@@ -340,8 +350,8 @@ def lasting(least_us: int, message: str, cure: str) -> Callable[[str], int]:
 
 
 class Number(Text):
-    def read(self, given: Any) -> Any:
-        text = Text(self.what, "write a number").read(given)
+    def read(self, entry: Any) -> Any:
+        text = Text(self.what, "write a number").read(entry)
         try:
             return float(text)
         except ValueError:
@@ -361,8 +371,8 @@ class Read:
 def within(what: str, least: float, most: float) -> Read:
     """A number with bounds."""
 
-    def read(given: Any) -> float:
-        number = float_of(given)
+    def read(entry: Any) -> float:
+        number = float_of(entry)
         if not least <= number <= most:
             raise mistake("lacking", what=what, why=f"is a number from {least:g} to {most:g}", cure="")
         return number
@@ -373,8 +383,8 @@ def within(what: str, least: float, most: float) -> Read:
 def whole(what: str, least: int, most: int, cure: str = "write a whole number") -> Read:
     """A whole number with bounds."""
 
-    def read(given: Any) -> int:
-        text = given if isinstance(given, Scalar) else ""
+    def read(entry: Any) -> int:
+        text = entry if isinstance(entry, Scalar) else ""
         if not (text.isascii() and text.isdecimal()) or not least <= int(text) <= most:
             raise mistake("lacking", what=what, why=f"is a whole number from {least:,} to {most:,}", cure=cure)
         return int(text)
@@ -385,19 +395,19 @@ def whole(what: str, least: int, most: int, cure: str = "write a whole number") 
 def numbers(what: str, count: int, cure: str) -> Read:
     """A list of so many numbers."""
 
-    def read(given: Any) -> tuple[float, ...]:
-        found = tuple(map(float_of, given)) if isinstance(given, Items) else ()
-        if len(found) != count or not all(map(math.isfinite, found)):
+    def read(entry: Any) -> tuple[float, ...]:
+        floats = tuple(map(float_of, entry)) if isinstance(entry, Items) else ()
+        if len(floats) != count or not all(map(math.isfinite, floats)):
             raise mistake("lacking", what=what, why=f"needs {count} numbers", cure=cure)
-        return found
+        return floats
 
     return Read(read)
 
 
-def float_of(given: Any) -> float:
+def float_of(entry: Any) -> float:
     """Not a number where it is none."""
     try:
-        return float(given) if isinstance(given, Scalar) else math.nan
+        return float(entry) if isinstance(entry, Scalar) else math.nan
     except ValueError:
         return math.nan
 
@@ -405,21 +415,21 @@ def float_of(given: Any) -> float:
 def several(what: str, number: str, most: int, cure: str) -> Read:
     """A list of texts, or how many there are."""
 
-    def read(given: Any) -> tuple[Scalar, ...] | int:
-        if not isinstance(given, Items):
-            return whole(number, 1, most, cure).read(given)  # type: ignore[no-any-return]
+    def read(entry: Any) -> tuple[Scalar, ...] | int:
+        if not isinstance(entry, Items):
+            return whole(number, 1, most, cure).read(entry)  # type: ignore[no-any-return]
         flaw = mistake("text", what=what, cure="")
-        together(((at,), flaw) for at, each in enumerate(given) if not isinstance(each, Scalar))
-        return tuple(given)
+        together(((at,), flaw) for at, item in enumerate(entry) if not isinstance(item, Scalar))
+        return tuple(entry)
 
     return Read(read)
 
 
-def numbered(given: tuple[Scalar, ...] | int, letter: str) -> tuple[str, ...]:
-    """The names, or as many as are wanted."""
-    if isinstance(given, int):
-        return tuple(f"{letter}{rank}" for rank in range(1, given + 1))
-    return tuple(map(str, given))
+def numbered(names_or_count: tuple[Scalar, ...] | int, letter: str) -> tuple[str, ...]:
+    """The names_or_count, or as many as are wanted."""
+    if isinstance(names_or_count, int):
+        return tuple(f"{letter}{rank}" for rank in range(1, names_or_count + 1))
+    return tuple(map(str, names_or_count))
 
 
 @dataclass(frozen=True, eq=False)
@@ -439,13 +449,13 @@ class OneOf:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         choices = self.choices or get_args(_without_none(source)) or get_args(source)
         return core_schema.no_info_plain_validator_function(
-            lambda given: self._read(given, choices),
+            lambda entry: self._read(entry, choices),
             json_schema_input_schema=core_schema.literal_schema([*(self.written or choices)]),
         )
 
-    def _read(self, given: Any, choices: tuple[str, ...]) -> str:
+    def _read(self, entry: Any, choices: tuple[str, ...]) -> str:
         cure = self.cure or f"write one of {listed(choices)}"
-        text = Text(self.what, cure).read(given)
+        text = Text(self.what, cure).read(entry)
         if text in choices:
             return str(text)
         near = closest(text, choices) if self.near else None

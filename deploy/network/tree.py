@@ -46,13 +46,13 @@ class Table(dict[str, Any]):
 
 def tree_of(node: yaml.Node) -> Any:
     """The values below a node. What stands twice by an alias is one value, and may even hold itself."""
-    made: dict[int, Any] = {}
+    values: dict[int, Any] = {}
 
     def value(node: yaml.Node) -> Any:
-        if id(node) in made:
-            return made[id(node)]
+        if id(node) in values:
+            return values[id(node)]
         if isinstance(node, yaml.MappingNode):
-            table = made[id(node)] = Table()
+            table = values[id(node)] = Table()
             table.node = node
             for key, inside in node.value:
                 if not isinstance(key, yaml.ScalarNode) or str(key.value) in table.entries:
@@ -63,9 +63,9 @@ def tree_of(node: yaml.Node) -> Any:
                 table[name] = value(inside)
             return table
         if isinstance(node, yaml.SequenceNode):
-            items = made[id(node)] = Items(places=node.value)
+            items = values[id(node)] = Items(places=node.value)
             items.node = node
-            items.extend(value(each) for each in node.value)
+            items.extend(value(item) for item in node.value)
             return items
         return None if is_null(node) else _scalar(node)
 
@@ -74,9 +74,9 @@ def tree_of(node: yaml.Node) -> Any:
 
 def _scalar(node: yaml.Node) -> Scalar:
     assert isinstance(node, yaml.ScalarNode)
-    made = Scalar(node.value)
-    made.node = node
-    return made
+    scalar = Scalar(node.value)
+    scalar.node = node
+    return scalar
 
 
 def is_null(node: yaml.Node) -> bool:
@@ -114,8 +114,8 @@ def without(tree: Any, steps: list[int | str]) -> Any:
     if isinstance(tree, Items):
         (step, *rest) = steps
         assert isinstance(step, int)
-        kept = [each for at, each in enumerate(tree) if at != step or rest]
-        places = [each for at, each in enumerate(tree.places) if at != step or rest]
+        kept = [item for at, item in enumerate(tree) if at != step or rest]
+        places = [place for at, place in enumerate(tree.places) if at != step or rest]
         if rest:
             kept[step] = without(tree[step], rest)
         items = Items(kept, places, broken=True)
