@@ -89,7 +89,7 @@ class ArrivalsPart(Part):
         if self.short is None and not (self.has("on") and self.has("off")) and not self.broken:
             yield (), wrong("bursts need the mean lengths on: and off:", ARRIVALS_EXAMPLE)
 
-    def made(self) -> Arrivals:
+    def build(self) -> Arrivals:
         return self.short or Bursty(self.on, self.off, self.quiet)
 
 
@@ -191,12 +191,12 @@ Nodes = Annotated[
     | Annotated[
         tuple[Scalar, ...] | int, several("a node", "the number of nodes", CELLS_MAX, NODES_EXAMPLE), Tag(VALUE)
     ],
-    Discriminator(lambda given: MAPPING if shape(given) == MAPPING else VALUE),
+    Discriminator(lambda entry: MAPPING if shape(entry) == MAPPING else VALUE),
 ]
 
 
-def _stream(given: object) -> str:
-    return "<vehicles>" if isinstance(given, Table) and "vehicles" in given.entries else "<events>"
+def _stream(entry: object) -> str:
+    return "<vehicles>" if isinstance(entry, Table) and "vehicles" in entry.entries else "<events>"
 
 
 class GenerationPart(Part):
@@ -221,7 +221,7 @@ class GenerationPart(Part):
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        message = f"generate does not say {' and '.join(f'{each}:' for each in missing)}"
+        message = f"generate does not say {' and '.join(f'{key}:' for key in missing)}"
         return wrong(message, NODES_EXAMPLE if "nodes" in missing else "")
 
     def flaws(self) -> Iterator[Flaw]:
@@ -244,19 +244,21 @@ def generation_of(sheet: Sheet, part: GenerationPart, name: str) -> Generation:
     """What is to be made up. What is wrong with the streams beside each other is noted in the sheet."""
     streams: list[Stream] = []
     kinds: dict[str, str] = {}
-    for given in part.streams:
-        nodes = _nodes(sheet, part, given)
-        taken = MOTION_KINDS if isinstance(given, MovingPart) else {}
-        attributes = attributes_of(sheet, given.attributes, taken) if given.attributes is not None else {}
-        bare = Stream(given.names(), nodes, 0.0, attributes=attributes)
-        if isinstance(given, MovingPart):
-            stream = _moving(sheet, given, bare, part.places())
+    for stream_part in part.streams:
+        nodes = _nodes(sheet, part, stream_part)
+        reserved = MOTION_KINDS if isinstance(stream_part, MovingPart) else {}
+        attributes = (
+            attributes_of(sheet, stream_part.attributes, reserved) if stream_part.attributes is not None else {}
+        )
+        bare = Stream(stream_part.names(), nodes, 0.0, attributes=attributes)
+        if isinstance(stream_part, MovingPart):
+            stream = _moving(sheet, stream_part, bare, part.places())
         else:
-            stream = _plain(sheet, given, bare, part.duration)
+            stream = _plain(sheet, stream_part, bare, part.duration)
         for attribute, kind in stream.kinds().items():
             if kinds.setdefault(attribute, kind) != kind:
                 message = f"{attribute} is {kind} here and {kinds[attribute]} in an earlier stream"
-                sheet.error(given.place, message, "give one of them another name, or both the same kind")
+                sheet.error(stream_part.place, message, "give one of them another name, or both the same kind")
         streams.append(stream)
     if not streams and not sheet.errors:
         sheet.error(part.at("streams"), "the list of streams is empty", "write at least one")
@@ -281,7 +283,7 @@ def _nodes(sheet: Sheet, part: GenerationPart, stream: StreamPart) -> tuple[str,
 
 
 def _plain(sheet: Sheet, part: PlainPart, bare: Stream, length_us: int) -> Stream:
-    arrivals = Poisson() if part.arrivals is None else part.arrivals.made()
+    arrivals = Poisson() if part.arrivals is None else part.arrivals.build()
     match arrivals:
         case Bursty(on, off) if "arrivals" not in part.broken and not (
             on and off and 2 * length_us / (on + off) <= STATES_MAX

@@ -89,7 +89,7 @@ class AttributePart(Part):
         if self.normal and self.normal[1] < 0:
             yield ("normal",), wrong("a deviation cannot be negative", "write [mean, deviation]")
         if self.choice is not None:
-            odd = next((each for each in self._choices() if not _is(each, self.kind or kinds[0])), None)
+            odd = next((value for value in self._choices() if not _is(value, self.kind or kinds[0])), None)
             if odd is not None:
                 yield ("choice",), wrong(f"{odd!r} is no {self.kind}", "write another kind:, or other values")
             elif not self.choice:
@@ -102,7 +102,7 @@ class AttributePart(Part):
     def _choices(self) -> tuple[str, ...]:
         return numbered(self.choice or (), "v" if self.kind in (None, "string") else "")
 
-    def made(self) -> Attribute:
+    def build(self) -> Attribute:
         if self.normal is not None:
             correlated = {str(name): share for name, share in (self.correlated or {}).items()}
             return Normal(*self.normal, correlated, self.previous, str(self.kind or "float"))
@@ -113,27 +113,27 @@ class AttributePart(Part):
         return Derived(str(self.value), str(self.kind))
 
 
-def attributes_of(sheet: Sheet, given: Names[AttributePart], taken: Collection[str]) -> dict[str, Attribute]:
+def attributes_of(sheet: Sheet, parts: Names[AttributePart], reserved: Collection[str]) -> dict[str, Attribute]:
     """The attributes of a stream, whose events have those that are ``taken`` already."""
     attributes: dict[str, Attribute] = {}
     before = len(sheet.errors)
-    for name, part in given.items():
-        if not NAME.fullmatch(name) or name.startswith("_") or name in (*RESERVED_ATTRIBUTES, *taken):
+    for name, part in parts.items():
+        if not NAME.fullmatch(name) or name.startswith("_") or name in (*RESERVED_ATTRIBUTES, *reserved):
             cure = "use letters, digits and _, begin with a letter, and take no name that such events have already"
             sheet.error(name.node, f"an attribute cannot be called {str(name)!r}", cure)
             continue
         for other in part.correlated or ():
-            if not isinstance(attributes.get(other), Normal) and other not in given.broken:
-                normal = ", ".join(each for each, of in attributes.items() if isinstance(of, Normal)) or "none"
+            if not isinstance(attributes.get(other), Normal) and other not in parts.broken:
+                normal = ", ".join(earlier for earlier, of in attributes.items() if isinstance(of, Normal)) or "none"
                 message = f"{other} is no normal attribute that stands before {name}"
                 sheet.error(other.node, message, f"before it: {normal}")
-        attributes[str(name)] = part.made()
-    if len(sheet.errors) == before and any(part.correlated for part in given.values()) and not given.broken:
+        attributes[str(name)] = part.build()
+    if len(sheet.errors) == before and any(part.correlated for part in parts.values()) and not parts.broken:
         try:
-            triangular({name: each for name, each in attributes.items() if isinstance(each, Normal)})
+            triangular({name: normal for name, normal in attributes.items() if isinstance(normal, Normal)})
         except ConfigError as error:
             message, _, cure = str(error).partition("; ")
-            sheet.error(given.table.node, message, cure)
+            sheet.error(parts.table.node, message, cure)
     return attributes
 
 

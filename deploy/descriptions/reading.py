@@ -60,4 +60,4 @@ def description_of(path: Path) -> Description | Generation:
     elif not part.sources and not sheet.errors:
         sheet.error(part.at("sources"), "the list of sources is empty", "write at least one")
     sheet.finished()
-    return Description(name, tuple(source.made(part.node) for source in part.sources), about)
+    return Description(name, tuple(source.build(part.node) for source in part.sources), about)

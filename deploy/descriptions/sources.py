@@ -98,7 +98,7 @@ class TimePart(Part):
         if self.has("value") and self.has("epoch") and not self.has("unit") and not self.broken:
             yield ("epoch",), wrong("epoch: is for numbers", "add their unit:, as in unit: s", at_key=True)
 
-    def made(self) -> Time:
+    def build(self) -> Time:
         if self.clock is not None:
             return ClockTime(str(self.clock))
         value = str(self.short if self.value is None else self.value)
@@ -142,7 +142,7 @@ class RegionPart(PointPart):
         if not self.regions and not self.broken:
             yield (), self.lacking(["regions"])
 
-    def made(self) -> Place:
+    def build(self) -> Place:
         regions = {str(name): Region(*ends) for name, ends in self.regions.items()}
         return ByRegion(str(self.latitude), str(self.longitude), regions, _str(self.otherwise))
 
@@ -160,7 +160,7 @@ class NearestPart(PointPart):
         if not self.nodes and not self.broken:
             yield (), self.lacking(["nodes"])
 
-    def made(self) -> Place:
+    def build(self) -> Place:
         nodes = {str(name): point for name, point in self.nodes.items()}
         return ByNearest(str(self.latitude), str(self.longitude), nodes)
 
@@ -192,12 +192,12 @@ class NodePart(Part):
         if isinstance(self.nodes, tuple) and len({*self.nodes}) < max(len(self.nodes), 1) and not self.broken:
             yield ("nodes",), wrong("nodes are missing or stand twice", "name each once")
 
-    def made(self) -> Place:
+    def build(self) -> Place:
         if self.region is not None or self.nearest is not None:
-            return (self.region or self.nearest).made()  # type: ignore[union-attr]
+            return (self.region or self.nearest).build()  # type: ignore[union-attr]
         if self.hash is not None:
             return ByHash(str(self.hash), numbered(self.nodes or 0, "n"))
-        names = None if self.names is None else {str(said): str(name) for said, name in self.names.items()}
+        names = None if self.names is None else {str(written): str(name) for written, name in self.names.items()}
         return ByValue(str(self.value if self.short is None else self.short), names)
 
 
@@ -255,7 +255,7 @@ class SourcePart(Part):
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
-        message = f"the source does not say {' and '.join(f'{each}:' for each in missing)}"
+        message = f"the source does not say {' and '.join(f'{key}:' for key in missing)}"
         return wrong(message, NODE_EXAMPLE if missing == ["node"] else "")
 
     def flaws(self) -> Iterator[Flaw]:
@@ -278,12 +278,14 @@ class SourcePart(Part):
         """As it is written, or as the name of the first file ends."""
         if self.format is not None or not self.files:
             return _str(self.format)
-        suffixes = [suffix for each in Path(self.files[0]).suffixes if (suffix := each.rstrip("*")) not in (".gz", ".")]
+        suffixes = [
+            suffix for ending in Path(self.files[0]).suffixes if (suffix := ending.rstrip("*")) not in (".gz", ".")
+        ]
         return {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}.get(
             suffixes[-1] if suffixes else ""
         )
 
-    def made(self, common: NodePart | None) -> RawSource:
+    def build(self, common: NodePart | None) -> RawSource:
         columns = None if self.columns is None else tuple(map(str, self.columns))
         files = Files(tuple(map(str, self.files)), str(self.format_of_files), self.delimiter, columns)
         place = self.node or common
@@ -292,7 +294,7 @@ class SourcePart(Part):
             str(name): Kept(str(kept.value or f"`{name}`"), str(kept.short or kept.kind))
             for name, kept in (self.attributes or {}).items()
         }
-        return RawSource(files, str(self.type), self.time.made(), place.made(), attributes, _str(self.where))
+        return RawSource(files, str(self.type), self.time.build(), place.build(), attributes, _str(self.where))
 
 
 class PlacedSourcePart(SourcePart):

@@ -51,11 +51,11 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float | None]) -> Spread | None:
-        known = [value for value in values if value is not None]
-        if not known:
+        present = [value for value in values if value is not None]
+        if not present:
             return None
-        found = mean(known)
-        return cls(found.value, found.half_width, min(known), max(known))
+        average = mean(present)
+        return cls(average.value, average.half_width, min(present), max(present))
 
     def to_json(self) -> dict[str, float | None]:
         return {"mean": self.mean, "half_width_95": self.half_width_95, "min": self.least, "max": self.most}
@@ -107,7 +107,7 @@ class Comparison:
             "network": self.network,
             "seeds": list(self.seeds),
             "baseline": BASELINE,
-            "strategies": [each.to_json() for each in self.strategies],
+            "strategies": [strategy.to_json() for strategy in self.strategies],
         }
 
 
@@ -115,21 +115,21 @@ def _json(spread: Spread | None) -> dict[str, float | None] | None:
     return None if spread is None else spread.to_json()
 
 
-def one_run(seed: int, found: Figures, baseline: Figures) -> OneRun:
+def one_run(seed: int, run: Figures, baseline: Figures) -> OneRun:
     """The measures of a run, and beside centr with the same seed."""
-    ours, theirs = _measured(found), _measured(baseline)
+    ours, theirs = _measured(run), _measured(baseline)
     relative = {name: _ratio(ours[name], theirs[name]) for name in RELATIVE}
     return OneRun(seed, ours, relative)
 
 
-def _measured(found: Figures) -> dict[str, float | None]:
+def _measured(run: Figures) -> dict[str, float | None]:
     return {
-        "composites": found.composites,
-        "events": found.traffic.events,
-        "bytes": found.traffic.bytes + found.overhead.bytes,
-        "overhead_bytes": found.overhead.bytes,
-        "messages": found.traffic.messages + found.overhead.messages,
-        **{f"delay_p{share}_us": delay for share, delay in found.delay_us.items()},
+        "composites": run.composites,
+        "events": run.traffic.events,
+        "bytes": run.traffic.bytes + run.overhead.bytes,
+        "overhead_bytes": run.overhead.bytes,
+        "messages": run.traffic.messages + run.overhead.messages,
+        **{f"delay_p{share}_us": delay for share, delay in run.delay_us.items()},
     }
 
 

@@ -122,33 +122,35 @@ class Faults:
     amnesias: tuple[Amnesia, ...] = ()
     slow_coordinators: tuple[SlowCoordinator, ...] = ()
 
-    def cuts(self, one: str, other: str, *, nodes: bool = True) -> tuple[Interval, ...]:
+    def cuts(self, node: str, other: str, *, nodes: bool = True) -> tuple[Interval, ...]:
         """When no frame gets from one node to the other or back, as disjoint intervals in order.
 
         That is when the link is down, when a partition separates the two, and (unless ``nodes`` is false) when one of
         them is down.
         """
-        found = [(cut.from_us, cut.to_us) for cut in self.link_outages if {cut.one, cut.other} == {one, other}]
-        found += [(cut.from_us, cut.to_us) for cut in self.partitions if (one in cut.nodes) != (other in cut.nodes)]
+        intervals = [(cut.from_us, cut.to_us) for cut in self.link_outages if {cut.one, cut.other} == {node, other}]
+        intervals += [
+            (cut.from_us, cut.to_us) for cut in self.partitions if (node in cut.nodes) != (other in cut.nodes)
+        ]
         if nodes:
-            found += [*self.downtimes(one), *self.downtimes(other)]
-        return merged(found)
+            intervals += [*self.downtimes(node), *self.downtimes(other)]
+        return merged(intervals)
 
     def downtimes(self, node: str) -> tuple[Interval, ...]:
         """When the node is down, as disjoint intervals in order; it starts again at the end of each, unless FOREVER."""
-        found = [(cut.from_us, cut.to_us) for cut in self.node_outages if cut.node == node]
-        return merged([*found, *((cut.from_us, cut.to_us) for cut in self.amnesias if cut.node == node)])
+        outages = [(cut.from_us, cut.to_us) for cut in self.node_outages if cut.node == node]
+        return merged([*outages, *((cut.from_us, cut.to_us) for cut in self.amnesias if cut.node == node)])
 
     def forgets(self, node: str, downtime: Interval) -> bool:
         """Whether the node has lost its memory when it starts again after one of its downtimes."""
         from_us, to_us = downtime
-        return any(each.node == node and from_us <= each.from_us < to_us for each in self.amnesias)
+        return any(amnesia.node == node and from_us <= amnesia.from_us < to_us for amnesia in self.amnesias)
 
     def holds(self, node: str, downtime: Interval) -> bool:
         """Whether what the sources of the node publish during one of its downtimes is handed over at its end."""
         from_us, to_us = downtime
-        inside = [each for each in self.node_outages if each.node == node and from_us <= each.from_us < to_us]
-        return to_us < FOREVER and any(each.held for each in inside) and not self.forgets(node, downtime)
+        inside = [outage for outage in self.node_outages if outage.node == node and from_us <= outage.from_us < to_us]
+        return to_us < FOREVER and any(outage.held for outage in inside) and not self.forgets(node, downtime)
 
     def order_us(self) -> int:
         """How long what the coordinator and nodes say to each other takes at the most."""
@@ -165,9 +167,9 @@ class Faults:
     @property
     def healed_us(self) -> int:
         """From when on everything is up that will ever be up; FOREVER if something is gone for good."""
-        ends = [each.to_us for each in self.link_outages] + [each.to_us for each in self.node_outages]
-        ends += [each.to_us for each in self.amnesias]
-        return max(ends + [each.to_us for each in self.partitions], default=0)
+        ends = [outage.to_us for outage in self.link_outages] + [outage.to_us for outage in self.node_outages]
+        ends += [amnesia.to_us for amnesia in self.amnesias]
+        return max(ends + [partition.to_us for partition in self.partitions], default=0)
 
     def __bool__(self) -> bool:
         return any(True for _ in self._all())
@@ -205,8 +207,8 @@ class Faults:
                     )
 
     def _all(self) -> Iterator[Fault]:
-        for each in fields(self):
-            yield from getattr(self, each.name)
+        for kind in fields(self):
+            yield from getattr(self, kind.name)
 
 
 Fault = LinkOutage | NodeOutage | Amnesia | Partition | SlowNode | ClockSkew | SlowCoordinator
@@ -278,7 +280,7 @@ def _nodes(fault: Fault) -> tuple[str, ...]:
     return tuple(sorted(fault.nodes)) if isinstance(fault, Partition) else (fault.node,)
 
 
-def _span(what: str, outage: Any) -> str:
+def _span(state: str, outage: Any) -> str:
     if outage.to_us >= FOREVER:
-        return f"{what} for good from {show_us(outage.from_us)} on"
-    return f"{what} from {show_us(outage.from_us)} to {show_us(outage.to_us)}"
+        return f"{state} for good from {show_us(outage.from_us)} on"
+    return f"{state} from {show_us(outage.from_us)} to {show_us(outage.to_us)}"

@@ -38,11 +38,12 @@ class Forgets:
     """A node starts with an empty memory; it is told of it, and later the coordinator."""
 
     node: str
-    known: bool = False
+    noticed: bool = False
+    """The coordinator hears of it now."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportArrived:
     """A report has reached the coordinator."""
 
     node: str

@@ -26,8 +26,8 @@ from headwater.deploy.simulation.happenings import (
     Forgets,
     GiveUp,
     Lost,
+    ReportArrived,
     Spoken,
-    Told,
     expected_outages,
     is_of_old_life,
 )
@@ -66,7 +66,7 @@ DETECTION_US = 1_000_000  # after a link or a node is gone for good the coordina
 REFUSED = ("late_events", "unadvertised_events")
 
 Birth = tuple[int, int, Event]
-Happening = Lost | Back | Forgets | HandOver | HandedOver | Told | GiveUp | Decide | Change
+Happening = Lost | Back | Forgets | HandOver | HandedOver | ReportArrived | GiveUp | Decide | Change
 
 
 def simulate(
@@ -107,7 +107,7 @@ def simulate(
     starts_us = first[0] if first is not None else 0
     setup_us = SETUP_US
     while True:
-        made = Simulation(
+        simulation = Simulation(
             network,
             strategy or network.strategy,
             seed,
@@ -122,11 +122,11 @@ def simulate(
             lay_out=lay_out,
             falls_back=falls_back,
         )
-        if made.set_up(starts_us - setup_us) < starts_us:
+        if simulation.set_up(starts_us - setup_us) < starts_us:
             break
         setup_us *= 8
-    made.watcher = watcher
-    return made.run(chain(() if first is None else (first,), upcoming), on_progress, changes, until_us)
+    simulation.watcher = watcher
+    return simulation.run(chain(() if first is None else (first,), upcoming), on_progress, changes, until_us)
 
 
 class Simulation:
@@ -268,7 +268,7 @@ class Simulation:
     def _go_on_until(self, until_us: int) -> None:
         """All births before this time have been; what else happens before it follows."""
         heap, idle = self._heap, self._idle
-        while queue := min((each for each in (heap, idle) if each and each[0][0] < until_us), default=None):
+        while queue := min((queued for queued in (heap, idle) if queued and queued[0][0] < until_us), default=None):
             self._step(queue)
         self.outcome.finished_us = self.now_us = until_us
 
@@ -333,7 +333,7 @@ class Simulation:
                 if node in self.nodes and self._holding.is_latest(happens) and not self._downtime(node):
                     numbers = _sources(self.nodes[node])
                     self._perform(node, self._handle(node, SourcesHeard(numbers)))
-            case Told(node, report):
+            case ReportArrived(node, report):
                 self._coordinate(self.coordinator.reported(node, report))
             case GiveUp():
                 self._give_up()
@@ -367,14 +367,14 @@ class Simulation:
 
     def _downtime(self, node: str) -> tuple[int, int] | None:
         """The downtime that the node is in."""
-        return next((each for each in self._down[node] if each[0] <= self.now_us < each[1]), None)
+        return next((interval for interval in self._down[node] if interval[0] <= self.now_us < interval[1]), None)
 
     def _bear(self, source: int, event: Event) -> None:
-        known = self.coordinator.sources.get(source)
-        if known is None:
+        known_source = self.coordinator.sources.get(source)
+        if known_source is None:
             self.outcome.counters["unborn"] += 1  # no node knows of such a source (yet)
             return
-        node = known[0]
+        node = known_source[0]
         if (downtime := self._downtime(node)) is not None:
             if not self._holding.holds(node, downtime, source, event):
                 self.outcome.counters["unborn"] += 1  # the node is down, and its sources with it
@@ -421,7 +421,7 @@ class Simulation:
                 self.outcome.counters[effect.counter] += effect.count
             elif isinstance(effect, Tell):
                 if self._spoken.most_us:
-                    self._push(self._spoken.arrival_us(node, "", self.now_us), "", Told(node, effect.report))
+                    self._push(self._spoken.arrival_us(node, "", self.now_us), "", ReportArrived(node, effect.report))
                 else:
                     self._coordinate(self.coordinator.reported(node, effect.report))
 
@@ -439,7 +439,7 @@ class Simulation:
         node = forgets.node
         if node not in self.nodes:
             return
-        if forgets.known:
+        if forgets.noticed:
             self._strangers[node] -= 1
             if not self._strangers[node]:
                 is_known = node in self.coordinator.nodes()
@@ -449,7 +449,7 @@ class Simulation:
         self._note_forgotten(node)
         self.nodes[node] = self._new_core(node)
         for queue in (self._heap, self._idle):
-            queue[:] = [each for each in queue if not is_of_old_life(node, each[2], each[3])]
+            queue[:] = [entry for entry in queue if not is_of_old_life(node, entry[2], entry[3])]
             heapify(queue)
         rng = random.Random(f"{self._seed} forgets {node} {self.now_us}")
         for other, link in self._around[node].items():
@@ -462,7 +462,7 @@ class Simulation:
         if self.checkers is not None:
             self.checkers.forgot(node)
         self._strangers[node] += 1
-        self._push(self.now_us + rng.randint(0, self._detection_us), "", Forgets(node, known=True))
+        self._push(self.now_us + rng.randint(0, self._detection_us), "", Forgets(node, noticed=True))
 
     def _note_forgotten(self, node: str) -> None:
         if self._born_at[node]:
