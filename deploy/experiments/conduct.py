@@ -72,5 +72,5 @@ def calibrate(strategies: Sequence[str], run: Runner, processes: int) -> dict[st
 def estimate_s(jobs: Sequence[Job], seconds_per_work: dict[str, float], processes: int) -> float:
     """About how long these jobs will take, the cores evenly used; one job cannot use more than one core."""
     slowest = max(seconds_per_work.values(), default=0.0)
-    each = [work(job) * seconds_per_work.get(job.strategy, slowest) for job in jobs]
-    return max(sum(each) / processes, max(each, default=0.0))
+    seconds = [work(job) * seconds_per_work.get(job.strategy, slowest) for job in jobs]
+    return max(sum(seconds) / processes, max(seconds, default=0.0))

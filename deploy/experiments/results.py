@@ -57,19 +57,19 @@ class Row:
 
 def rows_of(job: Job, result: Result) -> list[Row]:
     """A row for every point that the job gives."""
-    found = result.measures
+    measures = result.measures
     figures: dict[str, float | None] = {
-        "born": found.born,
-        "delivered": found.delivered,
-        **{column: getattr(found, column) for column in DELAY_COLUMNS},
-        "traffic_per_s": found.traffic_per_s,
-        "messages_per_s": sum(found.messages_per_s[kind] for kind in HEADLINE_KINDS),
-        "bytes_per_s": sum(found.bytes_per_s[kind] for kind in HEADLINE_KINDS),
-        "overhead_events_per_s": sum(found.events_per_s[kind] for kind in OVERHEAD_KINDS),
-        "overhead_messages_per_s": sum(found.messages_per_s[kind] for kind in OVERHEAD_KINDS),
-        "overhead_bytes_per_s": sum(found.bytes_per_s[kind] for kind in OVERHEAD_KINDS),
-        **{f"{kind}_events_per_s": found.events_per_s[kind] for kind in KINDS},
-        **{f"{kind}_bytes_per_s": found.bytes_per_s[kind] for kind in KINDS},
+        "born": measures.born,
+        "delivered": measures.delivered,
+        **{column: getattr(measures, column) for column in DELAY_COLUMNS},
+        "traffic_per_s": measures.traffic_per_s,
+        "messages_per_s": sum(measures.messages_per_s[kind] for kind in HEADLINE_KINDS),
+        "bytes_per_s": sum(measures.bytes_per_s[kind] for kind in HEADLINE_KINDS),
+        "overhead_events_per_s": sum(measures.events_per_s[kind] for kind in OVERHEAD_KINDS),
+        "overhead_messages_per_s": sum(measures.messages_per_s[kind] for kind in OVERHEAD_KINDS),
+        "overhead_bytes_per_s": sum(measures.bytes_per_s[kind] for kind in OVERHEAD_KINDS),
+        **{f"{kind}_events_per_s": measures.events_per_s[kind] for kind in KINDS},
+        **{f"{kind}_bytes_per_s": measures.bytes_per_s[kind] for kind in KINDS},
         "wall_s": result.wall_s,
     }
     assert set(figures) == set(COLUMNS) - set(KEY_COLUMNS)
@@ -129,24 +129,25 @@ class Results:
         left = []
         for job in jobs:
             scenario = job.scenario.fingerprint()
-            known = finished.get((job.strategy, job.seed, job.time_s, scenario))
-            if known is None:
+            finished_row = finished.get((job.strategy, job.seed, job.time_s, scenario))
+            if finished_row is None:
                 left.append(job)
                 continue
             places = (
-                Row(figure, x, job.strategy, job.seed, job.time_s, scenario, known.figures) for figure, x in job.places
+                Row(figure, x, job.strategy, job.seed, job.time_s, scenario, finished_row.figures)
+                for figure, x in job.places
             )
             self.add(row for row in places if row.key not in self._rows)
         return left
 
     def of(self, jobs: Iterable[Job]) -> list[Row]:
         """The rows of these jobs that are there, in the order of the figures."""
-        wanted = {
+        keys = {
             (figure, x, job.strategy, job.seed, job.time_s, job.scenario.fingerprint())
             for job in jobs
             for figure, x in job.places
         }
-        return sorted((row for key, row in self._rows.items() if key in wanted), key=self._order)
+        return sorted((row for key, row in self._rows.items() if key in keys), key=self._order)
 
     def tidy(self) -> None:
         """Put the rows in order, so that files do not depend on which run was finished first."""
@@ -155,8 +156,8 @@ class Results:
             _write(self.path(figure), rows, self._columns)
 
     def _order(self, row: Row) -> tuple[object, ...]:
-        known = self._strategies.index(row.strategy) if row.strategy in self._strategies else len(self._strategies)
-        return row.figure, row.x, known, row.strategy, row.seed, row.time_s, row.scenario
+        rank = self._strategies.index(row.strategy) if row.strategy in self._strategies else len(self._strategies)
+        return row.figure, row.x, rank, row.strategy, row.seed, row.time_s, row.scenario
 
 
 def _cells(row: Row, columns: Sequence[str]) -> list[str]:

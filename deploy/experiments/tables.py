@@ -18,15 +18,15 @@ def curves(
 ) -> dict[str, Curve]:
     """For every strategy, in the order people name them, the means of a column over x. Seeds without a value are left
     out."""
-    found: dict[str, dict[float, list[float]]] = {}
+    samples: dict[str, dict[float, list[float]]] = {}
     for row in rows:
         value = row.figures[column]
         if row.figure == figure and value is not None:
-            found.setdefault(row.strategy, {}).setdefault(row.x, []).append(value)
+            samples.setdefault(row.strategy, {}).setdefault(row.x, []).append(value)
     return {
-        strategy: {x: mean(values) for x, values in sorted(found[strategy].items())}
+        strategy: {x: mean(values) for x, values in sorted(samples[strategy].items())}
         for strategy in strategies
-        if strategy in found
+        if strategy in samples
     }
 
 

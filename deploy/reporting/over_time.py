@@ -60,10 +60,10 @@ def stretches(rows: Sequence[Row]) -> list[Stretch]:
         pieces[-1] += empty
     kept = [piece for piece in pieces if piece]
     gap_s = CUT_SHARE * sum(piece[-1]["to_s"] - piece[0]["from_s"] for piece in kept)
-    found: list[Stretch] = []
+    placed: list[Stretch] = []
     for piece in kept:
-        found.append(Stretch(piece, found[-1].place(found[-1].to_s) + gap_s if found else 0.0))
-    return found
+        placed.append(Stretch(piece, placed[-1].place(placed[-1].to_s) + gap_s if placed else 0.0))
+    return placed
 
 
 def over_time(tables: Tables, run: str) -> str:
@@ -71,10 +71,10 @@ def over_time(tables: Tables, run: str) -> str:
     kept = stretches(list(tables.of("throughput", run)))
     if not kept:
         return none("Nothing was born or delivered.")
-    made = ""
+    html = ""
     for column, name, colour in COLUMNS:
-        made += tag("h4", {}, name) + _picture(kept, column, name, colour)
-    return made + _cuts(kept)
+        html += tag("h4", {}, name) + _picture(kept, column, name, colour)
+    return html + _cuts(kept)
 
 
 def _picture(kept: Sequence[Stretch], column: str, name: str, colour: int) -> str:
@@ -98,15 +98,15 @@ def _times(kept: Sequence[Stretch]) -> list[tuple[float, str]]:
     """Round times that are drawn, and where; after a cut also where time goes on. What is too near is left out."""
     step = ticks(sum(piece.to_s - piece.from_s for piece in kept), 6)[1]
     apart = LABELS_APART * kept[-1].place(kept[-1].to_s)
-    found: list[tuple[float, str]] = []
+    labels: list[tuple[float, str]] = []
     for piece in kept:
-        while found and piece.at_s - found[-1][0] < apart:
-            found.pop()
-        times = [piece.from_s] + [step * each for each in range(int(piece.to_s / step + 1e-9) + 1)]
+        while labels and piece.at_s - labels[-1][0] < apart:
+            labels.pop()
+        times = [piece.from_s] + [step * multiple for multiple in range(int(piece.to_s / step + 1e-9) + 1)]
         for second in times:
-            if second >= piece.from_s and (not found or piece.place(second) - found[-1][0] >= apart):
-                found.append((piece.place(second), number(round(second, 3))))
-    return found
+            if second >= piece.from_s and (not labels or piece.place(second) - labels[-1][0] >= apart):
+                labels.append((piece.place(second), number(round(second, 3))))
+    return labels
 
 
 def _cuts(kept: Sequence[Stretch]) -> str:

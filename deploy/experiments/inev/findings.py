@@ -27,7 +27,7 @@ Means = Mapping[str, Mapping[float, float]]
 
 def findings(rows: Sequence[Row]) -> list[Finding]:
     """All of them, from whatever rows there are; in the order of the figures."""
-    found = []
+    judged = []
     for number, (claim, needs, judge) in enumerate(_CLAIMS, 1):
         means = {(figure, column): _means(rows, figure, column) for figure, column in needs}
         try:
@@ -36,15 +36,15 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
             numbers, came_out = judge(*means.values())
         except (KeyError, ValueError):
             missing = " and ".join(dict.fromkeys(figure for figure, _ in needs))
-            found.append(Finding(number, claim, f"needs figure {missing}, all lines and ends of the axis", None))
+            judged.append(Finding(number, claim, f"needs figure {missing}, all lines and ends of the axis", None))
             continue
-        found.append(Finding(number, claim, numbers, came_out))
-    return found
+        judged.append(Finding(number, claim, numbers, came_out))
+    return judged
 
 
 def _means(rows: Sequence[Row], figure: str, column: str) -> Means:
-    found = curves(rows, figure, column, list(FIGURES[figure].lines))
-    return {line: {x: point.value for x, point in curve.items()} for line, curve in found.items()}
+    by_line = curves(rows, figure, column, list(FIGURES[figure].lines))
+    return {line: {x: point.value for x, point in curve.items()} for line, curve in by_line.items()}
 
 
 def _ends(curve: Mapping[float, float]) -> tuple[float, float]:

@@ -71,9 +71,9 @@ def pays(space: Space, solution: Solution, task: Task) -> bool:
     projection, place = task
     delta = space.topology.typical_distance
     links = space.topology.size(space.signature(space.masks[place]))
-    others = sum(space.rates[read.projection] for read in solution.tasks[task] if not space.local(read, place))
+    carried = sum(space.rates[read.projection] for read in solution.tasks[task] if not space.local(read, place))
     further = 0.0 if task in solution.finals else space.rates[projection] * delta
-    return space.rates[place - space.nodes] * delta >= links * others + further
+    return space.rates[place - space.nodes] * delta >= links * carried + further
 
 
 def _reads(solution: Solution) -> Iterator[tuple[Task, Stream]]:

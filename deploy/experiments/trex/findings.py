@@ -109,5 +109,5 @@ def _crosses_one(ratios: dict[float, float]) -> float | None:
     return None
 
 
-def _needs(figure: int, what: str) -> str:
-    return f"needs figure {figure} with {what}"
+def _needs(figure: int, content: str) -> str:
+    return f"needs figure {figure} with {content}"

@@ -34,8 +34,8 @@ class Size:
     """Shorten runs whose results would not fit in memory."""
 
     def time_of(self, scenario: Scenario, seed: int) -> float:
-        asked = max(QUICK_WINDOWS * scenario.window_s, QUICK_LEAST_S) if self.time_s is None else self.time_s
-        return bounded_time_s(asked, scenario, seed) if self.bounded else asked
+        time_s = max(QUICK_WINDOWS * scenario.window_s, QUICK_LEAST_S) if self.time_s is None else self.time_s
+        return bounded_time_s(time_s, scenario, seed) if self.bounded else time_s
 
     def jobs(self, figures: Sequence[int], strategies: Sequence[str]) -> list[Job]:
         """The runs of these figures under these strategies."""
