@@ -14,7 +14,7 @@ from headwater.deploy.cli.output import in_key_order
 from headwater.deploy.cli.simulated_run import SimulatedRun, difference, perform
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.network.units import duration_us
-from headwater.deploy.simulation.figures import OVERHEAD_KINDS, Figures, figures, render
+from headwater.deploy.simulation.figures import OVERHEAD_KINDS, RunFigures, figures, render
 from headwater.deploy.simulation.outcome import Delivery
 from headwater.matches import Matches
 from headwater.protocol.composites import Composite
@@ -39,7 +39,7 @@ class Simulated:
     deliveries: dict[str, list[Delivery]]
     """What each sink received, in order of arrival, by ``"node: subscription"``. A delivery has ``item`` (a Composite
     or an Event), ``node`` and ``delivered_us``, the virtual time of arrival."""
-    figures: Figures
+    figures: RunFigures
     """Traffic by kind and by link, delay, tasks by node; ``figures.to_json()`` is the documented JSON form."""
     warnings: list[str] = field(default_factory=list)
     """What is doubtful but possible in the network file, and where a planner had to fall back."""

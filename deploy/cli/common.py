@@ -155,7 +155,7 @@ def _guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @dataclass(slots=True)
-class Work:
+class TraceWork:
     """Rules, and the trace they are to be run on, with the types of both agreed."""
 
     rules: RuleSet
@@ -188,7 +188,7 @@ def prepare(
     *,
     look_first: bool = False,
     watch: Callable[[int, float | None], None] | None = None,
-) -> Work:
+) -> TraceWork:
     """Parse the rules; types that they do not declare are taken from the trace.
 
     A file is looked at from end to end, a stream in its first rows. ``look_first`` looks at a file in any case, to
@@ -204,7 +204,7 @@ def prepare(
             raise
         missing = {"?"}
     if rules is not None and not missing and (source.is_stream or not look_first):
-        return Work(rules, source, None, None)
+        return TraceWork(rules, source, None, None)
     rows = source.open()
     with _patience(source.is_stream):
         trace_survey = survey(rows, STDIN_SAMPLE_ROWS if source.is_stream else None, watch)
@@ -220,7 +220,7 @@ def prepare(
             rules = parse_rules(sources, inferred, functions)
         except RuleTextError as error:
             raise RuleError("\n".join([str(error), *_hints(error, source, trace_survey)])) from None
-    return Work(rules, source, rows if source.is_stream else None, trace_survey)
+    return TraceWork(rules, source, rows if source.is_stream else None, trace_survey)
 
 
 @contextlib.contextmanager

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from headwater.deploy.cli.common import Work
+from headwater.deploy.cli.common import TraceWork
 from headwater.deploy.cli.output import JsonLines, in_key_order
-from headwater.deploy.cli.progress import Progress
+from headwater.deploy.cli.progress import ProgressLine
 from headwater.node.engine import Engine
 from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, TraceReader
 from headwater.protocol.composites import Composite
@@ -25,14 +25,14 @@ class Evaluation:
 
     engine: Engine
     reader: TraceReader
-    sink: Sink
+    sink: CompositeOutput
 
     def __init__(
         self,
-        work: Work,
+        work: TraceWork,
         new_engine: Callable[[], Engine],
         output: IO[str],
-        progress: Progress,
+        progress: ProgressLine,
         *,
         live: bool,
         skip_bad: bool,
@@ -48,7 +48,7 @@ class Evaluation:
     def _begin(self) -> None:
         self.engine = self._new_engine()
         self.reader = self._work.reader(skip_bad=self._skip_bad)
-        self.sink = Sink(self._output, live=self._live)
+        self.sink = CompositeOutput(self._output, live=self._live)
 
     def stream(self, lateness_us: int, late: Callable[[dict[str, Any]], None]) -> None:
         """Evaluate rows as they come. ``late`` gets each that comes more than ``lateness_us`` behind an earlier one."""
@@ -93,7 +93,7 @@ class Evaluation:
         self.sink.finish()
 
 
-class Sink:
+class CompositeOutput:
     """Composite events on their way out: at once, or at the end in the order of their keys."""
 
     def __init__(self, output: IO[str], *, live: bool) -> None:

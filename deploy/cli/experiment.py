@@ -16,10 +16,10 @@ from headwater.deploy.experiments.conduct import calibrate, estimate_s
 from headwater.deploy.experiments.jobs import Job, run_job
 from headwater.deploy.experiments.parallel import cores
 from headwater.deploy.experiments.plots import check_plotting, plot
-from headwater.deploy.experiments.results import Results, Row
+from headwater.deploy.experiments.results import ResultRow, Results
 from headwater.deploy.experiments.tables import table
 from headwater.deploy.experiments.trex.findings import findings
-from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, Size
+from headwater.deploy.experiments.trex.sizes import FULL, MODERATE, QUICK, TrexSize
 from headwater.deploy.experiments.trex.sweeps import SWEEPS
 from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
@@ -90,7 +90,7 @@ def trex(
     _report(rows, results, plots)
 
 
-def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> Size:
+def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> TrexSize:
     if quick and full:
         raise ConfigError("--quick and --full exclude each other")
     size = QUICK if quick else FULL if full else MODERATE
@@ -106,7 +106,7 @@ def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> 
     return size
 
 
-def _figures(names: Sequence[str] | None, size: Size) -> list[int]:
+def _figures(names: Sequence[str] | None, size: TrexSize) -> list[int]:
     figures = SWEEPS if size.points is None else size.points
     wanted = chosen("figure", words(names), [str(figure) for figure in SWEEPS])
     return [figure for figure in figures if not wanted or str(figure) in wanted]
@@ -123,7 +123,7 @@ def _strategies(names: Sequence[str] | None) -> Sequence[str]:
     return chosen("strategy", [strategy.name for strategy in named], TREE_STRATEGIES) or TREE_STRATEGIES
 
 
-def _say_shortened(jobs: Sequence[Job], size: Size) -> None:
+def _say_shortened(jobs: Sequence[Job], size: TrexSize) -> None:
     full = replace(size, bounded=False)
     shortened = {
         (figure, x): job.time_s
@@ -149,7 +149,7 @@ def _run(jobs: Sequence[Job], results: Results, processes: int, *, asks: bool) -
     run_left(jobs, results, run_job, processes, estimated_s, refusal=refusal)
 
 
-def _report(rows: Sequence[Row], results: Results, plots: bool) -> None:
+def _report(rows: Sequence[ResultRow], results: Results, plots: bool) -> None:
     written = []
     for figure in sorted({row.figure for row in rows}):
         of_figure = [row for row in rows if row.figure == figure]

@@ -32,7 +32,7 @@ from headwater.deploy.experiments.inev.tables import plot, table
 from headwater.deploy.experiments.jobs import Job
 from headwater.deploy.experiments.parallel import cores
 from headwater.deploy.experiments.plots import check_plotting
-from headwater.deploy.experiments.results import Results, Row, rows_at
+from headwater.deploy.experiments.results import ResultRow, Results, rows_at
 from headwater.protocol.errors import ConfigError
 
 DATA_VARIABLE: Final = "HEADWATER_DATA"
@@ -146,7 +146,7 @@ def chosen_figures(named: Sequence[str] | None, studies: Iterable[Figure] = ()) 
     return [figure for name, figure in by_name.items() if not names or name in names]
 
 
-def _report(rows: Sequence[Row], figures: Sequence[Figure], results: Results, plots: bool) -> None:
+def _report(rows: Sequence[ResultRow], figures: Sequence[Figure], results: Results, plots: bool) -> None:
     written = []
     for figure in figures:
         of_figure = [row for row in rows if row.figure == figure.name]

@@ -51,7 +51,7 @@ def keys_of(network: Running, name: str, folder: Path | None, *, lasting: bool) 
                 (run.keys / f"{name}.{ending}").unlink(missing_ok=True)
 
 
-class Listener:
+class TerminalListener:
     """Listens until it is told to stop, by Ctrl-C or SIGTERM, or has heard enough."""
 
     def __init__(self, node: str, address: str, name: str, network: str, keys: Keys | None, *, lasting: bool) -> None:

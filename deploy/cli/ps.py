@@ -13,7 +13,7 @@ from headwater.deploy.cli.tables import print_table
 
 if TYPE_CHECKING:
     from headwater.deploy.cluster.runs import Run
-    from headwater.deploy.cluster.status import Row
+    from headwater.deploy.cluster.status import ProcessRow
 
 
 def ps(
@@ -41,7 +41,7 @@ def ps(
             _print(run, process_rows)
 
 
-def _print_json(run: Run, rows: list[Row]) -> None:
+def _print_json(run: Run, rows: list[ProcessRow]) -> None:
     state = run.state()
     report = {
         "name": run.name,
@@ -64,7 +64,7 @@ def state_of(run: Run) -> str:
     return "down" if state == "down" else "lost"
 
 
-def _print(run: Run, rows: list[Row]) -> None:
+def _print(run: Run, rows: list[ProcessRow]) -> None:
     state = state_of(run)
     says = {"lost": "has lost its keeper: nothing is started again; headwater down cleans up"}.get(state, f"is {state}")
     print(f"{run.name} on {run.state().get('kind', '?')} {says}")
@@ -74,7 +74,7 @@ def _print(run: Run, rows: list[Row]) -> None:
     print_table(header, [_cells(row) for row in rows], indent=2)
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ProcessRow) -> tuple[str, ...]:
     return (
         row.name,
         row.state,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from headwater.deploy.cli.common import RunFailed, say
-from headwater.deploy.cli.progress import Progress
+from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.network.units import speed_of
 from headwater.pipeline.prepare.prepared import Manifest, open_prepared
 from headwater.protocol.errors import ConfigError
@@ -106,7 +106,7 @@ class _Watch:
     """Shows how far the tasks have come. Called in another thread."""
 
     def __init__(self, manifest: Manifest, speed: float) -> None:
-        self._progress: Progress | None = None
+        self._progress: ProgressLine | None = None
         self._manifest = manifest
         self._paced = bool(speed)
         self._began_s: float | None = None
@@ -127,7 +127,7 @@ class _Watch:
 
         if self._progress is None and any(progress.slices is not None for progress in tasks.values()):
             self._began_s = time.monotonic()
-            self._progress = Progress("replaying").__enter__()
+            self._progress = ProgressLine("replaying").__enter__()
         behind = min(tasks.values(), key=lambda progress: progress.ts if progress.ts is not None else -(1 << 62))
         if behind.ts is None or self._progress is None:
             return

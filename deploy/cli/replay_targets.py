@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from headwater.deploy.cluster.pages import ask
 from headwater.deploy.cluster.runs import Run
-from headwater.deploy.cluster.status import Row, rows
+from headwater.deploy.cluster.status import ProcessRow, rows
 from headwater.pipeline.prepare.prepared import Prepared
 from headwater.pipeline.replay.replay import LISTED_MAX, Targets
 from headwater.protocol.errors import ConfigError
@@ -47,7 +47,7 @@ def takers(run: Run) -> list[Taker]:
         return list(pool.map(_taker, nodes))
 
 
-def _taker(row: Row) -> Taker:
+def _taker(row: ProcessRow) -> Taker:
     answer = None if row.http is None else ask(row.http, "/sources", ANSWER_S_MAX)
     if row.http is None or row.address is None or answer is None or answer[0] != 200:
         raise ConfigError(f"{row.name} does not answer at {row.http}; look at headwater ps and headwater logs")

@@ -27,7 +27,7 @@ from headwater.deploy.cli.common import (
 )
 from headwater.deploy.cli.evaluation import Evaluation
 from headwater.deploy.cli.output import any_number_of_digits, show_count
-from headwater.deploy.cli.progress import Progress
+from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.cli.rule_warnings import warn_of_slips
 from headwater.deploy.cli.tables import print_table
 from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
@@ -117,7 +117,7 @@ def run(
     _refuse_to_overwrite([trace, *rules, *tables_at, *([functions] if functions else [])], out, late_out)
     streaming = source.is_stream or lateness_us is not None
     started = time.perf_counter()
-    with Progress("looking at the types") as progress:
+    with ProgressLine("looking at the types") as progress:
         work = prepare(sources, source, registered, look_first=emit_live and not streaming, watch=progress.update)
 
     if not quiet:
@@ -132,7 +132,7 @@ def run(
     with _naming(out), contextlib.ExitStack() as stack:
         output = _open_output(out, stack)
         late = _late_sink(late_out, stack)
-        progress = stack.enter_context(Progress("reading"))
+        progress = stack.enter_context(ProgressLine("reading"))
         evaluation = Evaluation(work, new_engine, output, progress, live=emit_live, skip_bad=skip_bad)
         complete = _evaluate(evaluation, is_stream=source.is_stream, lateness_us=lateness_us, late=late)
         if count:

@@ -11,8 +11,8 @@ from headwater.deploy.cli.simulate import refuse_to_overwrite
 from headwater.deploy.cli.simulated_run import SimulatedRun, check_feeds, difference, perform
 from headwater.deploy.network.file import NetworkFile, read_network
 from headwater.deploy.reporting.strategies import page, render
-from headwater.deploy.simulation.comparison import BASELINE, Compared, Comparison, one_run
-from headwater.deploy.simulation.figures import Figures, figures
+from headwater.deploy.simulation.comparison import BASELINE, ComparedStrategy, Comparison, one_run
+from headwater.deploy.simulation.figures import RunFigures, figures
 from headwater.deploy.simulation.outcome import Outcome
 from headwater.protocol.errors import ConfigError, HeadwaterError
 from headwater.protocol.text import plural
@@ -74,12 +74,12 @@ class _Work:
 
     def done(self, strategies: list[str]) -> tuple[Comparison, list[str]]:
         """What came out, and a sentence for each run that did not deliver what centr did."""
-        compared = {strategy: Compared(strategy) for strategy in strategies}
+        compared = {strategy: ComparedStrategy(strategy) for strategy in strategies}
         files = {strategy: self._file(compared[strategy]) for strategy in strategies}
         total = len(self._seeds) * sum(file is not None for file in files.values())
         wrong: list[str] = []
         for seed in self._seeds:
-            base: tuple[Outcome, Figures] | None = None
+            base: tuple[Outcome, RunFigures] | None = None
             for strategy, file in files.items():
                 here = compared[strategy]
                 if file is None or here.why_not is not None:
@@ -96,7 +96,7 @@ class _Work:
                     wrong.append(text)
         return Comparison(_name(self._path), tuple(self._seeds), list(compared.values())), wrong
 
-    def _file(self, compared: Compared) -> NetworkFile | None:
+    def _file(self, compared: ComparedStrategy) -> NetworkFile | None:
         if compared.strategy == BASELINE:
             return self._central.file
         try:
@@ -105,7 +105,7 @@ class _Work:
             compared.why_not = _sentence(error)
             return None
 
-    def _run(self, run: SimulatedRun, compared: Compared, label: str) -> Outcome | None:
+    def _run(self, run: SimulatedRun, compared: ComparedStrategy, label: str) -> Outcome | None:
         """None where the strategy turns out not to serve the network. The baseline must."""
         try:
             outcome = perform(run, run.strategy, label=label)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, assert_never
 
 from headwater.deploy.cli.common import RunFailed, say
-from headwater.deploy.cli.progress import Progress
+from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.protocol.composites import Composite
 from headwater.protocol.edge import ClientFeed, MqttFeed, RateFeed, ReplayFeed, TraceFeed
@@ -22,7 +22,7 @@ from headwater.protocol.strategy import CENTRAL, strategy_of
 
 if TYPE_CHECKING:
     from headwater.deploy.network.file import NetworkFile
-    from headwater.deploy.simulation.simulator import Watcher
+    from headwater.deploy.simulation.simulator import SimulationWatcher
 
 SEED: Final = 0  # where neither the command nor the file gives one: a run can always be repeated
 EXAMPLES_MAX: Final = 3  # of each kind of difference between two runs
@@ -85,7 +85,7 @@ def check_feeds(run: SimulatedRun) -> None:
                 assert_never(feed)
 
 
-def run_beside_centr(run: SimulatedRun, watcher: Watcher | None = None) -> tuple[Outcome, Outcome | None]:
+def run_beside_centr(run: SimulatedRun, watcher: SimulationWatcher | None = None) -> tuple[Outcome, Outcome | None]:
     """The run that was asked for, and beside it centr over the same events, unless it is centr itself."""
     outcome = perform(run, run.strategy, watcher)
     return outcome, None if run.strategy == CENTRAL else perform(run, CENTRAL)
@@ -124,7 +124,7 @@ def _digest(inputs: object) -> str:
     return blake2b(repr(inputs).encode(), digest_size=8).hexdigest()
 
 
-def perform(run: SimulatedRun, strategy: str, watcher: Watcher | None = None, *, label: str = "") -> Outcome:
+def perform(run: SimulatedRun, strategy: str, watcher: SimulationWatcher | None = None, *, label: str = "") -> Outcome:
     """The run itself, with a progress bar on a terminal."""
     from headwater.deploy.simulation.births import births
     from headwater.deploy.simulation.simulator import simulate as run_simulation
@@ -139,7 +139,7 @@ def perform(run: SimulatedRun, strategy: str, watcher: Watcher | None = None, *,
             born += 1
             yield birth
 
-    with Progress(label or f"simulating {strategy}") as progress:
+    with ProgressLine(label or f"simulating {strategy}") as progress:
 
         def watch(now_us: int) -> None:
             progress.update(born, min(1.0, (now_us - first_us) / run.until_us) if run.until_us else None)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import say
-from headwater.deploy.cli.statistics_task import ROLES_LIMIT, ROLES_MAX, Task, task_of
+from headwater.deploy.cli.statistics_task import ROLES_LIMIT, ROLES_MAX, StatisticsTask, task_of
 from headwater.protocol.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from headwater.deploy.descriptions.statistics_file import Counted
+    from headwater.deploy.descriptions.statistics_file import CountedTrace
 
 AUTO: Final = "auto"
 EXACT: Final = "exact"
@@ -93,8 +93,8 @@ def _share(sample: str) -> float | None:
     return share
 
 
-def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, seed: int) -> Counted:
-    from headwater.deploy.descriptions.statistics_file import Counted
+def _counted(spark: SparkSession, task: StatisticsTask, share: float | None, sample: str, seed: int) -> CountedTrace:
+    from headwater.deploy.descriptions.statistics_file import CountedTrace
     from headwater.pipeline.statistics.arrivals import arrivals
     from headwater.pipeline.statistics.rules import TraceFacts, rule_statistics
 
@@ -115,10 +115,10 @@ def _counted(spark: SparkSession, task: Task, share: float | None, sample: str, 
         )
     facts = TraceFacts(manifest.first_us, manifest.last_us, manifest.kinds)
     matches = rule_statistics(spark, events, facts, task.rules, sample=share, seed=seed, tell=say) if task.rules else {}
-    return Counted(task, arrived, matches, sample, seed)
+    return CountedTrace(task, arrived, matches, sample, seed)
 
 
-def _of_sources(events: DataFrame, task: Task) -> DataFrame:
+def _of_sources(events: DataFrame, task: StatisticsTask) -> DataFrame:
     """The events of the network's sources, or all of them."""
     from pyspark.sql import functions as F
 

@@ -31,7 +31,7 @@ _NUMBERS: Final = ("int", "float")
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class StatisticsTask:
     """``sources``: the types and nodes of which events count; None for all of the trace."""
 
     trace: Prepared
@@ -48,7 +48,7 @@ class Task:
         return tuple(type for type in self.trace.manifest.types if type in read or not self.rules)
 
 
-def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max: int) -> Task:
+def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max: int) -> StatisticsTask:
     """A ConfigError says what does not fit together."""
     if rules and network is not None:
         raise ConfigError("a network has rules of its own; name it, or rule files, and not both")
@@ -70,7 +70,7 @@ def task_of(trace: Path, rules: Sequence[Path], network: Path | None, roles_max:
         _check_attributes(rule, manifest, trace)
     kept, warnings = _readable(read_rules, manifest, trace, strict=True)
     counted = {rule.name: (rule, considered(rule, roles_max)) for rule in kept}
-    return Task(prepared, counted, None, (*manifest.warnings, *warnings))
+    return StatisticsTask(prepared, counted, None, (*manifest.warnings, *warnings))
 
 
 def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple[Rule, ...]:
@@ -85,7 +85,7 @@ def _read_rules(files: Sequence[Path], manifest: Manifest, trace: Path) -> tuple
         raise
 
 
-def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> Task:
+def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> StatisticsTask:
     manifest, network = trace.manifest, file.network
     warnings = [*manifest.warnings]
     sources = {(source.type, source.node) for source in network.sources}
@@ -111,7 +111,7 @@ def _of_network(trace: Prepared, file: NetworkFile, roles_max: int) -> Task:
     for rule in kept:
         _check_attributes(rule, manifest, trace.folder)
     rules = {rule.name: (rule, considered(rule, roles_max)) for rule in kept}
-    return Task(trace, rules, frozenset(sources), (*warnings, *more))
+    return StatisticsTask(trace, rules, frozenset(sources), (*warnings, *more))
 
 
 def _readable(rules: Iterable[Rule], manifest: Manifest, trace: Path, *, strict: bool) -> tuple[list[Rule], list[str]]:

@@ -143,12 +143,12 @@ def _node(network: Running, at: str | None) -> Json:
 def _print_live(
     network: Running, node: Json, text: str, count: int | None, program: str | None, keys: Path | None
 ) -> None:
-    from headwater.deploy.cli.listening import Listener, address_of, keys_of
+    from headwater.deploy.cli.listening import TerminalListener, address_of, keys_of
 
     name = program or f"terminal-{secrets.token_hex(4)}"
     address = address_of(network, node)
     with keys_of(network, name, keys, lasting=program is not None) as link_keys:
-        listener = Listener(
+        listener = TerminalListener(
             node["name"], address, name, str(network.look("/network")["id"]), link_keys, lasting=program is not None
         )
 

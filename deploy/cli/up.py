@@ -21,7 +21,7 @@ from headwater.protocol.strategy import STRATEGIES, strategy_of
 from headwater.protocol.text import closest, plural
 
 if TYPE_CHECKING:
-    from headwater.deploy.cluster.plan import Plan
+    from headwater.deploy.cluster.plan import RunPlan
     from headwater.deploy.cluster.runs import Run
     from headwater.deploy.cluster.start import Steps
 
@@ -138,7 +138,7 @@ def _steps() -> Iterator[Steps]:
         yield Steps(say=lambda text: status.update(text), ready=ready)
 
 
-def _report(run: Run, plan: Plan, seconds: float) -> None:
+def _report(run: Run, plan: RunPlan, seconds: float) -> None:
     nodes = plan.nodes()
     coordinator = plan.coordinator()
     say(f"{run.name} is up: {plural(len(nodes), 'node')} on {plan.kind}, in {seconds:.1f} s")

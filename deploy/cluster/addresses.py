@@ -12,7 +12,7 @@ from typing import Any, Final
 from headwater.deploy.cli.common import RunFailed
 from headwater.deploy.cluster.local import free_ports, place_of
 from headwater.deploy.cluster.machine import call
-from headwater.deploy.cluster.stage import HTTP_PORT, NODE_PORT, Layout, Place
+from headwater.deploy.cluster.stage import HTTP_PORT, NODE_PORT, ClusterLayout, ProcessPlace
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.network import Link, Network
 
@@ -26,7 +26,7 @@ DEVICE_CHARACTERS: Final = 15  # no name of a network device may be longer
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class LinkEnd:
     """One end of a link."""
 
     node: str
@@ -35,10 +35,10 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Wire:
+class VirtualLink:
     """A link between two nodes."""
 
-    ends: tuple[End, End]
+    ends: tuple[LinkEnd, LinkEnd]
     bandwidth_bps: int | None
 
 
@@ -50,7 +50,7 @@ class Subnets:
     gateway: str
     """Of this machine, where the coordinator and the broker are."""
     nodes: dict[str, str]
-    wires: tuple[Wire, ...]
+    wires: tuple[VirtualLink, ...]
 
     @property
     def prefix(self) -> int:
@@ -75,13 +75,13 @@ def choose_subnets(network: Network, used: Iterable[ipaddress.IPv4Network]) -> S
     )
 
 
-def _wire(position: int, link: Link, numbers: dict[str, int]) -> Wire:
+def _wire(position: int, link: Link, numbers: dict[str, int]) -> VirtualLink:
     first = 4 * position
     ends = [
-        End(node, device_towards(other, numbers[other]), str(LINKS[first + side]))
+        LinkEnd(node, device_towards(other, numbers[other]), str(LINKS[first + side]))
         for side, node, other in ((1, link.one, link.other), (2, link.other, link.one))
     ]
-    return Wire((ends[0], ends[1]), link.bandwidth_bps)
+    return VirtualLink((ends[0], ends[1]), link.bandwidth_bps)
 
 
 def device_towards(node: str, number: int) -> str:
@@ -97,7 +97,7 @@ def used_here() -> list[ipaddress.IPv4Network]:
     return [ipaddress.IPv4Network(name, strict=False) for name in names if re.fullmatch(r"[\d.]+(/\d+)?", name)]
 
 
-def layout(subnets: Subnets, *, broker: bool, namespaces: dict[str, str]) -> Layout:
+def layout(subnets: Subnets, *, broker: bool, namespaces: dict[str, str]) -> ClusterLayout:
     """Nodes listen on all their devices; neighbours dial each other on the device of the link between them.
 
     The bridge must be there: the coordinator and the broker get ports that are free on its address.
@@ -108,11 +108,11 @@ def layout(subnets: Subnets, *, broker: bool, namespaces: dict[str, str]) -> Lay
         first, other = wire.ends
         dialled[first.node][other.node] = f"tcp://{other.address}:{NODE_PORT}"
         dialled[other.node][first.node] = f"tcp://{first.address}:{NODE_PORT}"
-    return Layout(
+    return ClusterLayout(
         coordinator=place_of(ports, subnets.gateway),
         broker=place_of(ports, subnets.gateway, http=False) if broker else None,
         nodes={
-            node: Place(
+            node: ProcessPlace(
                 listen=f"tcp://0.0.0.0:{NODE_PORT}",
                 reach=f"tcp://{address}:{NODE_PORT}",
                 http_listen=f"{address}:{HTTP_PORT}",

@@ -18,13 +18,13 @@ from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.image import OPTIONS, exists, image
 from headwater.deploy.cluster.inputs import named_files, readable_for
 from headwater.deploy.cluster.machine import call, require_linux, require_root, require_tools, succeeds, tool
-from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Plan, Process
+from headwater.deploy.cluster.plan import BROKER, COORDINATOR, Kind, Process, RunPlan
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.cluster.stage import (
     HTTP_PORT,
     NODE_PORT,
-    Layout,
-    Place,
+    ClusterLayout,
+    ProcessPlace,
     Wishes,
     names_of,
     note,
@@ -73,7 +73,7 @@ class Containers:
                 "(on Debian or Ubuntu: apt-get install -y --no-install-recommends netavark), or use --on local"
             )
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         environment = _environment(run)
         if self._image is not None and not exists(self._image, environment):
             raise ConfigError(f"there is no image {self._image}; build or pull it first, or leave --image out")
@@ -90,7 +90,7 @@ class Containers:
         podman(run, "network", "create", "--disable-dns", "--subnet", str(subnets.management), short_id(run))
         mounts = _mounts(run, wishes)
         contained = [_contained(run, process, names[process.name], name, mounts, layout) for process in planned]
-        return Plan(
+        return RunPlan(
             name=run.name,
             kind=self.kind,
             network=str(wishes.file.path.resolve()),
@@ -128,17 +128,17 @@ def _environment(run: Run) -> dict[str, str]:
     return {"CONTAINERS_CONF": str(file)}
 
 
-def _layout(network: Network, subnet: Any, *, broker: bool) -> Layout:
-    def place(number: int, port: int) -> Place:
+def _layout(network: Network, subnet: Any, *, broker: bool) -> ClusterLayout:
+    def place(number: int, port: int) -> ProcessPlace:
         host = str(subnet[number + ADDRESSES_SKIPPED])
-        return Place(
+        return ProcessPlace(
             listen=f"tcp://{host}:{port}",
             reach=f"tcp://{host}:{port}",
             http_listen=f"{host}:{HTTP_PORT}",
             http_reach=f"{host}:{HTTP_PORT}",
         )
 
-    return Layout(
+    return ClusterLayout(
         coordinator=place(0, COORDINATOR_PORT),
         broker=place(1, BROKER_PORT) if broker else None,
         nodes={node: place(number, NODE_PORT) for number, node in enumerate(network.nodes, 2)},
@@ -159,7 +159,9 @@ def _give(folder: Path) -> None:
         os.chown(path, USER, USER, follow_symlinks=False)
 
 
-def _contained(run: Run, process: Process, name: str, image_name: str, mounts: list[str], layout: Layout) -> Process:
+def _contained(
+    run: Run, process: Process, name: str, image_name: str, mounts: list[str], layout: ClusterLayout
+) -> Process:
     """Make the container of a process; the process that holds it."""
     assert process.address is not None
     options = ["--name", name, "--hostname", name.replace(".", "-"), "--label", f"headwater.run={short_id(run)}"]

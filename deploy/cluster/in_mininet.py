@@ -23,7 +23,7 @@ from headwater.deploy.cluster.log_files import last_lines
 from headwater.deploy.cluster.machine import SYSTEM_PYTHON, require_linux, require_root, require_tools, succeeds
 from headwater.deploy.cluster.namespaces import MANAGEMENT_DEVICE, remove_devices, shaping
 from headwater.deploy.cluster.patience import Patience
-from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.plan import Kind, RunPlan
 from headwater.deploy.cluster.processes import end_all, usage
 from headwater.deploy.cluster.runs import MARK, Run
 from headwater.deploy.cluster.stage import Wishes, note, plan_here, short_id
@@ -49,7 +49,7 @@ class InMininet:
                 "(on Debian or Ubuntu: apt-get install -y --no-install-recommends mininet), or use --on netns"
             )
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         subnets = addresses.choose_subnets(wishes.file.network, addresses.used_here())
         bridge = short_id(run)  # Mininet joins those devices to a bridge whose names begin with its name
         note(run, self.kind, {"bridge": bridge})

@@ -20,7 +20,7 @@ from typing import Any, Final
 from headwater.deploy.cluster import log_files
 from headwater.deploy.cluster.children import Entry, fork, headwater, set_title, spawn
 from headwater.deploy.cluster.patience import LOOK_S, Patience
-from headwater.deploy.cluster.plan import Plan, Process
+from headwater.deploy.cluster.plan import Process, RunPlan
 from headwater.deploy.cluster.processes import send, usage
 from headwater.deploy.cluster.runs import Run
 
@@ -33,7 +33,7 @@ SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 @dataclass(slots=True)
-class Kept:
+class KeptProcess:
     """A process and what has become of it."""
 
     process: Process
@@ -61,10 +61,10 @@ class Kept:
 
 
 class Keeper:
-    def __init__(self, run: Run, plan: Plan, *, entry: Entry = headwater, lock: int | None = None) -> None:
+    def __init__(self, run: Run, plan: RunPlan, *, entry: Entry = headwater, lock: int | None = None) -> None:
         self.run = run
         self.plan = plan
-        self.kept = [Kept(process) for process in plan.processes]
+        self.kept = [KeptProcess(process) for process in plan.processes]
         self._entry = entry
         self._lock = () if lock is None else (lock,)
         self._stopping = False
@@ -102,7 +102,7 @@ class Keeper:
                 self._write_state()
         self._stop()
 
-    def _start(self, kept: Kept) -> None:
+    def _start(self, kept: KeptProcess) -> None:
         process = kept.process
         namespace = None if process.namespace is None else self._namespaces[process.namespace]
         log = Path(process.log)
@@ -144,7 +144,7 @@ class Keeper:
                 self._ended(kept, how_it_ended(status))
                 changed = True
 
-    def _ended(self, kept: Kept, how: str) -> None:
+    def _ended(self, kept: KeptProcess, how: str) -> None:
         now = time.monotonic()
         kept.exit = how
         if kept.pid is not None and now - kept.since >= STEADY_S:
@@ -170,7 +170,7 @@ class Keeper:
         self._end(servers, patience if left_s > CLOSE_S else Patience(CLOSE_S))
         self._write_state("down")
 
-    def _end(self, processes: Iterable[Kept], patience: Patience) -> None:
+    def _end(self, processes: Iterable[KeptProcess], patience: Patience) -> None:
         processes = list(processes)
         for kept in processes:
             if kept.pid is not None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from headwater.deploy.cluster import addresses, keys
 from headwater.deploy.cluster.addresses import Subnets
 from headwater.deploy.cluster.machine import batch, call, require_linux, require_root, require_tools, succeeds
-from headwater.deploy.cluster.plan import Kind, Plan
+from headwater.deploy.cluster.plan import Kind, RunPlan
 from headwater.deploy.cluster.runs import Run
 from headwater.deploy.cluster.stage import Wishes, names_of, note, plan_here, short_id
 
@@ -32,7 +32,7 @@ class Namespaces:
         require_root("--on netns")
         require_tools("--on netns", {"ip": "iproute2", "tc": "iproute2"})
 
-    def build(self, run: Run, wishes: Wishes) -> Plan:
+    def build(self, run: Run, wishes: Wishes) -> RunPlan:
         network = wishes.file.network
         subnets = addresses.choose_subnets(network, addresses.used_here())
         names = names_of(run, network.nodes)

@@ -47,7 +47,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class RunPlan:
     """A run: what is started where, and what must be taken away afterwards."""
 
     name: str
@@ -73,7 +73,7 @@ class Plan:
         return json.dumps(asdict(self), indent=2, ensure_ascii=False)
 
 
-def plan_from_json(text: str) -> Plan:
+def plan_from_json(text: str) -> RunPlan:
     fields = json.loads(text)
     processes = []
     for process in fields.pop("processes"):
@@ -82,4 +82,4 @@ def plan_from_json(text: str) -> Plan:
             if process[name] is not None:
                 process[name] = tuple(process[name])
         processes.append(Process(**process))
-    return Plan(processes=tuple(processes), **fields)
+    return RunPlan(processes=tuple(processes), **fields)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.deploy.cluster.plan import Plan, plan_from_json
+from headwater.deploy.cluster.plan import RunPlan, plan_from_json
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.files import write_file
 
@@ -51,7 +51,7 @@ class Run:
     def exists(self) -> bool:
         return self.plan_file.is_file()
 
-    def plan(self) -> Plan:
+    def plan(self) -> RunPlan:
         try:
             return plan_from_json(self.plan_file.read_text(encoding="utf-8"))
         except OSError as error:

@@ -18,9 +18,9 @@ from headwater.deploy.cluster.children import open_log
 from headwater.deploy.cluster.log_files import last_lines
 from headwater.deploy.cluster.pages import ask
 from headwater.deploy.cluster.patience import Patience
-from headwater.deploy.cluster.plan import Plan, Process
+from headwater.deploy.cluster.plan import Process, RunPlan
 from headwater.deploy.cluster.runs import MARK, Run, marked, write_whole
-from headwater.deploy.cluster.stage import Stage, Wishes
+from headwater.deploy.cluster.stage import ClusterStage, Wishes
 from headwater.deploy.cluster.stop import stop
 from headwater.pipeline.spark.shipping import HOME
 from headwater.protocol.errors import ConfigError
@@ -46,7 +46,7 @@ class Steps:
     ready: Callable[[int, int, str], None] = lambda done, of, waiting_for: None
 
 
-def start(run: Run, stage: Stage, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX) -> Plan:
+def start(run: Run, stage: ClusterStage, wishes: Wishes, steps: Steps, *, patience_s: float = STILL_S_MAX) -> RunPlan:
     """Bring a network up; when this returns it is ready and runs by itself. Otherwise nothing is left of it."""
     stage.check()
     _refuse_if_up(run)
@@ -102,7 +102,7 @@ def start_keeper(run: Run) -> int:
 _keepers: list[subprocess.Popen[bytes]] = []  # so that one that ends while its starter lives is not left a zombie
 
 
-def _wait(run: Run, plan: Plan, steps: Steps, patience_s: float) -> None:
+def _wait(run: Run, plan: RunPlan, steps: Steps, patience_s: float) -> None:
     """Until the coordinator and then every node say that they are ready; RunFailed if something dies first, or if for
     ``patience_s`` nothing happens that can be seen: none starts, says or logs anything new."""
     patience, in_all = Patience(patience_s), Patience(STILLS_MAX * patience_s)

@@ -18,7 +18,7 @@ State = Literal["up", "starting", "restarting", "dead"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ProcessRow:
     """A process. ``up``: it runs and says that it is ready; ``starting``: it runs and does not."""
 
     name: str
@@ -35,13 +35,13 @@ class Row:
     exit: str | None
 
 
-def rows(run: Run) -> list[Row]:
+def rows(run: Run) -> list[ProcessRow]:
     processes = run.state().get("processes", [])
     with ThreadPoolExecutor(ASKED_AT_ONCE) as pool:
         return list(pool.map(_row, processes))
 
 
-def _row(process: dict[str, Any]) -> Row:
+def _row(process: dict[str, Any]) -> ProcessRow:
     pid = _real_pid(process)
     now = usage(pid) if pid is not None else None
     if now is None or (
@@ -53,7 +53,7 @@ def _row(process: dict[str, Any]) -> Row:
         state = "up" if process["http"] is None or _is_ready(process["http"]) else "starting"
     elif process["state"] == "restarting" or process["pid"] is not None:
         state = "restarting"
-    return Row(
+    return ProcessRow(
         process["name"],
         process["role"],
         state,

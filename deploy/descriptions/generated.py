@@ -17,13 +17,13 @@ from headwater.deploy.network.fields import (
     HIDDEN,
     MAPPING,
     VALUE,
+    FilePart,
     Flaw,
     Given,
     Listed,
     Named,
-    Names,
-    Part,
-    Text,
+    NamedEntries,
+    TextEntry,
     lasting,
     numbered,
     numbers,
@@ -34,7 +34,7 @@ from headwater.deploy.network.fields import (
     wrong,
 )
 from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import Scalar, Table
+from headwater.deploy.network.tree import KeyTable, Scalar
 from headwater.deploy.network.units import duration_us, rate_per_s
 from headwater.pipeline.generate.model import (
     MOTION_KINDS,
@@ -73,16 +73,18 @@ def _plain_arrivals(text: Scalar) -> Arrivals:
     return Poisson() if text == "poisson" else Regular()
 
 
-class ArrivalsPart(Part):
+class ArrivalsPart(FilePart):
     """How the events of a stream follow each other."""
 
     WHAT: ClassVar = "arrivals"
     EXAMPLE: ClassVar = ARRIVALS_EXAMPLE
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Arrivals | None, Text("arrivals", ARRIVALS_EXAMPLE, _plain_arrivals)] = Field(None, alias=HIDDEN)
-    on: Annotated[int, Text("on", "", duration_us)] = 0
-    off: Annotated[int, Text("off", "", duration_us)] = 0
+    short: Annotated[Arrivals | None, TextEntry("arrivals", ARRIVALS_EXAMPLE, _plain_arrivals)] = Field(
+        None, alias=HIDDEN
+    )
+    on: Annotated[int, TextEntry("on", "", duration_us)] = 0
+    off: Annotated[int, TextEntry("off", "", duration_us)] = 0
     quiet: Annotated[float, within("quiet", 0, 1)] = 0.0
 
     def flaws(self) -> Iterator[Flaw]:
@@ -93,7 +95,7 @@ class ArrivalsPart(Part):
         return self.short or Bursty(self.on, self.off, self.quiet)
 
 
-class ZipfPart(Part):
+class ZipfPart(FilePart):
     """How much more often the first types and nodes occur than the last."""
 
     WHAT: ClassVar = "zipf"
@@ -102,18 +104,18 @@ class ZipfPart(Part):
     nodes: Annotated[float, within("the exponent over nodes", 0, 20)] = 0.0
 
 
-class StreamPart(Part):
+class StreamPart(FilePart):
     """Events of some types at some nodes."""
 
-    type: Annotated[Scalar | None, Text("the type")] = None
+    type: Annotated[Scalar | None, TextEntry("the type")] = None
     types: Annotated[
         tuple[Scalar, ...] | int | None,
         several("a type", "the number of types", CELLS_MAX, "write types: 12, or a list of names"),
     ] = None
-    nodes: Annotated[tuple[Annotated[Scalar, Text("a node")], ...] | None, Listed("nodes", "write nodes: [n1, n2]")] = (
-        None
-    )
-    attributes: Annotated[Names[AttributePart] | None, Named("the attributes", ATTRIBUTES_EXAMPLE)] = None
+    nodes: Annotated[
+        tuple[Annotated[Scalar, TextEntry("a node")], ...] | None, Listed("nodes", "write nodes: [n1, n2]")
+    ] = None
+    attributes: Annotated[NamedEntries[AttributePart] | None, Named("the attributes", ATTRIBUTES_EXAMPLE)] = None
 
     NEEDS: ClassVar[Mapping[str, str]]
     """What the stream must say, and how."""
@@ -144,7 +146,7 @@ class PlainPart(StreamPart):
     WHAT: ClassVar = "a stream"
     NEEDS: ClassVar = {"rate": "write that of all its events together, as in 200/s"}
 
-    rate: Annotated[float, Text("the rate", "", rate_per_s)]
+    rate: Annotated[float, TextEntry("the rate", "", rate_per_s)]
     arrivals: Annotated[ArrivalsPart | None, Given()] = None
     zipf: ZipfPart = ZipfPart.model_construct()
 
@@ -156,7 +158,7 @@ class MovingPart(StreamPart):
     NEEDS: ClassVar = {"every": "write how often a vehicle is heard of, as in 1s"}
 
     vehicles: Annotated[int, whole("the number of vehicles", 1, CELLS_MAX)]
-    every: Annotated[int, Text("every", "", EVERY)]
+    every: Annotated[int, TextEntry("every", "", EVERY)]
     area: Annotated[tuple[float, float, float, float] | None, numbers("the area", 4, f"write {AREA}")] = None
     speed: Annotated[Point, numbers("the speed", 2, "write [5, 15], in m/s")] = (5.0, 15.0)
     roads: Annotated[float | None, within("the distance of roads", 1, 1e6)] = None
@@ -186,7 +188,9 @@ def _moment_us(text: Scalar) -> int:
 
 Nodes = Annotated[
     Annotated[
-        Names[Annotated[Point, numbers("the node <0>", 2, "write [latitude, longitude]")]], Named("nodes"), Tag(MAPPING)
+        NamedEntries[Annotated[Point, numbers("the node <0>", 2, "write [latitude, longitude]")]],
+        Named("nodes"),
+        Tag(MAPPING),
     ]
     | Annotated[
         tuple[Scalar, ...] | int, several("a node", "the number of nodes", CELLS_MAX, NODES_EXAMPLE), Tag(VALUE)
@@ -196,17 +200,17 @@ Nodes = Annotated[
 
 
 def _stream(entry: object) -> str:
-    return "<vehicles>" if isinstance(entry, Table) and "vehicles" in entry.entries else "<events>"
+    return "<vehicles>" if isinstance(entry, KeyTable) and "vehicles" in entry.entries else "<events>"
 
 
-class GenerationPart(Part):
+class GenerationPart(FilePart):
     """Events that are made up."""
 
     WHAT: ClassVar = "generate"
 
     seed: Annotated[int, whole("the seed", 0, 2**63 - 1)] = 1
-    start: Annotated[int, Text("the start", "", _moment_us)] = 0
-    duration: Annotated[int, Text("the duration", "", LENGTH)]
+    start: Annotated[int, TextEntry("the start", "", _moment_us)] = 0
+    duration: Annotated[int, TextEntry("the duration", "", LENGTH)]
     nodes: Nodes
     streams: Annotated[
         tuple[
@@ -234,10 +238,10 @@ class GenerationPart(Part):
                 yield ("nodes", name), wrong(message, "write [latitude, longitude]")
 
     def names(self) -> tuple[str, ...]:
-        return tuple(map(str, self.nodes)) if isinstance(self.nodes, Names) else numbered(self.nodes, "n")
+        return tuple(map(str, self.nodes)) if isinstance(self.nodes, NamedEntries) else numbered(self.nodes, "n")
 
     def places(self) -> dict[str, Point]:
-        return {str(name): point for name, point in self.nodes.items()} if isinstance(self.nodes, Names) else {}
+        return {str(name): point for name, point in self.nodes.items()} if isinstance(self.nodes, NamedEntries) else {}
 
 
 def generation_of(sheet: Sheet, part: GenerationPart, name: str) -> Generation:

@@ -10,11 +10,11 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from headwater.deploy.network.fields import (
+    FilePart,
     Flaw,
     Named,
-    Names,
-    Part,
-    Text,
+    NamedEntries,
+    TextEntry,
     mistake,
     numbered,
     numbers,
@@ -45,7 +45,7 @@ VALUES_EXAMPLE: Final = (
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class AttributePart(Part):
+class AttributePart(FilePart):
     """What the values of one attribute are drawn from."""
 
     WHAT: ClassVar = "the attribute <0>"
@@ -57,11 +57,11 @@ class AttributePart(Part):
         tuple[Scalar, ...] | int | None,
         several("a value of <1>", "the number of values of <1>", CHOICES_MAX, "write a list, or how many"),
     ] = None
-    value: Annotated[Scalar | None, Text("the value of <1>", "write an expression of Spark SQL")] = None
-    kind: Annotated[Scalar | None, Text("the kind")] = None
+    value: Annotated[Scalar | None, TextEntry("the value of <1>", "write an expression of Spark SQL")] = None
+    kind: Annotated[Scalar | None, TextEntry("the kind")] = None
     zipf: Annotated[float, within("the exponent", 0, 20)] = 0.0
     correlated: Annotated[
-        Names[Annotated[float, within("the correlation with <0>", -1, 1)]] | None,
+        NamedEntries[Annotated[float, within("the correlation with <0>", -1, 1)]] | None,
         Named("with", "write with: {x: 0.8}"),
     ] = Field(None, alias="with")
     previous: Annotated[float, within("previous", -PREVIOUS_MAX, PREVIOUS_MAX)] = 0.0
@@ -113,7 +113,7 @@ class AttributePart(Part):
         return Derived(str(self.value), str(self.kind))
 
 
-def attributes_of(sheet: Sheet, parts: Names[AttributePart], reserved: Collection[str]) -> dict[str, Attribute]:
+def attributes_of(sheet: Sheet, parts: NamedEntries[AttributePart], reserved: Collection[str]) -> dict[str, Attribute]:
     """The attributes of a stream, whose events have those that are ``taken`` already."""
     attributes: dict[str, Attribute] = {}
     before = len(sheet.errors)

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar
 import yaml
 
 from headwater.deploy.descriptions.generated import GenerationPart, generation_of
-from headwater.deploy.descriptions.sources import NodePart, PlacedSourcePart, SourcePart
-from headwater.deploy.network.fields import Flaw, Given, Listed, Part, Text, wrong
+from headwater.deploy.descriptions.sources import PlacedSourcePart, RawNodePart, RawSourcePart
+from headwater.deploy.network.fields import FilePart, Flaw, Given, Listed, TextEntry, wrong
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import Scalar
@@ -19,15 +19,15 @@ from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.descriptions import Description
 
 
-class DescriptionPart(Part):
+class DescriptionPart(FilePart):
     """A data set: raw files, or events that are made up."""
 
     WHAT: ClassVar = "the description"
 
-    name: Annotated[Scalar | None, Text("the name")] = None
-    about: Annotated[Scalar | None, Text("what it is about")] = None
-    sources: Annotated[tuple[SourcePart, ...], Listed("sources")] = ()
-    node: Annotated[NodePart | None, Given()] = None
+    name: Annotated[Scalar | None, TextEntry("the name")] = None
+    about: Annotated[Scalar | None, TextEntry("what it is about")] = None
+    sources: Annotated[tuple[RawSourcePart, ...], Listed("sources")] = ()
+    node: Annotated[RawNodePart | None, Given()] = None
     generate: Annotated[GenerationPart | None, Given()] = None
 
     def flaws(self) -> Iterator[Flaw]:

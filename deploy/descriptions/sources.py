@@ -13,14 +13,14 @@ from pydantic_core import PydanticCustomError
 
 from headwater.deploy.network.fields import (
     HIDDEN,
+    FilePart,
     Flaw,
     Given,
     Listed,
     Named,
-    Names,
+    NamedEntries,
     OneOrMore,
-    Part,
-    Text,
+    TextEntry,
     mistake,
     numbered,
     numbers,
@@ -77,20 +77,20 @@ def _zone(text: Scalar) -> str:
     return str(text) or "UTC"
 
 
-class TimePart(Part):
+class RawTimePart(FilePart):
     """The time of an event."""
 
     WHAT: ClassVar = "the time"
     EXAMPLE: ClassVar = TIME_EXAMPLE
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Scalar | None, Text("the time", TIME_EXAMPLE)] = Field(None, alias=HIDDEN)
-    value: Annotated[Scalar | None, Text("the time", TIME_EXAMPLE)] = None
-    unit: Annotated[str | None, Text("the unit", "", _unit)] = None
-    epoch: Annotated[bool, Text("epoch", "", _epoch)] = True
-    pattern: Annotated[Scalar | None, Text("the pattern")] = None
-    zone: Annotated[str, Text("the zone", "", _zone)] = "UTC"
-    clock: Annotated[Scalar | None, Text("the time", TIME_EXAMPLE)] = None
+    short: Annotated[Scalar | None, TextEntry("the time", TIME_EXAMPLE)] = Field(None, alias=HIDDEN)
+    value: Annotated[Scalar | None, TextEntry("the time", TIME_EXAMPLE)] = None
+    unit: Annotated[str | None, TextEntry("the unit", "", _unit)] = None
+    epoch: Annotated[bool, TextEntry("epoch", "", _epoch)] = True
+    pattern: Annotated[Scalar | None, TextEntry("the pattern")] = None
+    zone: Annotated[str, TextEntry("the zone", "", _zone)] = "UTC"
+    clock: Annotated[Scalar | None, TextEntry("the time", TIME_EXAMPLE)] = None
 
     def flaws(self) -> Iterator[Flaw]:
         if self.short is None and self.has("value") == self.has("clock") and not self.broken:
@@ -114,11 +114,11 @@ def _str(text: Scalar | None) -> str | None:
 # --- nodes ------------------------------------------------------------------------------------------------------------
 
 
-class PointPart(Part):
+class PointPart(FilePart):
     """A node that follows from a point on Earth."""
 
-    latitude: Annotated[Scalar, Text("the latitude")]
-    longitude: Annotated[Scalar, Text("the longitude")]
+    latitude: Annotated[Scalar, TextEntry("the latitude")]
+    longitude: Annotated[Scalar, TextEntry("the longitude")]
 
     @classmethod
     def lacking(cls, missing: list[str]) -> PydanticCustomError:
@@ -130,10 +130,12 @@ class RegionPart(PointPart):
     EXAMPLE: ClassVar = "write region: {latitude: lat, longitude: lon, regions: {north: [45.1, 46, 7, 9]}}"
 
     regions: Annotated[
-        Names[Annotated[tuple[float, ...], numbers("the region <0>", 4, "write <0>: [south, north, west, east]")]],
+        NamedEntries[
+            Annotated[tuple[float, ...], numbers("the region <0>", 4, "write <0>: [south, north, west, east]")]
+        ],
         Named("the regions"),
     ]
-    otherwise: Annotated[Scalar | None, Text("otherwise")] = None
+    otherwise: Annotated[Scalar | None, TextEntry("otherwise")] = None
 
     def flaws(self) -> Iterator[Flaw]:
         for name, (south, north, west, east) in self.regions.items():
@@ -152,7 +154,7 @@ class NearestPart(PointPart):
     EXAMPLE: ClassVar = "write nearest: {latitude: lat, longitude: lon, nodes: {turin: [45.07, 7.69]}}"
 
     nodes: Annotated[
-        Names[Annotated[tuple[float, float], numbers("the node <0>", 2, "write <0>: [latitude, longitude]")]],
+        NamedEntries[Annotated[tuple[float, float], numbers("the node <0>", 2, "write <0>: [latitude, longitude]")]],
         Named("the nodes"),
     ]
 
@@ -165,19 +167,21 @@ class NearestPart(PointPart):
         return ByNearest(str(self.latitude), str(self.longitude), nodes)
 
 
-class NodePart(Part):
+class RawNodePart(FilePart):
     """At which node an event enters."""
 
     WHAT: ClassVar = "the node"
     EXAMPLE: ClassVar = NODE_EXAMPLE
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Scalar | None, Text("the node", NODE_EXAMPLE)] = Field(None, alias=HIDDEN)
-    value: Annotated[Scalar | None, Text("the node")] = None
-    hash: Annotated[Scalar | None, Text("what is hashed")] = None
+    short: Annotated[Scalar | None, TextEntry("the node", NODE_EXAMPLE)] = Field(None, alias=HIDDEN)
+    value: Annotated[Scalar | None, TextEntry("the node")] = None
+    hash: Annotated[Scalar | None, TextEntry("what is hashed")] = None
     region: Annotated[RegionPart | None, Given()] = None
     nearest: Annotated[NearestPart | None, Given()] = None
-    names: Annotated[Names[Annotated[Scalar, Text("the node for <0>")]] | None, Named("the names of nodes")] = None
+    names: Annotated[
+        NamedEntries[Annotated[Scalar, TextEntry("the node for <0>")]] | None, Named("the names of nodes")
+    ] = None
     nodes: Annotated[
         tuple[Scalar, ...] | int | None,
         several("a node", "the number of nodes", NODES_MAX, "write nodes: 10, or a list of names"),
@@ -204,15 +208,15 @@ class NodePart(Part):
 # --- sources ----------------------------------------------------------------------------------------------------------
 
 
-class KeptPart(Part):
+class KeptPart(FilePart):
     """An attribute: ``kind`` for a column of its name, or an expression and its kind."""
 
     WHAT: ClassVar = "the attribute <0>"
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Scalar | None, Text("the kind of <0>")] = Field(None, alias=HIDDEN)
-    value: Annotated[Scalar | None, Text("the value of <1>")] = None
-    kind: Annotated[Scalar | None, Text("the kind of <1>")] = None
+    short: Annotated[Scalar | None, TextEntry("the kind of <0>")] = Field(None, alias=HIDDEN)
+    value: Annotated[Scalar | None, TextEntry("the value of <1>")] = None
+    kind: Annotated[Scalar | None, TextEntry("the kind of <1>")] = None
 
     def flaws(self) -> Iterator[Flaw]:
         cure = f"one of {', '.join(KINDS)}"
@@ -236,21 +240,21 @@ def _delimiter(text: Scalar) -> str:
     return delimiter
 
 
-class SourcePart(Part):
+class RawSourcePart(FilePart):
     """Files, and how their rows become events."""
 
     WHAT: ClassVar = "a source"
 
-    files: Annotated[tuple[Annotated[Scalar, Text("a file", FILES_EXAMPLE, _inside)], ...], OneOrMore()]
-    format: Annotated[Scalar | None, Text("the format")] = None
-    delimiter: Annotated[str, Text("the delimiter", "", _delimiter)] = ","
-    columns: Annotated[tuple[Annotated[Scalar, Text("a column")], ...] | None, Listed("columns")] = None
-    where: Annotated[Scalar | None, Text("where")] = None
-    type: Annotated[Scalar, Text("the type")]
-    time: TimePart
-    node: Annotated[NodePart | None, Given()] = None
+    files: Annotated[tuple[Annotated[Scalar, TextEntry("a file", FILES_EXAMPLE, _inside)], ...], OneOrMore()]
+    format: Annotated[Scalar | None, TextEntry("the format")] = None
+    delimiter: Annotated[str, TextEntry("the delimiter", "", _delimiter)] = ","
+    columns: Annotated[tuple[Annotated[Scalar, TextEntry("a column")], ...] | None, Listed("columns")] = None
+    where: Annotated[Scalar | None, TextEntry("where")] = None
+    type: Annotated[Scalar, TextEntry("the type")]
+    time: RawTimePart
+    node: Annotated[RawNodePart | None, Given()] = None
     attributes: Annotated[
-        Names[KeptPart] | None, Named("the attributes", "write attributes: {bike: {value: bikeid, kind: int}}")
+        NamedEntries[KeptPart] | None, Named("the attributes", "write attributes: {bike: {value: bikeid, kind: int}}")
     ] = None
 
     @classmethod
@@ -285,7 +289,7 @@ class SourcePart(Part):
             suffixes[-1] if suffixes else ""
         )
 
-    def build(self, common: NodePart | None) -> RawSource:
+    def build(self, common: RawNodePart | None) -> RawSource:
         columns = None if self.columns is None else tuple(map(str, self.columns))
         files = Files(tuple(map(str, self.files)), str(self.format_of_files), self.delimiter, columns)
         place = self.node or common
@@ -297,7 +301,7 @@ class SourcePart(Part):
         return RawSource(files, str(self.type), self.time.build(), place.build(), attributes, _str(self.where))
 
 
-class PlacedSourcePart(SourcePart):
+class PlacedSourcePart(RawSourcePart):
     """A source in a description that has no node for all of them."""
 
-    node: NodePart
+    node: RawNodePart

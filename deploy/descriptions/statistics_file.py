@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import yaml
 
-from headwater.deploy.cli.statistics_task import Task
+from headwater.deploy.cli.statistics_task import StatisticsTask
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.network.statistics import rule_digest
 from headwater.deploy.network.units import RATE_LEAST_PER_S
@@ -36,17 +36,17 @@ HEAD: Final = """\
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class CountedTrace:
     """All that was counted for a task."""
 
-    task: Task
+    task: StatisticsTask
     arrivals: Mapping[Place, Arrivals]
     rules: Mapping[str, RuleStatistics]
     sample: str
     seed: int
 
 
-def document(counted: Counted) -> dict[str, Any]:
+def document(counted: CountedTrace) -> dict[str, Any]:
     """Everything as plain values, in the order in which it is read."""
     manifest = counted.task.trace.manifest
     sections: dict[str, Any] = {
@@ -111,7 +111,7 @@ def _sorted(by_roles: Mapping[frozenset[str], Any], order: Mapping[str, int]) ->
     return sorted(by_roles.items(), key=lambda pair: (len(pair[0]), sorted(order[role] for role in pair[0])))
 
 
-def _rates(counted: Counted) -> dict[str, dict[str, str]]:
+def _rates(counted: CountedTrace) -> dict[str, dict[str, str]]:
     types = counted.task.types
     rates: dict[str, dict[str, str]] = {}
     for (type, node), arrivals in sorted(counted.arrivals.items(), key=lambda pair: _place_order(pair[0])):
@@ -176,7 +176,7 @@ def _text(rule: Rule) -> str:
     return " ".join(text.split())
 
 
-def as_yaml(counted: Counted) -> str:
+def as_yaml(counted: CountedTrace) -> str:
     return (
         HEAD
         + "\n"
@@ -205,7 +205,7 @@ def write_statistics(path: Path, text: str) -> None:
 # For people -----------------------------------------------------------------------------------------------------------
 
 
-def in_words(counted: Counted) -> Iterator[str]:
+def in_words(counted: CountedTrace) -> Iterator[str]:
     """What a person wants to see: how events arrive, and what each rule lets pass."""
     manifest = counted.task.trace.manifest
     ends = f"{moment(manifest.first_us)} to {moment(manifest.last_us)}"

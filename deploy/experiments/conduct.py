@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from headwater.deploy.experiments.jobs import Job, Runner, work
 from headwater.deploy.experiments.parallel import Failure, run_all
-from headwater.deploy.experiments.results import Results, Row, rows_of
+from headwater.deploy.experiments.results import ResultRow, Results, rows_of
 from headwater.deploy.experiments.trex.sweeps import DEFAULT
 
 CALIBRATION_S: Final = 10.0
@@ -25,7 +25,7 @@ def conduct(
     watch: Watch = lambda share: None,
     *,
     weigh: Callable[[Job], float] = work,
-    rows: Callable[[Job, Any], list[Row]] = rows_of,
+    rows: Callable[[Job, Any], list[ResultRow]] = rows_of,
     reuse: bool = False,
 ) -> list[Failure]:
     """Run the jobs that have no results yet and keep what they give; the failures are returned, nothing is tried twice.

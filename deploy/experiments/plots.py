@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import Curve, curves
 from headwater.deploy.experiments.trex.sweeps import Sweep
 from headwater.protocol.errors import ConfigError
@@ -31,7 +31,7 @@ def check_plotting() -> None:
         )
 
 
-def plot(rows: Sequence[Row], sweep: Sweep, file: Path) -> None:
+def plot(rows: Sequence[ResultRow], sweep: Sweep, file: Path) -> None:
     """Write a PNG with means over seeds and their 95 % confidence intervals."""
     from matplotlib.figure import Figure
 

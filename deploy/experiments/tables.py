@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from headwater.deploy.experiments.confidence import Mean, mean
 from headwater.deploy.experiments.jobs import Figure
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.trex.sweeps import Sweep
 from headwater.protocol.strategy import TREE_STRATEGIES
 
@@ -14,7 +14,7 @@ Curve = Mapping[float, Mean]
 
 
 def curves(
-    rows: Iterable[Row], figure: Figure, column: str, strategies: Sequence[str] = TREE_STRATEGIES
+    rows: Iterable[ResultRow], figure: Figure, column: str, strategies: Sequence[str] = TREE_STRATEGIES
 ) -> dict[str, Curve]:
     """For every strategy, in the order people name them, the means of a column over x. Seeds without a value are left
     out."""
@@ -30,7 +30,7 @@ def curves(
     }
 
 
-def table(rows: Sequence[Row], sweep: Sweep) -> str:
+def table(rows: Sequence[ResultRow], sweep: Sweep) -> str:
     """Delay and traffic of every strategy at every x, as text."""
     delays = curves(rows, sweep.figure, "delay_mean_ms")
     traffic = curves(rows, sweep.figure, "traffic_per_s")

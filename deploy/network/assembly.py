@@ -54,7 +54,7 @@ from headwater.protocol.strategy import CENTRAL, DEFAULT_STRATEGY, PLANNED_STRAT
 from headwater.protocol.subscriptions import Subscription, parse_subscription
 
 
-class Reading:
+class NetworkReading:
     """One pass over the sections, in the order in which they need each other."""
 
     def __init__(self, sheet: Sheet, functions: Functions, strategy: str | None, duration_us: int | None) -> None:

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaH
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, ValidationError, core_schema
 
-from headwater.deploy.network.tree import Items, Scalar, Table
+from headwater.deploy.network.tree import ItemList, KeyTable, Scalar
 from headwater.deploy.network.units import duration_us
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages.diagnostics import closest, listed
@@ -67,7 +67,7 @@ def together(errors: Iterable[Flaw]) -> None:
         raise ValidationError.from_exception_data("file", details)
 
 
-class Part(BaseModel):
+class FilePart(BaseModel):
     """A mapping with known keys. ``at`` and ``at_key`` tell where its entries stand in the file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True, populate_by_name=False)
@@ -81,7 +81,7 @@ class Part(BaseModel):
     DROPS_NULL: ClassVar[bool] = False
     """Whether an entry without a value is the same as none."""
 
-    _table: Table = PrivateAttr()
+    _table: KeyTable = PrivateAttr()
 
     @classmethod
     def allowed_keys(cls) -> list[str]:
@@ -100,8 +100,8 @@ class Part(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _from_table(cls, entry: Any, handler: Callable[[Any], Any]) -> Any:
-        if cls.SHORT is not None and not isinstance(entry, Table | Items):
-            entry = Table({cls.SHORT: entry}, entries={cls.SHORT: (node_of(entry), node_of(entry))})
+        if cls.SHORT is not None and not isinstance(entry, KeyTable | ItemList):
+            entry = KeyTable({cls.SHORT: entry}, entries={cls.SHORT: (node_of(entry), node_of(entry))})
         table = mapping(entry, cls.WHAT, cls.EXAMPLE)
         allowed = cls.allowed_keys()
         unknown = [key for key in table if key not in allowed and key != HIDDEN]
@@ -175,9 +175,9 @@ def node_of(entry: Any) -> yaml.Node:
 _NOWHERE: Final = yaml.ScalarNode("tag:yaml.org,2002:null", "")
 
 
-def mapping(entry: Any, what: str, example: str) -> Table:
+def mapping(entry: Any, what: str, example: str) -> KeyTable:
     """The mapping, whose keys are names that stand there once."""
-    if not isinstance(entry, Table):
+    if not isinstance(entry, KeyTable):
         raise mistake("mapping", what=what, cure=example)
     together(
         ((), mistake("doubled", what=what, key=str(node.value), node=node))
@@ -188,7 +188,7 @@ def mapping(entry: Any, what: str, example: str) -> Table:
     return entry
 
 
-def _key_cure(table: Table, key: str, allowed: list[str]) -> str:
+def _key_cure(table: KeyTable, key: str, allowed: list[str]) -> str:
     near = closest(key, allowed)
     if near is not None:
         return f"did you mean {near!r}?"
@@ -197,10 +197,10 @@ def _key_cure(table: Table, key: str, allowed: list[str]) -> str:
     return f"write one of {listed(allowed, 12)}"
 
 
-class Names(dict[Scalar, T], Generic[T]):
+class NamedEntries(dict[Scalar, T], Generic[T]):
     """A mapping of free names. The keys know their places."""
 
-    table: Table
+    table: KeyTable
 
     @property
     def broken(self) -> frozenset[str]:
@@ -221,8 +221,8 @@ class Named:
         return core_schema.no_info_wrap_validator_function(self._read, names)
 
     def _read(self, entry: Any, handler: Callable[[Any], Any]) -> Any:
-        table = Table() if entry is None and self.or_null else mapping(entry, self.what, self.example)
-        names: Names[Any] = Names(handler(table))
+        table = KeyTable() if entry is None and self.or_null else mapping(entry, self.what, self.example)
+        names: NamedEntries[Any] = NamedEntries(handler(table))
         names.table = table
         return names
 
@@ -263,8 +263,8 @@ class Listed:
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
     def _read(self, entry: Any) -> Any:
-        entry = Items() if entry is None else entry
-        if not isinstance(entry, Items):
+        entry = ItemList() if entry is None else entry
+        if not isinstance(entry, ItemList):
             raise mistake("list", what=self.what, cure=self.example)
         if self.flaw is not None and (error := self.flaw(len(entry))) is not None:
             raise mistake(CONSEQUENCE) if entry.broken else error
@@ -281,7 +281,7 @@ class OneOrMore:
         return core_schema.no_info_before_validator_function(self._read, handler(source))
 
     def _read(self, entry: Any) -> Any:
-        return entry if isinstance(entry, Items) else Items([entry])
+        return entry if isinstance(entry, ItemList) else ItemList([entry])
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         json_schema = handler(schema)
@@ -290,7 +290,7 @@ class OneOrMore:
 
 def shape(entry: Any) -> str:
     """Which of the shapes of an entry is written, for a Discriminator."""
-    return MAPPING if isinstance(entry, Table) else ITEMS if isinstance(entry, Items) else VALUE
+    return MAPPING if isinstance(entry, KeyTable) else ITEMS if isinstance(entry, ItemList) else VALUE
 
 
 MAPPING: Final = "<a mapping>"
@@ -299,7 +299,7 @@ VALUE: Final = "<a value>"
 
 
 @dataclass(frozen=True, eq=False)
-class Text:
+class TextEntry:
     """A name or a text exactly as written: 007 and no are names like any other. ``parse`` makes a value of it."""
 
     what: str
@@ -323,11 +323,11 @@ class Text:
         return dict(self.schema)
 
 
-class Quantity(Text):
+class QuantityEntry(TextEntry):
     """A number with its unit."""
 
     def read(self, entry: Any) -> Any:
-        text = Text(self.what, self.cure).read(entry)
+        text = TextEntry(self.what, self.cure).read(entry)
         if text.lstrip().startswith("-"):
             raise mistake("negative", what=self.what)
         assert self.parse is not None
@@ -349,9 +349,9 @@ def lasting(least_us: int, message: str, cure: str) -> Callable[[str], int]:
     return parse
 
 
-class Number(Text):
+class NumberEntry(TextEntry):
     def read(self, entry: Any) -> Any:
-        text = Text(self.what, "write a number").read(entry)
+        text = TextEntry(self.what, "write a number").read(entry)
         try:
             return float(text)
         except ValueError:
@@ -396,7 +396,7 @@ def numbers(what: str, count: int, cure: str) -> Read:
     """A list of so many numbers."""
 
     def read(entry: Any) -> tuple[float, ...]:
-        floats = tuple(map(float_of, entry)) if isinstance(entry, Items) else ()
+        floats = tuple(map(float_of, entry)) if isinstance(entry, ItemList) else ()
         if len(floats) != count or not all(map(math.isfinite, floats)):
             raise mistake("lacking", what=what, why=f"needs {count} numbers", cure=cure)
         return floats
@@ -416,7 +416,7 @@ def several(what: str, number: str, most: int, cure: str) -> Read:
     """A list of texts, or how many there are."""
 
     def read(entry: Any) -> tuple[Scalar, ...] | int:
-        if not isinstance(entry, Items):
+        if not isinstance(entry, ItemList):
             return whole(number, 1, most, cure).read(entry)  # type: ignore[no-any-return]
         flaw = mistake("text", what=what, cure="")
         together(((at,), flaw) for at, item in enumerate(entry) if not isinstance(item, Scalar))
@@ -455,7 +455,7 @@ class OneOf:
 
     def _read(self, entry: Any, choices: tuple[str, ...]) -> str:
         cure = self.cure or f"write one of {listed(choices)}"
-        text = Text(self.what, cure).read(entry)
+        text = TextEntry(self.what, cure).read(entry)
         if text in choices:
             return str(text)
         near = closest(text, choices) if self.near else None

@@ -127,8 +127,10 @@ def read_network(
     """
     if Path(path).suffix.lower() in LANGUAGES:
         raise ConfigError(f"{path} holds rules; name a network file (.yaml) that lists it under rules:")
-    from headwater.deploy.network.assembly import Reading  # with pydantic, which a command that reads no file can spare
+    from headwater.deploy.network.assembly import (
+        NetworkReading,  # with pydantic, which a command that reads no file can spare
+    )
 
-    reading = Reading(Sheet(Path(path)), functions or Functions(), strategy, duration_us)
+    reading = NetworkReading(Sheet(Path(path)), functions or Functions(), strategy, duration_us)
     reading.given_statistics, reading.counted = statistics, counted
     return reading.network_file()

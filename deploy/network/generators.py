@@ -11,11 +11,11 @@ import yaml
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from headwater.deploy.network.fields import HIDDEN, Flaw, Part, float_of, mapping, mistake, together, wrong
+from headwater.deploy.network.fields import HIDDEN, FilePart, Flaw, float_of, mapping, mistake, together, wrong
 from headwater.deploy.network.parts.sources import SourcePart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import Sheet
-from headwater.deploy.network.tree import Items, Scalar, Table, is_null
+from headwater.deploy.network.tree import ItemList, KeyTable, Scalar, is_null
 from headwater.node.traces.types import BOOLEANS
 from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from headwater.protocol.events import EventType, Value
@@ -100,7 +100,7 @@ def _normal(entry: Any, of: Drawn) -> Generator:
 def _pair(entry: Any, of: Drawn, way: str, names: str) -> tuple[float, ...]:
     if of.kind not in ("int", "float", "any"):
         raise wrong(f"{of.name} is {with_article(of.kind)}, not a number", "use choice")
-    if not isinstance(entry, Items):
+    if not isinstance(entry, ItemList):
         raise mistake("list", what=way, cure=f"write {{{way}: {names}}}")
     numbers = _all(enumerate(entry), _number, of)
     if len(numbers) != 2:
@@ -109,10 +109,10 @@ def _pair(entry: Any, of: Drawn, way: str, names: str) -> tuple[float, ...]:
 
 
 def _choice(entry: Any, of: Drawn) -> Generator:
-    if not isinstance(entry, Table):
+    if not isinstance(entry, KeyTable):
         return Choice(_values(entry, of, "choice"))
     names = (None if is_null(key) else name for name, (key, _) in mapping(entry, "choice", EXAMPLE).entries.items())
-    keys = _values(Items(names), of, "choice")
+    keys = _values(ItemList(names), of, "choice")
     return Choice(keys, _all(entry.items(), _weight, of))
 
 
@@ -125,7 +125,7 @@ def _sequence(entry: Any, of: Drawn) -> Generator:
 
 
 def _values(entry: Any, of: Drawn, way: str) -> tuple[Value, ...]:
-    if not isinstance(entry, Items):
+    if not isinstance(entry, ItemList):
         raise mistake("list", what=way, cure=f"write {{{way}: [a, b, c]}}")
     if not entry:
         raise wrong(f"{way} needs at least one value", f"write {{{way}: [a, b, c]}}")
@@ -198,7 +198,7 @@ def _plain(text: Scalar) -> Value:
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class DrawingWay:
     """A way to draw values; what it makes of an entry depends on the attribute."""
 
     make: Callable[[Any, Drawn], Generator]
@@ -207,17 +207,17 @@ class Way:
         return core_schema.with_info_plain_validator_function(lambda entry, info: self.make(entry, info.context))
 
 
-class GeneratorPart(Part):
+class GeneratorPart(FilePart):
     """What the values of an attribute are drawn from."""
 
     WHAT: ClassVar = "the values of <0>"
     SHORT: ClassVar = HIDDEN
 
-    constant: Annotated[Any, Way(_constant)] = Field(None, alias=HIDDEN)
-    uniform: Annotated[Any, Way(_uniform)] = None
-    normal: Annotated[Any, Way(_normal)] = None
-    choice: Annotated[Any, Way(_choice)] = None
-    sequence: Annotated[Any, Way(_sequence)] = None
+    constant: Annotated[Any, DrawingWay(_constant)] = Field(None, alias=HIDDEN)
+    uniform: Annotated[Any, DrawingWay(_uniform)] = None
+    normal: Annotated[Any, DrawingWay(_normal)] = None
+    choice: Annotated[Any, DrawingWay(_choice)] = None
+    sequence: Annotated[Any, DrawingWay(_sequence)] = None
 
     def _ways(self) -> list[Generator]:
         ways = (self.constant, self.uniform, self.normal, self.choice, self.sequence)

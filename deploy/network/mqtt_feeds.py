@@ -7,7 +7,7 @@ from typing import Final
 import yaml
 
 from headwater.deploy.network.brokers import Brokers
-from headwater.deploy.network.fields import Names
+from headwater.deploy.network.fields import NamedEntries
 from headwater.deploy.network.parts.sources import TIME_OF_MESSAGE, SourcePart
 from headwater.deploy.network.sheet import Sheet
 from headwater.protocol.edge import Mapped, MqttFeed, When
@@ -68,7 +68,7 @@ def _mapped(part: SourcePart) -> tuple[Mapped, ...] | None:
 
 
 def _when(part: SourcePart) -> tuple[When, ...]:
-    if isinstance(part.when, Names):
+    if isinstance(part.when, NamedEntries):
         return tuple(When(str(name), str(text)) for name, text in part.when.items())
     return tuple(When(str(text)) for text in part.when or ())
 

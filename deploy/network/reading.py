@@ -10,11 +10,11 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from headwater.deploy.network.fields import SENTENCES, Part
+from headwater.deploy.network.fields import SENTENCES, FilePart
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import ODD, place_of, steps_of, tree_of, without
 
-P = TypeVar("P", bound=Part)
+P = TypeVar("P", bound=FilePart)
 
 
 def read_part(

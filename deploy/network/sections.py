@@ -12,7 +12,7 @@ import yaml
 
 from headwater.deploy.network.brokers import Brokers
 from headwater.deploy.network.ends import destination_of, feeds_of
-from headwater.deploy.network.fields import Names
+from headwater.deploy.network.fields import NamedEntries
 from headwater.deploy.network.parts.network import NetworkPart
 from headwater.deploy.network.parts.sinks import SinkPart
 from headwater.deploy.network.parts.sources import SourcePart
@@ -65,7 +65,7 @@ class RuleEntry:
     inline: bool
 
 
-def event_types(sheet: Sheet, events: Names[Names[Scalar]] | None) -> dict[str, EventType]:
+def event_types(sheet: Sheet, events: NamedEntries[NamedEntries[Scalar]] | None) -> dict[str, EventType]:
     types: dict[str, EventType] = {}
     for name, declared in written(events).items():
         if not _NAME.fullmatch(name):
@@ -89,7 +89,7 @@ def event_types(sheet: Sheet, events: Names[Names[Scalar]] | None) -> dict[str, 
     return types
 
 
-def written(names: Names[T] | None) -> dict[Scalar, T | None]:
+def written(names: NamedEntries[T] | None) -> dict[Scalar, T | None]:
     """All entries of a mapping, those that were left out for a mistake too: what names them finds them."""
     entries = [] if names is None else [key for key in names.table.entries if isinstance(key, Scalar)]
     return {key: names.get(key) for key in entries} if names is not None else {}
@@ -99,7 +99,9 @@ def nodes_of(sheet: Sheet, network: NetworkPart) -> tuple[dict[str, yaml.Node], 
     """The nodes in the order of the file, each with its place; and where those listen that say so."""
     places: dict[str, yaml.Node] = {}
     listen: dict[str, str] = {}
-    options_of = written(network.nodes) if isinstance(network.nodes, Names) else dict.fromkeys(network.nodes or ())
+    options_of = (
+        written(network.nodes) if isinstance(network.nodes, NamedEntries) else dict.fromkeys(network.nodes or ())
+    )
     items = network.nodes if isinstance(network.nodes, tuple) else options_of
     for name in items:
         if not name.strip():

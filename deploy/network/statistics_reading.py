@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
 from headwater.coordinator.inev.model.rules import Measured
-from headwater.deploy.network.fields import Names
+from headwater.deploy.network.fields import NamedEntries
 from headwater.deploy.network.parts.network import NetworkPart
 from headwater.deploy.network.parts.statistics import ProjectionPart, SharePart, StatisticsFilePart
 from headwater.deploy.network.reading import read_part
@@ -57,14 +57,16 @@ def given_statistics(
     return _merged(counted, own, described, chosen)
 
 
-def _rates(rates: Names[float | Names[float]] | None) -> dict[str, dict[str, float]]:
+def _rates(rates: NamedEntries[float | NamedEntries[float]] | None) -> dict[str, dict[str, float]]:
     return {
-        str(type): {str(node): rate for node, rate in at.items()} if isinstance(at, Names) else {"": at}
+        str(type): {str(node): rate for node, rate in at.items()} if isinstance(at, NamedEntries) else {"": at}
         for type, at in (rates or {}).items()
     }
 
 
-def _selectivities(selectivities: Names[Names[SharePart]] | None) -> dict[str, dict[frozenset[str], float]]:
+def _selectivities(
+    selectivities: NamedEntries[NamedEntries[SharePart]] | None,
+) -> dict[str, dict[frozenset[str], float]]:
     return {
         str(rule): {_roles(names): part.share for names, part in shares.items()}
         for rule, shares in (selectivities or {}).items()
@@ -129,7 +131,7 @@ def _check_names(sheet: Sheet, part: StatisticsFilePart, network: Described) -> 
     for type, at in (part.rates or {}).items():
         if type not in network.types:
             sheet.error(type.node, f"the network has no events of type {str(type)!r}", TAKE_OUT)
-        elif isinstance(at, Names):
+        elif isinstance(at, NamedEntries):
             for node in at:
                 if node not in network.nodes:
                     sheet.error(node.node, f"the network has no node {str(node)!r}", TAKE_OUT)
@@ -152,7 +154,7 @@ def _check_rules(sheet: Sheet, part: StatisticsFilePart, rules: Mapping[str, Rul
 
 
 def _measured(
-    rule: Rule, projections: Names[ProjectionPart], rates: Mapping[str, Mapping[str, float]]
+    rule: Rule, projections: NamedEntries[ProjectionPart], rates: Mapping[str, Mapping[str, float]]
 ) -> Iterator[tuple[frozenset[str], Measured]]:
     """The matches that were counted. None that were found say too little: they are left to selectivities."""
     types = {leaf.role: leaf.type for leaf in leaves(rule.pattern.root)}
@@ -167,7 +169,7 @@ def _measured(
             yield roles, Measured(projection.per_s, singles, totals)
 
 
-def _check_roles(sheet: Sheet, rule: Rule, by_roles: Names[Any]) -> None:
+def _check_roles(sheet: Sheet, rule: Rule, by_roles: NamedEntries[Any]) -> None:
     roles = {name: None for leaf in leaves(rule.pattern.root) for name in (leaf.role, leaf.type)}
     for names in by_roles:
         for name in (part.strip() for part in names.split(",")):

@@ -14,7 +14,7 @@ SEPARATORS: Final = "-_./: "
 
 
 @dataclass(frozen=True, slots=True)
-class Circle:
+class NodeCircle:
     """A node, and how much stands on top of it."""
 
     x: float
@@ -60,7 +60,7 @@ def _cut(text: str) -> str:
 
 
 def placed(
-    circles: Mapping[str, Circle], texts: Mapping[str, str], height: float, bounds: tuple[float, float]
+    circles: Mapping[str, NodeCircle], texts: Mapping[str, str], height: float, bounds: tuple[float, float]
 ) -> dict[str, Label]:
     """Where each name is written: below its node, or above, or beside it, wherever nothing else is. Who comes first in
     ``circles`` chooses first; names for which there is no room are left out."""
@@ -86,7 +86,7 @@ def placed(
     return labels
 
 
-def _choices(circle: Circle, wide: float, height: float) -> Iterable[tuple[float, float]]:
+def _choices(circle: NodeCircle, wide: float, height: float) -> Iterable[tuple[float, float]]:
     below = circle.y + circle.radius + GAP + 0.8 * height
     above = circle.y - circle.radius - circle.above - GAP - 0.2 * height
     right, left = (circle.x + sign * (circle.radius + GAP + wide / 2) for sign in (1, -1))

@@ -10,7 +10,7 @@ from html import escape
 from typing import Final, TypeAlias
 
 from headwater.deploy.reporting.drawing import WIDTH, legend, picture, tag, text
-from headwater.deploy.reporting.labels import Circle, placed, short_names
+from headwater.deploy.reporting.labels import NodeCircle, placed, short_names
 from headwater.deploy.reporting.layout import aspect, laid_out
 from headwater.pipeline.report.assemble import between_nodes
 from headwater.pipeline.report.shape import Shape
@@ -141,7 +141,7 @@ def _circle(spot: Spot, shape: Shape) -> str:
 def _names(spots: Sequence[Spot], height: int) -> list[str]:
     """The names beside the nodes. The busiest nodes choose first where theirs stand."""
     circles = {
-        spot.node: Circle(spot.x, spot.y, spot.radius + RING * bool(spot.sinks), TRIANGLE * bool(spot.sources))
+        spot.node: NodeCircle(spot.x, spot.y, spot.radius + RING * bool(spot.sinks), TRIANGLE * bool(spot.sources))
         for spot in sorted(spots, key=lambda spot: -spot.busy)
     }
     letters, style = (LETTERS, "name") if len(spots) <= FEW else (LETTERS_SMALL, "name small")

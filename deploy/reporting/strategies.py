@@ -9,7 +9,7 @@ from typing import Final
 from headwater.deploy.cli.tables import table_lines
 from headwater.deploy.reporting.drawing import bar, table, tag
 from headwater.deploy.reporting.page import document, section
-from headwater.deploy.simulation.comparison import BASELINE, Compared, Comparison, Spread
+from headwater.deploy.simulation.comparison import BASELINE, ComparedStrategy, Comparison, MeasureSpread
 from headwater.protocol.text import NOTHING, count, joined, milliseconds, plural, share, size
 
 Show = Callable[[float | None], str]
@@ -74,12 +74,12 @@ def _seeds(comparison: Comparison) -> str:
     return f"{comparison.network}, seeds {seeds[0]} to {seeds[-1]}: means, with 95 % confidence intervals"
 
 
-def _shown(compared: Compared, column: tuple[str, str, bool, Show]) -> str:
+def _shown(compared: ComparedStrategy, column: tuple[str, str, bool, Show]) -> str:
     measure, _, relative, show = column
     return _with_spread(compared.relative(measure) if relative else compared.spread(measure), show)
 
 
-def _with_spread(spread: Spread | None, show: Show) -> str:
+def _with_spread(spread: MeasureSpread | None, show: Show) -> str:
     if spread is None:
         return NOTHING
     return show(spread.mean) + ("" if not spread.half_width_95 else f" ± {show(spread.half_width_95)}")
@@ -139,7 +139,7 @@ def headline(comparison: Comparison) -> list[str]:
     return [*sentences, agreement(comparison)]
 
 
-def _mean(compared: Compared, measure: str) -> float:
+def _mean(compared: ComparedStrategy, measure: str) -> float:
     spread = compared.relative(measure)
     return float("inf") if spread is None else spread.mean
 

@@ -21,7 +21,7 @@ class _Sender(accounts.Accounts):
         self._traffic[self._node, neighbour, kind] = traffic
 
 
-class Accounts:
+class SimulatedAccounts:
     """Notes every frame of every node."""
 
     def __init__(self, outcome: Outcome, wire: Wire) -> None:

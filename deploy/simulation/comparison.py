@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headwater.deploy.experiments.confidence import mean
-from headwater.deploy.simulation.figures import Figures
+from headwater.deploy.simulation.figures import RunFigures
 from headwater.protocol.strategy import CENTRAL
 
 BASELINE: Final = CENTRAL
@@ -40,7 +40,7 @@ class OneRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class MeasureSpread:
     """A measure over all seeds."""
 
     mean: float
@@ -50,7 +50,7 @@ class Spread:
     most: float
 
     @classmethod
-    def of(cls, values: Sequence[float | None]) -> Spread | None:
+    def of(cls, values: Sequence[float | None]) -> MeasureSpread | None:
         present = [value for value in values if value is not None]
         if not present:
             return None
@@ -62,7 +62,7 @@ class Spread:
 
 
 @dataclass(slots=True)
-class Compared:
+class ComparedStrategy:
     """One strategy over all seeds."""
 
     strategy: str
@@ -72,12 +72,12 @@ class Compared:
     differs: list[int] = field(default_factory=list)
     """Seeds with which sinks did not receive what they received under centr."""
 
-    def spread(self, measure: str) -> Spread | None:
-        return Spread.of([run.values[measure] for run in self.runs])
+    def spread(self, measure: str) -> MeasureSpread | None:
+        return MeasureSpread.of([run.values[measure] for run in self.runs])
 
-    def relative(self, measure: str) -> Spread | None:
+    def relative(self, measure: str) -> MeasureSpread | None:
         """The mean of the ratios, not the ratio of the means: every seed counts the same."""
-        return Spread.of([run.relative[measure] for run in self.runs])
+        return MeasureSpread.of([run.relative[measure] for run in self.runs])
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -99,7 +99,7 @@ class Comparison:
 
     network: str
     seeds: Sequence[int]
-    strategies: Sequence[Compared]
+    strategies: Sequence[ComparedStrategy]
 
     def to_json(self) -> dict[str, Any]:
         """The documented form."""
@@ -111,18 +111,18 @@ class Comparison:
         }
 
 
-def _json(spread: Spread | None) -> dict[str, float | None] | None:
+def _json(spread: MeasureSpread | None) -> dict[str, float | None] | None:
     return None if spread is None else spread.to_json()
 
 
-def one_run(seed: int, run: Figures, baseline: Figures) -> OneRun:
+def one_run(seed: int, run: RunFigures, baseline: RunFigures) -> OneRun:
     """The measures of a run, and beside centr with the same seed."""
     ours, theirs = _measured(run), _measured(baseline)
     relative = {name: _ratio(ours[name], theirs[name]) for name in RELATIVE}
     return OneRun(seed, ours, relative)
 
 
-def _measured(run: Figures) -> dict[str, float | None]:
+def _measured(run: RunFigures) -> dict[str, float | None]:
     return {
         "composites": run.composites,
         "events": run.traffic.events,

@@ -39,7 +39,7 @@ class Relative:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class RunFigures:
     """What a run cost."""
 
     strategy: str
@@ -93,7 +93,7 @@ def _link_name(first: str, other: str) -> str:
     return f"{first} - {other}" if "-" in first + other else f"{first}-{other}"
 
 
-def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
+def figures(outcome: Outcome, centr: Outcome | None = None) -> RunFigures:
     """The figures of a run, relative to the outcome of centr over the same events if that is given."""
     by_kind = {kind: Traffic() for kind in KINDS}
     by_link: defaultdict[tuple[str, str], Traffic] = defaultdict(Traffic)
@@ -122,7 +122,7 @@ def figures(outcome: Outcome, centr: Outcome | None = None) -> Figures:
             _ratio(overhead.messages, base.overhead.messages),
             _ratio(overhead.bytes, base.overhead.bytes),
         )
-    return Figures(
+    return RunFigures(
         strategy=outcome.strategy,
         composites=composites,
         events_delivered=len(outcome.delivered) - composites,
@@ -187,7 +187,7 @@ def _in_order(delivery: Delivery) -> tuple[Any, ...]:
 # -- a report for the terminal -----------------------------------------------------------------------------------------
 
 
-def render(run: Figures) -> str:
+def render(run: RunFigures) -> str:
     """The figures as a report to read, without a line end."""
     delivered = plural(run.composites, "composite event")
     if run.events_delivered:
@@ -205,7 +205,7 @@ def render(run: Figures) -> str:
     return "\n".join(lines)
 
 
-def _traffic_table(run: Figures) -> list[str]:
+def _traffic_table(run: RunFigures) -> list[str]:
     def row(name: str, amount: Traffic) -> tuple[str, ...]:
         return name, f"{amount.events:,}", f"{amount.messages:,}", f"{amount.bytes:,}"
 
@@ -217,7 +217,7 @@ def _traffic_table(run: Figures) -> list[str]:
     return table_lines(head, rows, figures=range(1, len(head)))
 
 
-def _link_table(run: Figures) -> list[str]:
+def _link_table(run: RunFigures) -> list[str]:
     if not run.by_link:
         return ["nothing crossed a link"]
     head = ("traffic by link, without overhead", "events", "messages", "bytes")

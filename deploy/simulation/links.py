@@ -19,7 +19,7 @@ Interval = tuple[int, int]
 """From (inclusive) and to (exclusive), in virtual microseconds."""
 
 
-class Wire:
+class LinkDirection:
     """One direction of a link.
 
     Frames leave one after the other at the link's bandwidth, travel for its delay and some jitter, and arrive in the

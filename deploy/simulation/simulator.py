@@ -17,7 +17,7 @@ from typing import Any
 from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.layout.graphs import Planner, at_the_middle
 from headwater.coordinator.requests import Change, DeployRules, FallBack
-from headwater.deploy.simulation.accounts import Accounts
+from headwater.deploy.simulation.accounts import SimulatedAccounts
 from headwater.deploy.simulation.checkers import Checkers
 from headwater.deploy.simulation.faults import Faults
 from headwater.deploy.simulation.happenings import (
@@ -33,9 +33,9 @@ from headwater.deploy.simulation.happenings import (
 )
 from headwater.deploy.simulation.holding import HandedOver, HandOver, Holding
 from headwater.deploy.simulation.links import FOREVER
-from headwater.deploy.simulation.links import Wire as LinkWire
+from headwater.deploy.simulation.links import LinkDirection as LinkWire
 from headwater.deploy.simulation.outcome import Delivery, Outcome
-from headwater.deploy.simulation.watcher import Watcher as Watcher
+from headwater.deploy.simulation.watcher import SimulationWatcher as SimulationWatcher
 from headwater.node.core import NodeCore, NodeSettings
 from headwater.node.effects import (
     Born,
@@ -88,7 +88,7 @@ def simulate(
     detection_us: int = DETECTION_US,
     lay_out: Planner = at_the_middle,
     falls_back: bool = True,
-    watcher: Watcher | None = None,
+    watcher: SimulationWatcher | None = None,
 ) -> Outcome:
     """Run a network over the births (at, source, event), in order of ``at``, and say what came of it.
 
@@ -154,13 +154,13 @@ class Simulation:
         self.faults = faults
         self._seed = seed
         self.outcome = Outcome(strategy)
-        self.watcher: Watcher | None = None
+        self.watcher: SimulationWatcher | None = None
         self.now_us = 0
         self._travels = wire
         self._keep = keep
         self._on_delivery = on_delivery
         self._wire = Wire(network.types, network.rules)
-        self.accounts = Accounts(self.outcome, self._wire)
+        self.accounts = SimulatedAccounts(self.outcome, self._wire)
         self._settings = settings
         self._around = network.neighbours()
         self.nodes = {node: self._new_core(node) for node in network.nodes}

@@ -297,7 +297,7 @@ def modelled_studies(folder: str, folders: Iterable[str]) -> Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
+class InevSize:
     """How often every point is run, and how long plans of workloads are searched for."""
 
     seeds: int
@@ -329,7 +329,7 @@ class Size:
         return list(jobs.values())
 
 
-QUICK: Final = Size(seeds=3, attempts=50, orders=5, days=1, topologies=1, quick=True)
-MODERATE: Final = Size(seeds=5, attempts=200, orders=5, days=7, topologies=1)
-FULL: Final = Size(seeds=50, attempts=2000, orders=50, days=31, topologies=10)
+QUICK: Final = InevSize(seeds=3, attempts=50, orders=5, days=1, topologies=1, quick=True)
+MODERATE: Final = InevSize(seeds=5, attempts=200, orders=5, days=7, topologies=1)
+FULL: Final = InevSize(seeds=50, attempts=2000, orders=50, days=31, topologies=10)
 """The paper's number of runs and orders, with the plans that running networks get."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from headwater.deploy.experiments.inev.figures import FIGURES
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import curves
 from headwater.deploy.experiments.trex.findings import Finding
 
@@ -25,7 +25,7 @@ Means = Mapping[str, Mapping[float, float]]
 """By line, over x."""
 
 
-def findings(rows: Sequence[Row]) -> list[Finding]:
+def findings(rows: Sequence[ResultRow]) -> list[Finding]:
     """All of them, from whatever rows there are; in the order of the figures."""
     judged = []
     for number, (claim, needs, judge) in enumerate(_CLAIMS, 1):
@@ -42,7 +42,7 @@ def findings(rows: Sequence[Row]) -> list[Finding]:
     return judged
 
 
-def _means(rows: Sequence[Row], figure: str, column: str) -> Means:
+def _means(rows: Sequence[ResultRow], figure: str, column: str) -> Means:
     by_line = curves(rows, figure, column, list(FIGURES[figure].lines))
     return {line: {x: point.value for x, point in curve.items()} for line, curve in by_line.items()}
 

@@ -8,13 +8,13 @@ from typing import Any, Final
 
 from headwater.deploy.experiments.confidence import Mean
 from headwater.deploy.experiments.inev.figures import Figure
-from headwater.deploy.experiments.results import Row
+from headwater.deploy.experiments.results import ResultRow
 from headwater.deploy.experiments.tables import Curve, curves
 
 LEGEND_INSIDE_MAX: Final = 4  # with more entries a legend would cover what it explains
 
 
-def drawn(rows: Iterable[Row], figure: Figure) -> Iterator[tuple[str, str, Curve]]:
+def drawn(rows: Iterable[ResultRow], figure: Figure) -> Iterator[tuple[str, str, Curve]]:
     """For every line and every column that is shown of it: both names, and the means over x."""
     rows = list(rows)
     for column in figure.columns:
@@ -23,7 +23,7 @@ def drawn(rows: Iterable[Row], figure: Figure) -> Iterator[tuple[str, str, Curve
             yield line, column, curve
 
 
-def table(rows: Sequence[Row], figure: Figure) -> str:
+def table(rows: Sequence[ResultRow], figure: Figure) -> str:
     """Every line at every x, a column for each thing that is shown."""
     points: dict[tuple[float, str], dict[str, Mean]] = {}
     for line, column, curve in drawn(rows, figure):
@@ -51,7 +51,7 @@ def shown(value: Mean | None) -> str:
     return f"{value.value:.3g}" + ("" if value.half_width is None else f" ± {value.half_width:.2g}")
 
 
-def plot(rows: Sequence[Row], figure: Figure, file: Path) -> None:
+def plot(rows: Sequence[ResultRow], figure: Figure, file: Path) -> None:
     """Write a PNG with means over seeds: a colour for each line, a style for each column.
 
     Linear axes have 95 % confidence intervals. On logarithmic ones, where a mean is often that of one large value and
@@ -95,7 +95,7 @@ def _draw(
     figure: Figure,
     columns: Sequence[str],
     drawn_curves: Sequence[tuple[str, str, Curve]],
-    runs: Sequence[Row],
+    runs: Sequence[ResultRow],
     reference: Mapping[str, Mapping[float, float]],
 ) -> None:
     lines = list(figure.lines)

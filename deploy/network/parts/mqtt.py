@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from headwater.deploy.network.fields import OneOf, Part, Text, wrong
+from headwater.deploy.network.fields import FilePart, OneOf, TextEntry, wrong
 from headwater.deploy.network.tree import Scalar
 from headwater.protocol.payload_maps import topic_filter
 
@@ -41,14 +41,14 @@ def _port(text: Scalar) -> int:
     raise wrong(f"{str(text)!r} is no port", "write a number from 1 to 65535")
 
 
-def _file(name: str) -> Text:
-    return Text(name, "write the name of a file")
+def _file(name: str) -> TextEntry:
+    return TextEntry(name, "write the name of a file")
 
 
 BROKER_EXAMPLE: Final = "write mqtt: {broker: embedded} or mqtt: {broker: mqtt://broker.example:1883}"
 
 
-class MqttPart(Part):
+class MqttPart(FilePart):
     """The broker through which devices and consumers are reached."""
 
     WHAT: ClassVar = "mqtt"
@@ -56,9 +56,11 @@ class MqttPart(Part):
     LACKS: ClassVar = "mqtt does not say which broker"
     SHORT: ClassVar = "broker"
 
-    broker: Annotated[Scalar, Text("a broker", BROKER_EXAMPLE)] = Field(description="embedded, or mqtt://HOST:PORT.")
-    port: Annotated[int | None, Text("a port", "write port: 1883", _port, {"type": "integer"})] = None
-    username: Annotated[Scalar | None, Text("the username")] = None
+    broker: Annotated[Scalar, TextEntry("a broker", BROKER_EXAMPLE)] = Field(
+        description="embedded, or mqtt://HOST:PORT."
+    )
+    port: Annotated[int | None, TextEntry("a port", "write port: 1883", _port, {"type": "integer"})] = None
+    username: Annotated[Scalar | None, TextEntry("the username")] = None
     password_file: Annotated[Scalar | None, _file("password_file")] = None
     ca: Annotated[Scalar | None, _file("ca")] = None
     cert: Annotated[Scalar | None, _file("cert")] = None

@@ -8,15 +8,15 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from headwater.deploy.network.fields import (
+    FilePart,
     Given,
     Listed,
     Named,
-    Names,
+    NamedEntries,
     OneOf,
     OneOrMore,
-    Part,
-    Quantity,
-    Text,
+    QuantityEntry,
+    TextEntry,
     lasting,
     wrong,
 )
@@ -49,17 +49,19 @@ REPLAN: Final = lasting(
 )
 RuleText = Annotated[
     Scalar,
-    Text("a rule", "write the name of a file (.tesla or .sase), or the rule's text after |", schema={"type": "string"}),
+    TextEntry(
+        "a rule", "write the name of a file (.tesla or .sase), or the rule's text after |", schema={"type": "string"}
+    ),
 ]
 
 
-class NetworkPart(Part):
+class NetworkPart(FilePart):
     """A network of Headwater: nodes, links, where events come in, by which rules they are joined, where results go."""
 
     WHAT: ClassVar = "a network file"
     DROPS_NULL: ClassVar = True
 
-    events: Annotated[Names[EventAttributes] | None, Named("events", "write Temp: {area: string}")] = Field(
+    events: Annotated[NamedEntries[EventAttributes] | None, Named("events", "write Temp: {area: string}")] = Field(
         None, description="The types of events that enter, with their attributes and kinds."
     )
     nodes: Annotated[Nodes | None, Given()] = Field(
@@ -80,21 +82,21 @@ class NetworkPart(Part):
             choices=tuple(STRATEGIES),
         ),
     ] = Field(None, description="How the rules are evaluated in the network.")
-    duration: Annotated[int | None, Quantity("duration", "", SOME_TIME, DURATION)] = Field(
+    duration: Annotated[int | None, QuantityEntry("duration", "", SOME_TIME, DURATION)] = Field(
         None, description="How long the network runs."
     )
-    seed: Annotated[int | None, Text("the seed", "write a whole number", _seed, {"type": ["integer", "string"]})] = (
-        Field(None, description="For what a simulation draws at random.")
-    )
+    seed: Annotated[
+        int | None, TextEntry("the seed", "write a whole number", _seed, {"type": ["integer", "string"]})
+    ] = Field(None, description="For what a simulation draws at random.")
     durability: Annotated[Literal["none", "async", "sync"], OneOf("durability")] = Field(
         "sync", description="What of the inputs of a node is on disk before anything comes of them."
     )
     mqtt: Annotated[MqttPart | None, Given()] = None
-    lost_after: Annotated[int | None, Quantity("lost_after", "", LOST_AFTER, DURATION)] = Field(
+    lost_after: Annotated[int | None, QuantityEntry("lost_after", "", LOST_AFTER, DURATION)] = Field(
         None, description="After so long a silence a node or link counts as lost for good."
     )
     statistics: Annotated[StatisticsPart | None, Given()] = None
-    replan: Annotated[int | None, Quantity("replan", "", REPLAN, DURATION)] = Field(
+    replan: Annotated[int | None, QuantityEntry("replan", "", REPLAN, DURATION)] = Field(
         None,
         description="With strategy inev: how often a running network looks for a better plan.",
     )

@@ -6,14 +6,14 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from headwater.deploy.network.fields import HIDDEN, Given, OneOf, OneOrMore, Part, Text
+from headwater.deploy.network.fields import HIDDEN, FilePart, Given, OneOf, OneOrMore, TextEntry
 from headwater.deploy.network.parts.mqtt import Qos
 from headwater.deploy.network.tree import Scalar
 
 DESTINATION_EXAMPLE: Final = "write to: stdout, client, {file: PATH}, {mqtt: TOPIC}, {webhook: URL} or {client: NAME}"
 
 
-class DestinationPart(Part):
+class DestinationPart(FilePart):
     """Where the deliveries of a sink go."""
 
     WHAT: ClassVar = "to"
@@ -24,23 +24,23 @@ class DestinationPart(Part):
         Literal["stdout", "client"] | None,
         OneOf("to", "a sink cannot go to {text!r}", DESTINATION_EXAMPLE, choices=("stdout", "client")),
     ] = Field(None, alias=HIDDEN)
-    file: Annotated[Scalar | None, Text("file", DESTINATION_EXAMPLE)] = None
-    mqtt: Annotated[Scalar | None, Text("mqtt", DESTINATION_EXAMPLE)] = None
-    webhook: Annotated[Scalar | None, Text("webhook", DESTINATION_EXAMPLE)] = None
-    client: Annotated[Scalar | None, Text("client", DESTINATION_EXAMPLE)] = None
+    file: Annotated[Scalar | None, TextEntry("file", DESTINATION_EXAMPLE)] = None
+    mqtt: Annotated[Scalar | None, TextEntry("mqtt", DESTINATION_EXAMPLE)] = None
+    webhook: Annotated[Scalar | None, TextEntry("webhook", DESTINATION_EXAMPLE)] = None
+    client: Annotated[Scalar | None, TextEntry("client", DESTINATION_EXAMPLE)] = None
     qos: Qos = "1"
 
 
 SINK_EXAMPLE: Final = "write - {node: a, subscribe: \"Fire(area = 'A1')\"}"
 
 
-class SinkPart(Part):
+class SinkPart(FilePart):
     """Where composite events leave the network."""
 
     WHAT: ClassVar = "a sink"
     EXAMPLE: ClassVar = SINK_EXAMPLE
     LACKS: ClassVar = "this sink does not say its {missing}"
 
-    node: Annotated[Scalar, Text("the node of a sink")]
-    subscribe: Annotated[tuple[Annotated[Scalar, Text("a subscription", SINK_EXAMPLE)], ...], OneOrMore()]
+    node: Annotated[Scalar, TextEntry("the node of a sink")]
+    subscribe: Annotated[tuple[Annotated[Scalar, TextEntry("a subscription", SINK_EXAMPLE)], ...], OneOrMore()]
     to: Annotated[DestinationPart | None, Given()] = None

@@ -11,15 +11,15 @@ from headwater.deploy.network.fields import (
     ITEMS,
     MAPPING,
     SCALAR,
+    FilePart,
     Given,
     Named,
-    Names,
-    Number,
+    NamedEntries,
+    NumberEntry,
     OneOf,
     OneOrMore,
-    Part,
-    Quantity,
-    Text,
+    QuantityEntry,
+    TextEntry,
     shape,
     wrong,
 )
@@ -46,18 +46,18 @@ TIME_OF_MESSAGE: Final = (
 )
 
 
-class TimePart(Part):
+class TimePart(FilePart):
     """Where the time of an event stands: in a column of a trace, or in a field of a message."""
 
     WHAT: ClassVar = "time"
     EXAMPLE: ClassVar = TIME_OF_MESSAGE
     SHORT: ClassVar = HIDDEN
 
-    name: Annotated[Scalar | None, Text("time", TIME_OF_MESSAGE)] = Field(None, alias=HIDDEN)
-    column: Annotated[Scalar | None, Text("the column of the time", TIME_OF_TRACE)] = Field(
+    name: Annotated[Scalar | None, TextEntry("time", TIME_OF_MESSAGE)] = Field(None, alias=HIDDEN)
+    column: Annotated[Scalar | None, TextEntry("the column of the time", TIME_OF_TRACE)] = Field(
         None, description="Of a trace: the column."
     )
-    field: Annotated[Scalar | None, Text("time", TIME_OF_MESSAGE)] = Field(
+    field: Annotated[Scalar | None, TextEntry("time", TIME_OF_MESSAGE)] = Field(
         None, alias="from", description="Of MQTT: the field of the payload."
     )
 
@@ -65,34 +65,36 @@ class TimePart(Part):
     def place_of_field(self) -> Scalar | None:
         return self.name or self.field
 
-    unit: Annotated[TimeUnit | None, Text("the unit of a time", UNIT_CURE, _unit, {"enum": [*TIME_UNITS]})] = None
+    unit: Annotated[TimeUnit | None, TextEntry("the unit of a time", UNIT_CURE, _unit, {"enum": [*TIME_UNITS]})] = None
 
 
 ENTRY_EXAMPLE: Final = "write payload.FIELD, {from: payload.FIELD, unit: F, to: C} or {constant: VALUE}"
 
 
-class MapPart(Part):
+class MapPart(FilePart):
     """Where the value of one attribute comes from."""
 
     WHAT: ClassVar = "the entry of <0>"
     EXAMPLE: ClassVar = ENTRY_EXAMPLE
     SHORT: ClassVar = HIDDEN
 
-    short: Annotated[Scalar | None, Text("the place of <0>", ENTRY_EXAMPLE)] = Field(None, alias=HIDDEN)
-    field: Annotated[Scalar | None, Text("from", ENTRY_EXAMPLE)] = Field(None, alias="from")
-    constant: Annotated[Scalar | None, Text("constant", ENTRY_EXAMPLE)] = None
-    unit: Annotated[Scalar | None, Text("unit", ENTRY_EXAMPLE)] = None
-    to: Annotated[Scalar | None, Text("to", ENTRY_EXAMPLE)] = None
-    scale: Annotated[float, Number("scale", schema=NUMBER)] = 1.0
-    offset: Annotated[float, Number("offset", schema=NUMBER)] = 0.0
+    short: Annotated[Scalar | None, TextEntry("the place of <0>", ENTRY_EXAMPLE)] = Field(None, alias=HIDDEN)
+    field: Annotated[Scalar | None, TextEntry("from", ENTRY_EXAMPLE)] = Field(None, alias="from")
+    constant: Annotated[Scalar | None, TextEntry("constant", ENTRY_EXAMPLE)] = None
+    unit: Annotated[Scalar | None, TextEntry("unit", ENTRY_EXAMPLE)] = None
+    to: Annotated[Scalar | None, TextEntry("to", ENTRY_EXAMPLE)] = None
+    scale: Annotated[float, NumberEntry("scale", schema=NUMBER)] = 1.0
+    offset: Annotated[float, NumberEntry("offset", schema=NUMBER)] = 0.0
 
 
 WHEN_EXAMPLE: Final = "write when: payload.temperature, or when: {payload.method: NotifyStatus}"
 When = Annotated[
     Annotated[
-        Names[Annotated[Scalar, Text("what <0> equals", WHEN_EXAMPLE)]], Named("when", WHEN_EXAMPLE), Tag(MAPPING)
+        NamedEntries[Annotated[Scalar, TextEntry("what <0> equals", WHEN_EXAMPLE)]],
+        Named("when", WHEN_EXAMPLE),
+        Tag(MAPPING),
     ]
-    | Annotated[tuple[Annotated[Scalar, Text("when", WHEN_EXAMPLE)], ...], OneOrMore(), Tag(ITEMS)],
+    | Annotated[tuple[Annotated[Scalar, TextEntry("when", WHEN_EXAMPLE)], ...], OneOrMore(), Tag(ITEMS)],
     Discriminator(lambda entry: MAPPING if shape(entry) == MAPPING else ITEMS),
 ]
 
@@ -104,8 +106,8 @@ def _delimiter(text: Scalar) -> str:
         raise wrong(str(error)) from None
 
 
-def _field(name: str) -> Text:
-    return Text(name, f"write the name of a field of the payload, as in {name}: id")
+def _field(name: str) -> TextEntry:
+    return TextEntry(name, f"write the name of a field of the payload, as in {name}: id")
 
 
 GENERATOR: Final = {
@@ -138,38 +140,40 @@ FEED_OPTIONS: Final[dict[str, tuple[str, ...]]] = {
 """What else a source may say, and with which way of getting events."""
 
 
-class SourcePart(Part):
+class SourcePart(FilePart):
     """Where events of a type enter the network."""
 
     WHAT: ClassVar = "a source"
     EXAMPLE: ClassVar = "write - {node: a, type: Temp, trace: temp.csv}"
     LACKS: ClassVar = "this source does not say its {missing}"
 
-    node: Annotated[tuple[Annotated[Scalar, Text("the node of a source")], ...], OneOrMore()]
-    type: Annotated[tuple[Annotated[Scalar, Text("the type of a source")], ...], OneOrMore()]
-    lateness: Annotated[int, Quantity("lateness", "", duration_us, DURATION)] = Field(
+    node: Annotated[tuple[Annotated[Scalar, TextEntry("the node of a source")], ...], OneOrMore()]
+    type: Annotated[tuple[Annotated[Scalar, TextEntry("the type of a source")], ...], OneOrMore()]
+    lateness: Annotated[int, QuantityEntry("lateness", "", duration_us, DURATION)] = Field(
         0, description="How long the source waits for events that come late."
     )
-    trace: Annotated[Scalar | None, Text("a trace", "write the name of a file of events")] = Field(
+    trace: Annotated[Scalar | None, TextEntry("a trace", "write the name of a file of events")] = Field(
         None, description="A file of events (CSV, JSON lines, Parquet), or the folder of a prepared trace."
     )
-    rate: Annotated[float | None, Quantity("rate", "", rate_per_s, RATE)] = Field(
+    rate: Annotated[float | None, QuantityEntry("rate", "", rate_per_s, RATE)] = Field(
         None, description="Events are made up, so many in a time, as in 2/s."
     )
-    mqtt: Annotated[Scalar | None, Text("an MQTT topic", "", topic)] = Field(None, description="A topic, as in s/+/t.")
+    mqtt: Annotated[Scalar | None, TextEntry("an MQTT topic", "", topic)] = Field(
+        None, description="A topic, as in s/+/t."
+    )
     client: Annotated[
         Literal["any"] | None, OneOf("client", cure="write client: any; every program may publish", near=False)
     ] = Field(None, description="Programs publish the events.")
     replay: Annotated[
         Literal["any"] | None, OneOf("replay", cure="write replay: any; headwater replay names the trace", near=False)
     ] = Field(None, description="headwater replay streams a prepared trace.")
-    speed: Annotated[float, Quantity("speed", "", speed_of, NUMBER)] = Field(
+    speed: Annotated[float, QuantityEntry("speed", "", speed_of, NUMBER)] = Field(
         1.0, description="How many times faster than its timestamps say a trace runs; max: as fast as it can."
     )
-    type_column: Annotated[Scalar | None, Text("type_column", "write the name of a column")] = None
-    delimiter: Annotated[str, Text("delimiter", "write one character in quotes, or tab", _delimiter)] = ","
+    type_column: Annotated[Scalar | None, TextEntry("type_column", "write the name of a column")] = None
+    delimiter: Annotated[str, TextEntry("delimiter", "write one character in quotes, or tab", _delimiter)] = ","
     values: Annotated[
-        Names[Any] | None,
+        NamedEntries[Any] | None,
         Named("values", "write {area: A1, value: {..}}", or_null=True),
         Field(json_schema_extra={"type": ["object", "null"], "additionalProperties": GENERATOR}),
     ] = Field(None, description="With rate: what each attribute is drawn from.")
@@ -180,11 +184,11 @@ class SourcePart(Part):
     qos: Qos = "1"
     device: Annotated[Scalar | None, _field("device")] = None
     counter: Annotated[Scalar | None, _field("counter")] = None
-    will: Annotated[Scalar | None, Text("will", "", topic)] = None
+    will: Annotated[Scalar | None, TextEntry("will", "", topic)] = None
     map: Annotated[
-        Names[MapPart] | None, Named("map", "write map: {value: payload.temperature, site: {constant: roof}}")
+        NamedEntries[MapPart] | None, Named("map", "write map: {value: payload.temperature, site: {constant: roof}}")
     ] = None
-    each: Annotated[Scalar | None, Text("each", "write each: payload.readings")] = None
+    each: Annotated[Scalar | None, TextEntry("each", "write each: payload.readings")] = None
     when: Annotated[When | None, Given()] = None
     unknown: Annotated[Literal["ignore", "keep", "refuse"], OneOf("unknown")] = "ignore"
     time: Annotated[TimePart | None, Given()] = None

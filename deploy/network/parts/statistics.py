@@ -11,13 +11,13 @@ from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, Latency
 from headwater.deploy.network.fields import (
     MAPPING,
     VALUE,
+    FilePart,
     Given,
     Named,
-    Names,
+    NamedEntries,
     OneOf,
-    Part,
-    Quantity,
-    Text,
+    QuantityEntry,
+    TextEntry,
     float_of,
     mistake,
     shape,
@@ -37,14 +37,14 @@ def _selectivity(text: Scalar) -> float:
     return share
 
 
-class SharePart(Part):
+class SharePart(FilePart):
     """A selectivity; beside the share, what it was counted from."""
 
     WHAT: ClassVar = "the selectivity of <0>"
     EXAMPLE: ClassVar = STATISTICS_EXAMPLE
     SHORT: ClassVar = "share"
 
-    share: Annotated[float, Text("the selectivity of <0>", "", _selectivity, NUMBER)]
+    share: Annotated[float, TextEntry("the selectivity of <0>", "", _selectivity, NUMBER)]
     low: Any = None
     high: Any = None
     passed: Any = None
@@ -57,17 +57,17 @@ class SharePart(Part):
 
 
 Rates = Annotated[
-    Annotated[float, Quantity("the rate of <0>", "", rate_per_s, RATE), Tag(VALUE)]
+    Annotated[float, QuantityEntry("the rate of <0>", "", rate_per_s, RATE), Tag(VALUE)]
     | Annotated[
-        Names[Annotated[float, Quantity("the rate of <1> at <0>", "", rate_per_s, RATE)]],
+        NamedEntries[Annotated[float, QuantityEntry("the rate of <1> at <0>", "", rate_per_s, RATE)]],
         Named("the rates of <0>"),
         Tag(MAPPING),
     ],
     Discriminator(lambda entry: MAPPING if shape(entry) == MAPPING else VALUE),
 ]
-RatesByType = Annotated[Names[Rates], Named("the rates", STATISTICS_EXAMPLE)]
+RatesByType = Annotated[NamedEntries[Rates], Named("the rates", STATISTICS_EXAMPLE)]
 Selectivities = Annotated[
-    Names[Annotated[Names[SharePart], Named("the selectivities of <0>", STATISTICS_EXAMPLE)]],
+    NamedEntries[Annotated[NamedEntries[SharePart], Named("the selectivities of <0>", STATISTICS_EXAMPLE)]],
     Named("the selectivities", STATISTICS_EXAMPLE),
 ]
 
@@ -85,17 +85,17 @@ def _bound(text: Scalar) -> str:
     return LatencyTerms(bound=str(text)).bound
 
 
-class LatencyPart(Part):
+class LatencyPart(FilePart):
     """How late a match may be for the sake of less traffic."""
 
     WHAT: ClassVar = "latency"
     EXAMPLE: ClassVar = "write latency: {bound: 3x, factor: 1}"
 
-    bound: Annotated[str, Text("the bound of the latency", "", _bound)] = USUAL_TERMS.bound
-    factor: Annotated[float, Text("the factor of the latency", "", _factor, NUMBER)] = USUAL_TERMS.factor
+    bound: Annotated[str, TextEntry("the bound of the latency", "", _bound)] = USUAL_TERMS.bound
+    factor: Annotated[float, TextEntry("the factor of the latency", "", _factor, NUMBER)] = USUAL_TERMS.factor
 
 
-class StatisticsPart(Part):
+class StatisticsPart(FilePart):
     """What planners know beside the rules."""
 
     WHAT: ClassVar = "statistics"
@@ -103,7 +103,7 @@ class StatisticsPart(Part):
     SHORT: ClassVar = "file"
 
     file: Annotated[
-        Scalar | None, Text("the file of the statistics", "write the name of what headwater statistics wrote")
+        Scalar | None, TextEntry("the file of the statistics", "write the name of what headwater statistics wrote")
     ] = Field(None, description="A file that headwater statistics wrote.")
     rates: Annotated[RatesByType | None, Given()] = None
     selectivities: Annotated[Selectivities | None, Given()] = None
@@ -111,7 +111,7 @@ class StatisticsPart(Part):
     pull: Annotated[Literal["on", "off"], OneOf("pull")] = "on"
 
 
-def _counted(quantity: str) -> Text:
+def _counted(quantity: str) -> TextEntry:
     """A number that headwater statistics wrote."""
 
     def parse(text: Scalar) -> float:
@@ -120,7 +120,7 @@ def _counted(quantity: str) -> Text:
             raise wrong(f"{str(text)!r} is no number of {quantity}", "count again with headwater statistics")
         return number
 
-    return Text(quantity, "", parse, NUMBER)
+    return TextEntry(quantity, "", parse, NUMBER)
 
 
 class SinglePart(SharePart):
@@ -132,13 +132,13 @@ class SinglePart(SharePart):
     share: Annotated[float, _counted("a share")]
 
 
-class ProjectionPart(Part):
+class ProjectionPart(FilePart):
     """Matches of some roles of a rule, counted."""
 
     WHAT: ClassVar = "the matches of <0>"
 
     per_s: Annotated[float | None, _counted("matches per second")] = None
-    singles: Annotated[Names[SinglePart] | None, Named("the single shares of <1>")] = None
+    singles: Annotated[NamedEntries[SinglePart] | None, Named("the single shares of <1>")] = None
     low: Any = None
     high: Any = None
     matches: Any = None
@@ -146,7 +146,7 @@ class ProjectionPart(Part):
     selectivity: Any = None
 
 
-class CountedRulePart(Part):
+class CountedRulePart(FilePart):
     """The rule that was counted for."""
 
     WHAT: ClassVar = "the rule <0>"
@@ -155,7 +155,7 @@ class CountedRulePart(Part):
     digest: Any = None
 
 
-class StatisticsFilePart(Part):
+class StatisticsFilePart(FilePart):
     """What headwater statistics writes."""
 
     WHAT: ClassVar = "a statistics file"
@@ -164,10 +164,10 @@ class StatisticsFilePart(Part):
     rates: Annotated[RatesByType | None, Given()] = None
     selectivities: Annotated[Selectivities | None, Given()] = None
     projections: Annotated[
-        Names[Annotated[Names[ProjectionPart], Named("the projections of <0>")]] | None,
+        NamedEntries[Annotated[NamedEntries[ProjectionPart], Named("the projections of <0>")]] | None,
         Named("the projections", STATISTICS_EXAMPLE),
     ] = None
-    rules: Annotated[Names[CountedRulePart] | None, Named("the rules")] = None
+    rules: Annotated[NamedEntries[CountedRulePart] | None, Named("the rules")] = None
     trace: Any = None
     sample: Any = None
     arrivals: Any = None

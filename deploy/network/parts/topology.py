@@ -11,12 +11,12 @@ from headwater.deploy.network.fields import (
     ITEMS,
     MAPPING,
     VALUE,
+    FilePart,
     Listed,
     Named,
-    Names,
-    Part,
-    Quantity,
-    Text,
+    NamedEntries,
+    QuantityEntry,
+    TextEntry,
     shape,
     wrong,
 )
@@ -27,33 +27,33 @@ from headwater.deploy.network.units import bandwidth_bps, duration_us, share_of
 KINDS: Final = "write int, float, string, bool or any"
 Kind = Annotated[
     Scalar,
-    Text(
+    TextEntry(
         "the kind of <1>.<0>",
         KINDS,
         schema={"type": "string", "examples": ["string", "int", "float", "bool", "any", "float?"]},
     ),
 ]
 EventAttributes = Annotated[
-    Names[Kind], Named("event type <0>", "write <0>: {area: string, value: float?}", or_null=True)
+    NamedEntries[Kind], Named("event type <0>", "write <0>: {area: string, value: float?}", or_null=True)
 ]
 NODES_EXAMPLE: Final = "write nodes: [a, b, c]"
-NodeName = Annotated[Scalar, Text("a node", NODES_EXAMPLE)]
+NodeName = Annotated[Scalar, TextEntry("a node", NODES_EXAMPLE)]
 
 
-class NodePart(Part):
+class NodePart(FilePart):
     """One node, where it has settings of its own."""
 
     WHAT: ClassVar = "node <0>"
     EXAMPLE: ClassVar = "write p1: {listen: 127.0.0.1:7001}"
 
-    listen: Annotated[Scalar | None, Text("an address", "write listen: 127.0.0.1:7001")] = Field(
+    listen: Annotated[Scalar | None, TextEntry("an address", "write listen: 127.0.0.1:7001")] = Field(
         None, description="Where the node listens, as host:port."
     )
 
 
 Nodes = Annotated[
     Annotated[tuple[NodeName, ...], Listed("nodes", NODES_EXAMPLE), Tag(ITEMS)]
-    | Annotated[Names[NodePart | None], Named("nodes"), Tag(MAPPING)],
+    | Annotated[NamedEntries[NodePart | None], Named("nodes"), Tag(MAPPING)],
     Discriminator(lambda entry: ITEMS if shape(entry) == VALUE else shape(entry)),
 ]
 
@@ -62,7 +62,7 @@ def _two_ends(count: int) -> PydanticCustomError | None:
     return None if count == 2 else wrong(f"a link has two ends, not {count}", "write between: [a, b]")
 
 
-class LinkPart(Part):
+class LinkPart(FilePart):
     """A link between two nodes, in both directions."""
 
     WHAT: ClassVar = "a link"
@@ -70,18 +70,18 @@ class LinkPart(Part):
     LACKS: ClassVar = "a link needs its two ends"
 
     between: Annotated[
-        tuple[Annotated[Scalar, Text("the end of a link")], ...],
+        tuple[Annotated[Scalar, TextEntry("the end of a link")], ...],
         Listed("between", "write between: [a, b]", _two_ends, {"minItems": 2, "maxItems": 2}),
     ] = Field(description="The two nodes.")
-    delay: Annotated[int, Quantity("delay", "", duration_us, DURATION)] = Field(
+    delay: Annotated[int, QuantityEntry("delay", "", duration_us, DURATION)] = Field(
         0, description="How long a frame takes, as in 5ms."
     )
     bandwidth: Annotated[
-        int | None, Quantity("bandwidth", "", bandwidth_bps, {"type": "string", "examples": ["10Mbit", "2 MB/s"]})
+        int | None, QuantityEntry("bandwidth", "", bandwidth_bps, {"type": "string", "examples": ["10Mbit", "2 MB/s"]})
     ] = Field(None, description="Bits or bytes per second, as in 10Mbit; without limit where it is left out.")
-    jitter: Annotated[int, Quantity("jitter", "", duration_us, DURATION)] = Field(
+    jitter: Annotated[int, QuantityEntry("jitter", "", duration_us, DURATION)] = Field(
         0, description="By how much the delay varies."
     )
-    loss: Annotated[float, Quantity("loss", "", share_of, {**NUMBER, "examples": ["1%", 0.01]})] = Field(
+    loss: Annotated[float, QuantityEntry("loss", "", share_of, {**NUMBER, "examples": ["1%", 0.01]})] = Field(
         0.0, description="The share of frames that are lost, as in 1% or 0.01."
     )
