@@ -8,21 +8,18 @@ from typing import Annotated
 
 import typer
 
-from headwater.deploy.cli.common import (
+from headwater.deploy.cli.common import declared_types, primitive_types, read_sources, say
+from headwater.deploy.cli.function_files import load_functions
+from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
+from headwater.deploy.cli.trace_options import (
     DelimiterOption,
     TimeColumnOption,
     TimeUnitOption,
     TypeColumnOption,
-    declared_types,
     layout_of,
-    load_functions,
-    prepare,
-    primitive_types,
-    read_sources,
-    say,
     the_trace,
 )
-from headwater.deploy.cli.rule_warnings import show_part, warn_of_cost, warn_of_slips
+from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.network.file import NetworkFile, check_running, read_network
 from headwater.deploy.network.schema import kept_schema
 from headwater.node.traces.reader import TraceSource

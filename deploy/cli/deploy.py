@@ -9,18 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headwater.deploy.cli.changes import held_until, since, waiting
 from headwater.deploy.cli.common import read_sources, say
-from headwater.deploy.cli.reaching import (
-    HOME,
-    CoordinatorUrl,
-    RunFolder,
-    RunName,
-    Token,
-    TokenFile,
-    held_until,
-    since,
-    waiting,
-)
+from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
 from headwater.protocol.errors import ConfigError
 from headwater.protocol.languages import Diagnostic, RuleTextError, Source, rule_names
 from headwater.protocol.languages.sources import decode

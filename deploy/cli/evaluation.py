@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any
 
-from headwater.deploy.cli.common import TraceWork
 from headwater.deploy.cli.output import JsonLines, in_key_order
 from headwater.deploy.cli.progress import ProgressLine
+from headwater.deploy.cli.trace_work import TraceWork
 from headwater.node.engine import Engine
 from headwater.node.traces.reader import BATCH_EVENTS, OutOfOrder, TraceReader
 from headwater.protocol.composites import Composite

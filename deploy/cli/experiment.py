@@ -11,10 +11,9 @@ import typer
 
 from headwater.deploy.cli.common import say
 from headwater.deploy.cli.experiment_inev import inev
-from headwater.deploy.cli.experiment_runs import chosen, run_left, words
+from headwater.deploy.cli.experiment_runs import chosen, chosen_size, run_left, runs_at_once, words
 from headwater.deploy.experiments.conduct import calibrate, estimate_s
 from headwater.deploy.experiments.jobs import Job, run_job
-from headwater.deploy.experiments.parallel import cores
 from headwater.deploy.experiments.plots import check_plotting, plot
 from headwater.deploy.experiments.results import ResultRow, Results
 from headwater.deploy.experiments.tables import table
@@ -75,9 +74,7 @@ def trex(
     size = _size(quick, full, seeds, time)
     figures = _figures(figure, size)
     names = _strategies(strategies)
-    at_once = cores() if processes is None else processes
-    if at_once < 1:
-        raise ConfigError("--processes must be at least 1")
+    at_once = runs_at_once(processes)
     if plots:
         check_plotting()
     jobs = size.jobs(figures, names)
@@ -91,13 +88,7 @@ def trex(
 
 
 def _size(quick: bool, full: bool, seeds: int | None, time_text: str | None) -> TrexSize:
-    if quick and full:
-        raise ConfigError("--quick and --full exclude each other")
-    size = QUICK if quick else FULL if full else MODERATE
-    if seeds is not None:
-        if seeds < 1:
-            raise ConfigError("--seeds must be at least 1")
-        size = replace(size, seeds=seeds)
+    size = chosen_size(quick, full, seeds, (QUICK, MODERATE, FULL))
     if time_text is not None:
         time_us = duration_us(time_text)
         if time_us < 1_000_000:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 import typer
 
 from headwater.deploy.cli.common import RunFailed, say
-from headwater.deploy.cli.experiment_runs import chosen, run_left, words
+from headwater.deploy.cli.experiment_runs import chosen, chosen_size, run_left, runs_at_once, words
 from headwater.deploy.experiments.inev.figures import (
     FIGURES,
     FULL,
@@ -30,7 +30,6 @@ from headwater.deploy.experiments.inev.recordings import RECORDINGS, TABLE_3, pr
 from headwater.deploy.experiments.inev.runs import COLUMNS, run_job, seconds_of
 from headwater.deploy.experiments.inev.tables import plot, table
 from headwater.deploy.experiments.jobs import Job
-from headwater.deploy.experiments.parallel import cores
 from headwater.deploy.experiments.plots import check_plotting
 from headwater.deploy.experiments.results import ResultRow, Results, rows_at
 from headwater.protocol.errors import ConfigError
@@ -70,21 +69,13 @@ def inev(
 
     Every finished run is kept in DIR; the same command goes on where it was stopped.
     """
-    if quick and full:
-        raise ConfigError("--quick and --full exclude each other")
-    size = QUICK if quick else FULL if full else MODERATE
-    if seeds is not None:
-        if seeds < 1:
-            raise ConfigError("--seeds must be at least 1")
-        size = replace(size, seeds=seeds)
+    size = chosen_size(quick, full, seeds, (QUICK, MODERATE, FULL))
     if days is not None:
         if not 1 <= days <= DAYS_MAX:
             raise ConfigError(f"--days must be between 1 and {DAYS_MAX}: so many days are recorded")
         size = replace(size, days=days)
     figures = chosen_figures(figure, [] if data is None else studies_in(data, size.days))
-    at_once = cores() if processes is None else processes
-    if at_once < 1:
-        raise ConfigError("--processes must be at least 1")
+    at_once = runs_at_once(processes)
     if plots:
         check_plotting()
     jobs = size.jobs(figures)

@@ -8,20 +8,19 @@ from typing import Annotated
 
 import typer
 
-from headwater.deploy.cli.common import (
+from headwater.deploy.cli.common import read_sources, say
+from headwater.deploy.cli.function_files import load_functions
+from headwater.deploy.cli.output import any_number_of_digits, show_count
+from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.trace_options import (
     DelimiterOption,
     TimeColumnOption,
     TimeUnitOption,
     TypeColumnOption,
     layout_of,
-    load_functions,
-    prepare,
-    read_sources,
-    say,
     the_trace,
 )
-from headwater.deploy.cli.output import any_number_of_digits, show_count
-from headwater.deploy.cli.rule_warnings import warn_of_slips
+from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
 from headwater.node.explain.explain import Explanation
 from headwater.node.explain.explain import explain as explain_rule

@@ -12,24 +12,22 @@ from typing import IO, Annotated, Any, Final
 
 import typer
 
-from headwater.deploy.cli.common import (
-    DelimiterOption,
-    RunFailed,
-    TimeColumnOption,
-    TimeUnitOption,
-    TypeColumnOption,
-    layout_of,
-    load_functions,
-    prepare,
-    read_sources,
-    say,
-    the_trace,
-)
+from headwater.deploy.cli.common import RunFailed, read_sources, say
 from headwater.deploy.cli.evaluation import Evaluation
+from headwater.deploy.cli.function_files import load_functions
 from headwater.deploy.cli.output import any_number_of_digits, show_count
 from headwater.deploy.cli.progress import ProgressLine
 from headwater.deploy.cli.rule_warnings import warn_of_slips
 from headwater.deploy.cli.tables import print_table
+from headwater.deploy.cli.trace_options import (
+    DelimiterOption,
+    TimeColumnOption,
+    TimeUnitOption,
+    TypeColumnOption,
+    layout_of,
+    the_trace,
+)
+from headwater.deploy.cli.trace_work import prepare
 from headwater.deploy.descriptions.remote_files import check_lookups, load_remote_tables
 from headwater.deploy.network.units import duration_us
 from headwater.node.engine import Engine

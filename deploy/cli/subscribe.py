@@ -10,18 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from headwater.deploy.cli.changes import held_until, since, waiting
 from headwater.deploy.cli.common import say
-from headwater.deploy.cli.reaching import (
-    HOME,
-    CoordinatorUrl,
-    RunFolder,
-    RunName,
-    Token,
-    TokenFile,
-    held_until,
-    since,
-    waiting,
-)
+from headwater.deploy.cli.reaching import HOME, CoordinatorUrl, RunFolder, RunName, Token, TokenFile
 from headwater.deploy.cli.tables import print_table
 from headwater.protocol.destinations import WAYS
 from headwater.protocol.errors import ConfigError
