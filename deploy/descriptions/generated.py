@@ -13,29 +13,12 @@ from pydantic_core import PydanticCustomError
 
 from headwater.deploy.descriptions.generated_attributes import NAME, AttributePart, attributes_of
 from headwater.deploy.descriptions.generated_attributes import VALUES_EXAMPLE as ATTRIBUTES_EXAMPLE
-from headwater.deploy.network.fields import (
-    HIDDEN,
-    MAPPING,
-    VALUE,
-    FilePart,
-    Flaw,
-    Given,
-    Listed,
-    Named,
-    NamedEntries,
-    TextEntry,
-    lasting,
-    numbered,
-    numbers,
-    several,
-    shape,
-    whole,
-    within,
-    wrong,
-)
+from headwater.deploy.network.fields import HIDDEN, MAPPING, VALUE, FilePart, Given, Listed, Named, NamedEntries, shape
+from headwater.deploy.network.mistakes import Flaw, wrong
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import KeyTable, Scalar
 from headwater.deploy.network.units import duration_us, rate_per_s
+from headwater.deploy.network.values import TextEntry, lasting, numbered, numbers, several, whole, within
 from headwater.pipeline.generate.model import (
     MOTION_KINDS,
     Arrivals,

@@ -9,21 +9,11 @@ from typing import Annotated, ClassVar, Final
 
 from pydantic import Field
 
-from headwater.deploy.network.fields import (
-    FilePart,
-    Flaw,
-    Named,
-    NamedEntries,
-    TextEntry,
-    mistake,
-    numbered,
-    numbers,
-    several,
-    within,
-    wrong,
-)
+from headwater.deploy.network.fields import FilePart, Named, NamedEntries
+from headwater.deploy.network.mistakes import Flaw, mistake, wrong
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import TextEntry, numbered, numbers, several, within
 from headwater.pipeline.generate.correlations import triangular
 from headwater.pipeline.generate.model import Attribute, Choice, Derived, Normal, Uniform
 from headwater.protocol.errors import ConfigError

@@ -11,10 +11,12 @@ import yaml
 
 from headwater.deploy.descriptions.generated import GenerationPart, generation_of
 from headwater.deploy.descriptions.sources import PlacedSourcePart, RawNodePart, RawSourcePart
-from headwater.deploy.network.fields import FilePart, Flaw, Given, Listed, TextEntry, wrong
+from headwater.deploy.network.fields import FilePart, Given, Listed
+from headwater.deploy.network.mistakes import Flaw, wrong
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import TextEntry
 from headwater.pipeline.generate.model import Generation
 from headwater.pipeline.prepare.descriptions import Description
 

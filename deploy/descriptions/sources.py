@@ -11,23 +11,10 @@ from zoneinfo import available_timezones
 from pydantic import Field
 from pydantic_core import PydanticCustomError
 
-from headwater.deploy.network.fields import (
-    HIDDEN,
-    FilePart,
-    Flaw,
-    Given,
-    Listed,
-    Named,
-    NamedEntries,
-    OneOrMore,
-    TextEntry,
-    mistake,
-    numbered,
-    numbers,
-    several,
-    wrong,
-)
+from headwater.deploy.network.fields import HIDDEN, FilePart, Given, Listed, Named, NamedEntries, OneOrMore
+from headwater.deploy.network.mistakes import Flaw, mistake, wrong
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import TextEntry, numbered, numbers, several
 from headwater.pipeline.prepare.descriptions import (
     FORMATS,
     UNITS,

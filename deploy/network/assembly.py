@@ -33,14 +33,12 @@ from headwater.deploy.network.sections import (
     sources_of,
 )
 from headwater.deploy.network.sheet import Sheet
+from headwater.deploy.network.statistics import GivenStatistics
 from headwater.deploy.network.statistics_reading import Described, given_statistics
 from headwater.node.explain.certainties import certainties, never_met
 from headwater.protocol.analysis.pulling import masters
 from headwater.protocol.destinations import placeholders
-from headwater.protocol.edge import (
-    RateFeed,
-    is_replayed,
-)
+from headwater.protocol.edge import RateFeed, is_replayed
 from headwater.protocol.events import EventType
 from headwater.protocol.expressions import Call, walk
 from headwater.protocol.functions import Functions
@@ -88,18 +86,8 @@ class NetworkReading:
         subscriptions = self._subscriptions(sink_entries, subscribable)
         self._check_topics(subscriptions, types, composites)
         duration = self._duration(sources)
-        if not strategy_of(strategy).planned:
-            for name in ("replan", "fall_back"):
-                if getattr(part, name) is not None and part.has(name):
-                    cure = f"write strategy: {' or '.join(PLANNED_STRATEGIES)}, or leave {name} out"
-                    sheet.warn(part.at(name), f"the strategy {strategy} has no plan", cure)
-        statistics = given_statistics(
-            sheet,
-            part,
-            Described(types, nodes, None if rules is None else {rule.name: rule for rule in rules.rules}),
-            instead=self.given_statistics,
-            with_file=self.counted,
-        )
+        self._check_planning(strategy)
+        statistics = self._statistics(types, nodes, rules)
         if rules is not None and rule_entries is not None:
             self._check_rules(rules, rule_entries, sources, strategy)
             self._check_sinks(rules, sources, subscriptions)
@@ -134,6 +122,26 @@ class NetworkReading:
             embedded_broker=brokers.embedded,
             only_simulated=self._mixed_times(sources),
             statistics=statistics,
+        )
+
+    def _check_planning(self, strategy: str) -> None:
+        """What says how to plan says nothing under a strategy that has no plan."""
+        if strategy_of(strategy).planned:
+            return
+        for name in ("replan", "fall_back"):
+            if getattr(self.part, name) is not None and self.part.has(name):
+                cure = f"write strategy: {' or '.join(PLANNED_STRATEGIES)}, or leave {name} out"
+                self.sheet.warn(self.part.at(name), f"the strategy {strategy} has no plan", cure)
+
+    def _statistics(
+        self, types: dict[str, EventType], nodes: dict[str, yaml.Node], rules: RuleSet | None
+    ) -> GivenStatistics:
+        return given_statistics(
+            self.sheet,
+            self.part,
+            Described(types, nodes, None if rules is None else {rule.name: rule for rule in rules.rules}),
+            instead=self.given_statistics,
+            with_file=self.counted,
         )
 
     def _duration(self, sources: list[SourceEntry]) -> int | None:

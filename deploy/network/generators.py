@@ -11,11 +11,13 @@ import yaml
 from pydantic import Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from headwater.deploy.network.fields import HIDDEN, FilePart, Flaw, float_of, mapping, mistake, together, wrong
+from headwater.deploy.network.fields import HIDDEN, FilePart, mapping
+from headwater.deploy.network.mistakes import Flaw, mistake, together, wrong
 from headwater.deploy.network.parts.sources import SourcePart
 from headwater.deploy.network.reading import read_part
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import ItemList, KeyTable, Scalar, is_null
+from headwater.deploy.network.values import float_of
 from headwater.node.traces.types import BOOLEANS
 from headwater.protocol.edge import Choice, Count, Cycle, Generator, Normal, Uniform
 from headwater.protocol.events import EventType, Value

@@ -10,7 +10,8 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from headwater.deploy.network.fields import SENTENCES, FilePart
+from headwater.deploy.network.fields import FilePart
+from headwater.deploy.network.mistakes import SENTENCES
 from headwater.deploy.network.sheet import Sheet
 from headwater.deploy.network.tree import ODD, place_of, steps_of, tree_of, without
 

@@ -32,8 +32,7 @@ from headwater.deploy.simulation.happenings import (
     is_of_old_life,
 )
 from headwater.deploy.simulation.holding import HandedOver, HandOver, Holding
-from headwater.deploy.simulation.links import FOREVER
-from headwater.deploy.simulation.links import LinkDirection as LinkWire
+from headwater.deploy.simulation.links import FOREVER, LinkDirection
 from headwater.deploy.simulation.outcome import Delivery, Outcome
 from headwater.deploy.simulation.watcher import SimulationWatcher as SimulationWatcher
 from headwater.node.core import NodeCore, NodeSettings
@@ -280,10 +279,10 @@ class Simulation:
         self.outcome.started_us = self.now_us
         return self.now_us if self.coordinator.trees.all_stand() else FOREVER
 
-    def _wires(self, phase: str) -> dict[tuple[str, str], LinkWire]:
+    def _wires(self, phase: str) -> dict[tuple[str, str], LinkDirection]:
         cuts = self.faults.cuts if phase == "run" else Faults().cuts
         return {
-            (node, other): LinkWire(link, random.Random(f"{self._seed} {phase} {node} {other}"), cuts(node, other))
+            (node, other): LinkDirection(link, random.Random(f"{self._seed} {phase} {node} {other}"), cuts(node, other))
             for node, around in self.network.neighbours().items()
             for other, link in around.items()
         }
@@ -454,7 +453,7 @@ class Simulation:
         rng = random.Random(f"{self._seed} forgets {node} {self.now_us}")
         for other, link in self._around[node].items():
             for one_way in ((node, other), (other, node)):
-                self._links[one_way] = LinkWire(link, random.Random(rng.random()), self.faults.cuts(*one_way))
+                self._links[one_way] = LinkDirection(link, random.Random(rng.random()), self.faults.cuts(*one_way))
             if other in self.nodes:
                 self._resetting[other, node] += 1
                 due_us = self.now_us + rng.randint(0, self._detection_us)

@@ -7,8 +7,10 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from headwater.deploy.network.fields import FilePart, OneOf, TextEntry, wrong
+from headwater.deploy.network.fields import FilePart
+from headwater.deploy.network.mistakes import wrong
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import OneOf, TextEntry
 from headwater.protocol.payload_maps import topic_filter
 
 Qos = Annotated[

@@ -7,19 +7,8 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from headwater.deploy.network.fields import (
-    FilePart,
-    Given,
-    Listed,
-    Named,
-    NamedEntries,
-    OneOf,
-    OneOrMore,
-    QuantityEntry,
-    TextEntry,
-    lasting,
-    wrong,
-)
+from headwater.deploy.network.fields import FilePart, Given, Listed, Named, NamedEntries, OneOrMore
+from headwater.deploy.network.mistakes import wrong
 from headwater.deploy.network.parts.forms import DURATION
 from headwater.deploy.network.parts.mqtt import MqttPart
 from headwater.deploy.network.parts.sinks import SinkPart
@@ -27,6 +16,7 @@ from headwater.deploy.network.parts.sources import SourcePart
 from headwater.deploy.network.parts.statistics import StatisticsPart
 from headwater.deploy.network.parts.topology import EventAttributes, LinkPart, Nodes
 from headwater.deploy.network.tree import Scalar
+from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, lasting
 from headwater.protocol.languages.diagnostics import listed
 from headwater.protocol.strategy import STRATEGIES
 

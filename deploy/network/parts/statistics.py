@@ -8,24 +8,12 @@ from pydantic import Discriminator, Field, Tag
 from pydantic_core import PydanticCustomError
 
 from headwater.coordinator.inev.model.latency_bounds import USUAL_TERMS, LatencyTerms
-from headwater.deploy.network.fields import (
-    MAPPING,
-    VALUE,
-    FilePart,
-    Given,
-    Named,
-    NamedEntries,
-    OneOf,
-    QuantityEntry,
-    TextEntry,
-    float_of,
-    mistake,
-    shape,
-    wrong,
-)
+from headwater.deploy.network.fields import MAPPING, VALUE, FilePart, Given, Named, NamedEntries, shape
+from headwater.deploy.network.mistakes import mistake, wrong
 from headwater.deploy.network.parts.forms import NUMBER, RATE
 from headwater.deploy.network.tree import Scalar
 from headwater.deploy.network.units import rate_per_s
+from headwater.deploy.network.values import OneOf, QuantityEntry, TextEntry, float_of
 
 STATISTICS_EXAMPLE: Final = 'write statistics: {rates: {Temp: 2/s}, selectivities: {Fire: {"smoke, temp": 0.05}}}'
 
