@@ -32,7 +32,7 @@ from headwater.protocol.errors import ConfigError
 
 PLANNERS: Final = ("inev", "exact", "centr", "push-pull")
 PULLING: Final = ("inev", "exact")
-"""Those that can be told whether to pull; the others always do, or never."""
+"""Planners with a choice whether to pull; the others always pull, or never."""
 
 CASE_SUFFIX: Final = ".json"
 

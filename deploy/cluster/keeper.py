@@ -27,7 +27,7 @@ from headwater.deploy.cluster.runs import Run
 BACKOFF_MIN_S: Final = 0.2
 BACKOFF_MAX_S: Final = 5.0
 STEADY_S: Final = 10.0  # what ran for so long and then dies is started again at once, as if for the first time
-CLOSE_S: Final = 2.0  # so long at least may those take to end that nodes need while they drain
+CLOSE_S: Final = 2.0  # the least time to end for the processes that nodes need while they drain
 LOGS_EVERY_S: Final = 5.0
 SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

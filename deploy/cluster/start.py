@@ -40,7 +40,8 @@ SHOWN_LINES: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Who wants to hear how far things are."""
+    """What is called as a network starts: ``say`` with a line of text, ``ready`` with how many nodes are ready, of how
+    many, and what is waited for."""
 
     say: Callable[[str], None] = lambda text: None
     ready: Callable[[int, int, str], None] = lambda done, of, waiting_for: None
@@ -146,7 +147,7 @@ def _log_bytes(run: Run) -> int:
 
 
 def _is_ready(process: Process) -> tuple[bool, str]:
-    """Whether it says so; if not, what it waits for."""
+    """Whether a process says that it is ready; if not, what it waits for."""
     answer = ask(process.http, "/ready", ANSWER_S) if process.http is not None else (200, None)
     if answer is None:
         return False, f"does not answer on {process.http}"

@@ -228,7 +228,7 @@ class GenerationPart(FilePart):
 
 
 def generation_of(sheet: Sheet, part: GenerationPart, name: str) -> Generation:
-    """What is to be made up. What is wrong with the streams beside each other is noted in the sheet."""
+    """What is to be generated. Mistakes in how the streams fit together are noted in the sheet."""
     streams: list[Stream] = []
     kinds: dict[str, str] = {}
     for stream_part in part.streams:

@@ -50,7 +50,7 @@ class NetworkFile:
     destinations: tuple[Destination, ...] = ()
     """Where the deliveries of each sink go in a running network, in the order of ``network.sinks``."""
     durability: str = DEFAULT_DURABILITY
-    """What of the inputs of a running node is on disk before anything comes of them: none, async or sync."""
+    """Which inputs of a running node are on disk before the node acts on them: none, async or sync."""
     listen: dict[str, str] = field(default_factory=dict)
     """Where nodes listen, as host:port, by node; the others choose for themselves."""
     replan_us: int | None = None

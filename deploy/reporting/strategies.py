@@ -124,7 +124,7 @@ def page(comparison: Comparison) -> str:
 
 
 def headline(comparison: Comparison) -> list[str]:
-    """Who sent least, in events and in bytes, and whether all agree."""
+    """Which strategies sent least, in events and in bytes, and whether all agree."""
     beside_centr = [
         compared
         for compared in comparison.strategies

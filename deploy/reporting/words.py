@@ -97,7 +97,8 @@ def _of_several(tables: Tables) -> list[str]:
 
 
 def _least(ratios: Mapping[str, float | None], bytes_ratios: Mapping[str, float | None], how: str) -> list[str]:
-    """Who sent least, beside sending everything to one node, and what the others sent; in events and in bytes."""
+    """Which runs sent least, compared with sending everything to one node, and what the others sent; in events and in
+    bytes."""
     measured = {name: ratio for name, ratio in ratios.items() if ratio is not None}
     if not measured:
         return []
@@ -120,7 +121,8 @@ def _least(ratios: Mapping[str, float | None], bytes_ratios: Mapping[str, float 
 
 
 def _ends(values: Mapping[str, float], show: Callable[[float], str]) -> tuple[list[str], list[str]]:
-    """Who has the least and who the greatest; those are equal that look equal. No greatest where all are equal."""
+    """The names with the least value and those with the greatest. Values that are shown alike count as equal; where all
+    are equal, there is no greatest."""
     if not values:
         return [], []
     least, most = show(min(values.values())), show(max(values.values()))

@@ -74,8 +74,8 @@ class Checkers:
         """By child, parent and number."""
         self._notified: dict[tuple[str, str, str, int], set[Any]] = {}
         self._composites: dict[Any, Any] | None = {}
-        """What was told of each composite, on whatever link: all nodes tell the same. None: something was forgotten,
-        and values of aggregates may differ with it."""
+        """The row that first crossed a link for each composite: all nodes must send the same one. None: a node has lost
+        its memory, and values of aggregates may differ from then on."""
         self.held_max: dict[str, int] = {}
         """The most that each node was found to hold at its housekeeping."""
 
@@ -95,9 +95,9 @@ class Checkers:
         for effect in effects:
             if isinstance(effect, Report) and effect.counter in FORBIDDEN:
                 self._fail(f"node {node}", f"{effect.counter} after {received!r}")
-        # A tick that another one has overtaken does nothing; one that keeps house sets the next.
-        keeps_house = any(isinstance(effect, SetTimer) and effect.name == "tick" for effect in effects)
-        if isinstance(received, TimerFired) and received.name == "tick" and keeps_house:
+        # A tick that another one has overtaken does nothing; one that does its housekeeping sets the next.
+        does_housekeeping = any(isinstance(effect, SetTimer) and effect.name == "tick" for effect in effects)
+        if isinstance(received, TimerFired) and received.name == "tick" and does_housekeeping:
             core = self._nodes[node]
             self._none(f"node {node}", core.validate(clock_us))
             self.held_max[node] = max(self.held_max.get(node, 0), core.held())

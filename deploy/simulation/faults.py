@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from headwater.deploy.simulation.links import FOREVER, Interval, merged
 from headwater.protocol.errors import ConfigError
@@ -185,26 +185,35 @@ class Faults:
             for node in _nodes(fault):
                 if node not in network.nodes:
                     raise ConfigError(f"{fault}: there is no node {node!r}; there is: {', '.join(network.nodes)}")
-            if isinstance(fault, LinkOutage) and frozenset((fault.one, fault.other)) not in links:
-                raise ConfigError(f"{fault}: there is no link between {fault.one!r} and {fault.other!r}")
-            if (
-                isinstance(fault, LinkOutage | NodeOutage | Amnesia | Partition)
-                and not 0 <= fault.from_us < fault.to_us
-            ):
-                raise ConfigError(f"{fault}: it must begin at 0 or later, and end after it begins")
-            if isinstance(fault, SlowNode) and fault.message_us < 0:
-                raise ConfigError(f"{fault}: write 0 or more")
-            if isinstance(fault, SlowCoordinator) and fault.most_us < 0:
-                raise ConfigError(f"{fault}: write 0 or more")
-            if isinstance(fault, Amnesia) and fault.to_us >= FOREVER:
-                raise ConfigError(f"{fault}: a node that never comes back has nothing to forget; write an outage")
-            if isinstance(fault, ClockSkew):
-                allowed_us = _lateness_us(network, fault.node)
-                if not 0 <= self.behind_us(fault.node) <= allowed_us:
-                    raise ConfigError(
-                        f"{fault}: its sources allow events to be {show_us(allowed_us)} late, and a clock that is "
-                        "further behind, or ahead, would make all their events late; give them more lateness"
-                    )
+            match fault:
+                case LinkOutage():
+                    if frozenset((fault.one, fault.other)) not in links:
+                        raise ConfigError(f"{fault}: there is no link between {fault.one!r} and {fault.other!r}")
+                    _check_span(fault)
+                case NodeOutage() | Partition():
+                    _check_span(fault)
+                case Amnesia():
+                    _check_span(fault)
+                    if fault.to_us >= FOREVER:
+                        raise ConfigError(
+                            f"{fault}: a node that never comes back has nothing to forget; write an outage"
+                        )
+                case SlowNode():
+                    _check_length(fault, fault.message_us)
+                case SlowCoordinator():
+                    _check_length(fault, fault.most_us)
+                case ClockSkew():
+                    self._check_skew(fault, network)
+                case _:
+                    assert_never(fault)
+
+    def _check_skew(self, skew: ClockSkew, network: Network) -> None:
+        allowed_us = _lateness_us(network, skew.node)
+        if not 0 <= self.behind_us(skew.node) <= allowed_us:
+            raise ConfigError(
+                f"{skew}: its sources allow events to be {show_us(allowed_us)} late, and a clock that is further "
+                "behind, or ahead, would make all their events late; give them more lateness"
+            )
 
     def _all(self) -> Iterator[Fault]:
         for kind in fields(self):
@@ -273,11 +282,28 @@ def _lateness_us(network: Network, node: str) -> int:
 
 
 def _nodes(fault: Fault) -> tuple[str, ...]:
-    if isinstance(fault, SlowCoordinator):
-        return ()
-    if isinstance(fault, LinkOutage):
-        return fault.one, fault.other
-    return tuple(sorted(fault.nodes)) if isinstance(fault, Partition) else (fault.node,)
+    """The nodes that a fault names."""
+    match fault:
+        case LinkOutage():
+            return fault.one, fault.other
+        case Partition():
+            return tuple(sorted(fault.nodes))
+        case NodeOutage() | Amnesia() | SlowNode() | ClockSkew():
+            return (fault.node,)
+        case SlowCoordinator():
+            return ()
+        case _:
+            assert_never(fault)
+
+
+def _check_span(fault: LinkOutage | NodeOutage | Amnesia | Partition) -> None:
+    if not 0 <= fault.from_us < fault.to_us:
+        raise ConfigError(f"{fault}: it must begin at 0 or later, and end after it begins")
+
+
+def _check_length(fault: Fault, length_us: int) -> None:
+    if length_us < 0:
+        raise ConfigError(f"{fault}: write 0 or more")
 
 
 def _span(state: str, outage: Any) -> str:

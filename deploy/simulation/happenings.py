@@ -35,11 +35,11 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Forgets:
-    """A node starts with an empty memory; it is told of it, and later the coordinator."""
+    """A node starts again with an empty memory; the coordinator notices it later."""
 
     node: str
     noticed: bool = False
-    """The coordinator hears of it now."""
+    """The coordinator notices it now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import nullcontext, suppress
 from heapq import heapify, heappop, heappush
 from itertools import chain, count
-from typing import Any
+from typing import Any, assert_never
 
 from headwater.coordinator.core import Coordinator, Orders
 from headwater.coordinator.layout.graphs import Planner, at_the_middle
@@ -407,22 +407,26 @@ class Simulation:
 
     def _perform(self, node: str, effects: list[Effect]) -> None:
         for effect in effects:
-            if isinstance(effect, Send):
-                self._send(node, effect)
-            elif isinstance(effect, Deliver):
-                for row in effect.rows:
-                    self._deliver(node, effect.sink, row)
-            elif isinstance(effect, SetTimer):
-                at = max(self.now_us, effect.at_us + self._behind[node])
-                queue = self._idle if effect.idle else self._heap
-                self._schedule(queue, at, node, TimerFired(effect.name))
-            elif isinstance(effect, Report):
-                self.outcome.counters[effect.counter] += effect.count
-            elif isinstance(effect, Tell):
-                if self._spoken.most_us:
-                    self._push(self._spoken.arrival_us(node, "", self.now_us), "", ReportArrived(node, effect.report))
-                else:
-                    self._coordinate(self.coordinator.reported(node, effect.report))
+            match effect:
+                case Send():
+                    self._send(node, effect)
+                case Deliver():
+                    for row in effect.rows:
+                        self._deliver(node, effect.sink, row)
+                case SetTimer():
+                    at = max(self.now_us, effect.at_us + self._behind[node])
+                    queue = self._idle if effect.idle else self._heap
+                    self._schedule(queue, at, node, TimerFired(effect.name))
+                case Report():
+                    self.outcome.counters[effect.counter] += effect.count
+                case Tell():
+                    if self._spoken.most_us:
+                        arrival_us = self._spoken.arrival_us(node, "", self.now_us)
+                        self._push(arrival_us, "", ReportArrived(node, effect.report))
+                    else:
+                        self._coordinate(self.coordinator.reported(node, effect.report))
+                case _:
+                    assert_never(effect)
 
     def _coordinate(self, orders: Orders) -> None:
         """The coordinator's word reaches a node at once (unless a fault slows it down), or when it is up again."""

@@ -23,11 +23,11 @@ class Change:
     projections: int
     """Projections whose matches travel and were worth sending when the plan was made."""
     harmful: int
-    """Those that no longer are."""
+    """Of these, the ones that are no longer worth sending."""
     placements: int
     """Placements on many nodes that paid when the plan was made."""
     invalid: int
-    """Those that no longer do."""
+    """Of these, the ones that no longer pay."""
 
 
 def changed(before: Space, solution: Solution, now: Space) -> Change:
@@ -90,7 +90,7 @@ def _fall_back(space: Space, inputs: tuple[Stream, ...]) -> int:
 
 
 def _forwarding(space: Space, solution: Solution, harmful: list[Task]) -> Solution:
-    """Who reads a harmful projection reads its inputs instead."""
+    """Let every reader of a harmful projection read the inputs of the projection instead."""
     tasks = dict(solution.tasks)
     for task in sorted(harmful, key=lambda task: len(space.projections[task[0]].types)):
         for reader, inputs in tasks.items():
