@@ -92,8 +92,8 @@ def subscribe(
         _print_live(network, node, subscription, count, program, keys)
         return
     with waiting(f"waiting until {node['name']} delivers"):
-        wish = {"node": node["name"], "subscribe": subscription, "to": destination}
-        answer = network.change("POST", "/subscriptions", wish)
+        body = {"node": node["name"], "subscribe": subscription, "to": destination}
+        answer = network.change("POST", "/subscriptions", body)
     if as_json:
         print(json.dumps(answer, ensure_ascii=False))
         return
@@ -144,8 +144,8 @@ def _print_live(
         )
 
         def subscribed() -> None:
-            own = [row for row in network.subscriptions() if row["to"] == {"client": name}]
-            holds = since(own[-1]["since_us"]) if own else "from now on"
+            ours = [row for row in network.subscriptions() if row["to"] == {"client": name}]
+            holds = since(ours[-1]["since_us"]) if ours else "from now on"
             say(f"{node['name']} delivers {text} {holds}; Ctrl-C ends")
 
         def show(item: Json) -> None:
@@ -207,10 +207,10 @@ def unsubscribe(
     from headwater.deploy.cli.running_network import reached
 
     network = reached(name, folder, coordinator, token, token_file, purpose="change")
-    held = [row["number"] for row in network.subscriptions()]
+    present = [row["number"] for row in network.subscriptions()]
     for number in numbers:
-        if number not in held:
-            there = f"there are: {listed(map(str, held))}" if held else "there is none at all"
+        if number not in present:
+            there = f"there are: {listed(map(str, present))}" if present else "there is none at all"
             raise ConfigError(f"there is no subscription {number}; {there}")
     for number in dict.fromkeys(numbers):
         with waiting(f"waiting until all nodes know that subscription {number} ends"):

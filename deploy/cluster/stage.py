@@ -93,12 +93,12 @@ def processes(run: Run, wishes: Wishes, layout: ClusterLayout) -> tuple[Process,
     """The processes of a network in this layout, as this machine starts them."""
     run.logs.mkdir(parents=True, exist_ok=True)
     keys = [] if layout.keys is None else ["--keys", str(layout.keys)]
-    started = []
+    planned = []
     if layout.broker is not None:
-        started.append(_broker(run, wishes, layout.broker))
-    started.append(_coordinator(run, wishes, layout, keys))
-    started += [_node(run, wishes, layout, keys, name, place) for name, place in layout.nodes.items()]
-    return tuple(started)
+        planned.append(_broker(run, wishes, layout.broker))
+    planned.append(_coordinator(run, wishes, layout, keys))
+    planned += [_node(run, wishes, layout, keys, name, place) for name, place in layout.nodes.items()]
+    return tuple(planned)
 
 
 def _broker(run: Run, wishes: Wishes, place: ProcessPlace) -> Process:
